@@ -1,0 +1,70 @@
+# Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and nothing is
+# installed outside this folder. PYTHON=/path/to/python chooses another interpreter; .venv is then made anew after `make clean`.
+.DEFAULT_GOAL := help
+.PHONY: help test tune lint format bench clean
+.DELETE_ON_ERROR:
+
+USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
+	"$$python" -c "$(USABLE)" >/dev/null 2>&1 && { command -v "$$python"; break; }; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+DEMO := examples/photos/demo/photos
+
+help:
+	@echo "make test    lint, types, layers and all tests, as CI runs them"
+	@echo "make tune    tunes examples/photos on a demo set of real photographs (under 4 minutes)"
+	@echo "make lint    ruff, mypy and import-linter only"
+	@echo "make format  lets ruff rewrite the files"
+	@echo "make bench   autopipe beside Keras, tf.data, Grain and DALI"
+	@echo "make clean   removes .venv, caches, demo data and tuned-*"
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+
+tune: $(VENV)/dev.stamp $(DEMO)
+	$(BIN)/autopipe tune examples/photos/train.py:workload --budget 3m --out tuned-photos
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/loaders.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* \
+		build dist examples/*/demo tuned-*
+
+$(DEMO): $(VENV)/dev.stamp examples/photos/make_demo.py
+	$(BIN)/python examples/photos/make_demo.py
+	@touch $@
+
+$(VENV)/bench.stamp: $(VENV)/dev.stamp
+	$(PIP) install --quiet -e '.[bench]'
+	@touch $@
+
+# opencv-python needs libGL and libX11, which slim servers lack. Its headless wheel has the same module without them, but the two
+# overwrite each other's files: hence the uninstall first, and --force-reinstall in case an earlier run did the same swap.
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/pyvenv.cfg
+	$(PIP) install --quiet -e '.[dev]'
+	@$(BIN)/python -c "import cv2" 2>/dev/null || { \
+		echo "import cv2 fails here: putting opencv-python-headless in the place of opencv-python"; \
+		$(PIP) uninstall --quiet --yes opencv-python && \
+		$(PIP) install --quiet --force-reinstall --no-deps opencv-python-headless && \
+		$(BIN)/python -c "import cv2"; }
+	@touch $@
+
+$(VENV)/pyvenv.cfg:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with its venv module was found." >&2; \
+		echo "hint: install one (Debian, Ubuntu: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python" >&2; \
+		exit 1; }
+	$(PYTHON) -m venv $(VENV)
