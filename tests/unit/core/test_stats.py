@@ -1,0 +1,88 @@
+"""Statistics on short, noisy series. Coverage of the intervals is tested, not only their arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from autopipe.core.stats import bootstrap_interval, compare_pairs, median, signed_rank_p
+
+
+def test_median_of_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one value"):
+        median([])
+
+
+def test_bootstrap_interval_holds_the_median_and_is_repeatable() -> None:
+    rates = [95.0, 100.0, 101.0, 99.0, 103.0, 98.0, 100.5]
+    interval = bootstrap_interval(rates)
+    assert interval.low <= median(rates) <= interval.high
+    assert interval == bootstrap_interval(rates)
+
+
+def test_one_value_has_an_endless_interval() -> None:
+    assert bootstrap_interval([100.0]) == (-math.inf, math.inf)
+
+
+def test_bootstrap_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(3)
+    hits = 0
+    for _ in range(300):
+        low, high = bootstrap_interval(rng.normal(100.0, 5.0, 15), resamples=300)
+        hits += low <= 100.0 <= high
+    assert hits / 300 == pytest.approx(0.95, abs=0.05)
+
+
+@pytest.mark.parametrize("pairs", [3, 4, 6])
+def test_paired_interval_covers_no_difference_in_95_percent_even_with_few_pairs(pairs: int) -> None:
+    rng = np.random.default_rng(pairs)
+    hits = 0
+    for _ in range(1000):
+        drift = rng.normal(100.0, 10.0, pairs)  # shared by the pair: what pairing removes
+        first, second = drift * rng.normal(1.0, 0.02, pairs), drift * rng.normal(1.0, 0.02, pairs)
+        comparison = compare_pairs(first.tolist(), second.tolist())
+        hits += comparison.interval.low <= 1.0 <= comparison.interval.high
+    assert hits / 1000 == pytest.approx(0.95, abs=0.025)
+
+
+def test_a_clear_gain_is_seen_through_a_drift_common_to_the_pair() -> None:
+    old = [100.0, 80.0, 60.0, 90.0, 70.0]
+    new = [rate * gain for rate, gain in zip(old, (1.09, 1.11, 1.10, 1.10, 1.10), strict=True)]
+    comparison = compare_pairs(new, old)
+    assert comparison.faster
+    assert not comparison.slower
+    assert comparison.ratio == pytest.approx(1.10, abs=0.001)
+    assert comparison.p_value == pytest.approx(2 / 32)
+
+
+def test_one_pair_decides_nothing() -> None:
+    comparison = compare_pairs([200.0], [100.0])
+    assert not comparison.faster
+    assert comparison.ratio == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 2.0]), ([0.0], [1.0])])
+def test_pairs_that_are_no_pairs_of_rates_are_an_error(first: list[float], second: list[float]) -> None:
+    with pytest.raises(ValueError, match="compare_pairs"):
+        compare_pairs(first, second)
+
+
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        ([], 1.0),
+        ([0.0, 0.0], 1.0),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2 / 64),
+        ([1.0, -2.0, 3.0, 4.0, 5.0], 0.1875),  # scipy.stats.wilcoxon(method="exact")
+        ([1.0, 1.0, 1.0, 1.0], 2 / 16),  # all tied
+    ],
+)
+def test_signed_rank_p_is_exact_for_few_values(differences: list[float], expected: float) -> None:
+    assert signed_rank_p(differences) == pytest.approx(expected)
+
+
+def test_signed_rank_p_of_many_values_is_near_the_exact_one() -> None:
+    values = np.random.default_rng(5).normal(0.3, 1.0, 40)
+    assert signed_rank_p(values) == pytest.approx(0.6753, abs=0.01)  # scipy.stats.wilcoxon(method="exact")
