@@ -1,0 +1,142 @@
+"""The kernel: fills a whole batch, row by row, into memory that is already there.
+
+It is the one place where samples are made for every loader that runs in Python, so all of them give the same batches.
+It runs in many threads and processes at once and keeps no state besides the cache it is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.core import randomness
+from autopipe.core.job import Recipe
+from autopipe.core.plan import Step
+from autopipe.core.sample import Batch, Part, Sample
+from autopipe.errors import BadSampleError, WorkloadError
+from autopipe.ops import plan
+
+_NO_NUMBERS = np.empty(0)
+_ATTEMPTS = 100  # samples tried in place of a bad one
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample that could not be used, and the one that stands in its place."""
+
+    index: int
+    replaced_by: int
+    message: str
+
+
+class Kernel:
+    """Makes samples by a recipe and writes them into batches."""
+
+    def __init__(self, recipe: Recipe, cache: MemoryCache | None = None) -> None:
+        self._recipe = recipe
+        self._cache = cache
+        # Each step with whether its result may be written where it belongs at once.
+        steps = [(step, step.after.x == recipe.spec.x) for step in recipe.steps]
+        self._fixed = steps[: recipe.fixed_steps]
+        self._rest = steps[recipe.fixed_steps :]
+        self._count = len(recipe.source)
+
+    def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
+        """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced.
+
+        Args:
+            epoch: the epoch's number; fixes the random numbers.
+            indices: sample indices, shape (n,).
+            batch: arrays (x, y) of n rows that look like the recipe's `spec`.
+
+        Raises:
+            BadSampleError: a sample cannot be read or decoded, and the recipe does not skip.
+            OpError: an op raised.
+            WorkloadError: a sample's shape is not that of the others.
+        """
+        x, y = batch
+        numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
+        bad: list[BadSample] = []
+        for row, index in enumerate(indices.tolist()):
+            drawn = [column[row] for column in numbers]
+            out = x[row]
+            made = self._make(index, drawn, out)
+            if isinstance(made, BadSampleError):
+                index, made = self._replacement(index, drawn, out, made, bad)
+            self._write(made, out, y, row, index)
+        return bad
+
+    def _numbers(self, step: Step, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+        draws = step.op.draws
+        if draws == 0:
+            return np.broadcast_to(_NO_NUMBERS, (len(indices), 0))
+        return randomness.uniforms(self._recipe.seed, epoch, indices, step.stream, draws)
+
+    def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
+        """Return the sample; or, where bad samples are skipped, the error."""
+        sample = self._cache.get(index) if self._cache is not None else None
+        try:
+            if sample is None:
+                sample = self._fixed_part(index, out)
+            for (step, fits), random in zip(self._rest, drawn, strict=True):
+                sample = self._run(step, sample, random, index, out if fits else None)
+        except BadSampleError as error:
+            if self._recipe.on_bad_sample == "error":
+                raise
+            return error
+        return sample
+
+    def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
+        try:
+            sample = plan.normalise(self._recipe.source.read(index))
+        except Exception as error:  # noqa: BLE001  # a user's source may raise anything; it is named and shown
+            raise plan.read_failure(error, self._recipe.source, index) from error
+        for step, fits in self._fixed:
+            sample = self._run(step, sample, _NO_NUMBERS, index, out if fits else None)
+        if self._cache is not None:
+            self._cache.put(index, *sample)
+        return sample
+
+    def _run(self, step: Step, sample: Sample, random: NDArray[np.float64], index: int, out: Part) -> Sample:
+        try:
+            return step.op.apply(sample, step.before, random, out)
+        except Exception as error:  # noqa: BLE001  # a user's function may raise anything; it is named and shown
+            raise plan.op_failure(error, step.op, self._recipe.source, index) from error
+
+    def _replacement(
+        self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any], error: BadSampleError, bad: list[BadSample]
+    ) -> tuple[int, Sample]:
+        """Return the next readable sample in index order: the same one whoever looks for it."""
+        for offset in range(1, min(_ATTEMPTS, self._count)):
+            other = (index + offset) % self._count
+            made = self._make(other, drawn, out)
+            if not isinstance(made, BadSampleError):
+                bad.append(BadSample(index, other, error.message))
+                return other, made
+        raise error
+
+    def _write(self, sample: Sample, out: NDArray[Any], y: NDArray[Any] | None, row: int, index: int) -> None:
+        made_x, made_y = sample
+        try:
+            if made_x is not out:
+                _copy(made_x, out)
+            if y is not None:
+                y[row] = made_y
+        except (ValueError, TypeError):
+            name = plan.sample_name(self._recipe.source, index)
+            raise WorkloadError(
+                f"sample {index} ({name}) has x {np.shape(made_x)} and y {np.shape(made_y)}, but a batch holds "
+                f"x {out.shape} and y {None if y is None else y.shape[1:]}.",
+                hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops` so that all samples have one size.",
+            ) from None
+
+
+def _copy(made: Any, out: NDArray[Any]) -> None:
+    if np.shape(made) != out.shape:  # NumPy would broadcast a grey image over three channels in silence
+        raise ValueError
+    if not (isinstance(made, np.ndarray) and made.dtype == out.dtype and made.ctypes.data == out.ctypes.data):
+        out[...] = made

@@ -1,0 +1,73 @@
+"""Slots: preallocated memory for one batch each, used again when the last reference to its arrays is gone.
+
+Whoever aliases the memory of a batch (TensorFlow, JAX and torch all can, without a copy) holds a reference to its NumPy
+array, so a slot is never overwritten while in use. Nobody gives a slot back by hand, and nobody waits for one: if the
+consumer keeps many batches, further slots are made.
+"""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.core.sample import Batch
+
+
+class Slot:
+    """Memory for one batch. `number` names it to worker processes."""
+
+    def __init__(self, number: int, layout: RowLayout) -> None:
+        self.number = number
+        self.layout = layout
+        self.block = SharedBlock(layout.size)
+
+
+class SlotPool:
+    """Hands out slots and takes them back by itself.
+
+    Attributes:
+        retired: numbers of slots that were dropped; worker processes unmap them when they are told.
+    """
+
+    def __init__(self, layout: RowLayout, keep: int) -> None:
+        """Keep at most `keep` unused slots."""
+        self._layout = layout
+        self._keep = keep
+        self._free: collections.deque[Slot] = collections.deque()
+        self._made = 0
+        self._lent: dict[int, tuple[Slot, list[weakref.ref[NDArray[Any]]]]] = {}
+        self.retired: collections.deque[int] = collections.deque()
+
+    def acquire(self) -> Slot:
+        """Return a slot that nobody uses."""
+        try:
+            return self._free.pop()  # the one used last is warm in the processor's cache
+        except IndexError:
+            self._made += 1
+            return Slot(self._made, self._layout)
+
+    def release(self, slot: Slot) -> None:
+        """Take back a slot that was acquired and not lent."""
+        if len(self._free) < self._keep:
+            self._free.append(slot)
+        else:
+            self.retired.append(slot.number)
+
+    def lend(self, slot: Slot, rows: int) -> Batch:
+        """Return new arrays over the slot; it comes back when both, and all views of them, are gone."""
+        x, y = slot.layout.arrays(slot.block, rows)
+        arrays = [x] if y is None else [x, y]
+        left = [len(arrays)]
+
+        def gone(_: object) -> None:
+            left[0] -= 1  # callbacks run one at a time, under the interpreter's lock
+            if left[0] == 0:
+                del self._lent[slot.number]
+                self.release(slot)
+
+        self._lent[slot.number] = (slot, [weakref.ref(array, gone) for array in arrays])
+        return x, y

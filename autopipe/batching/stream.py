@@ -1,0 +1,147 @@
+"""The order of batches: hands tasks to workers in order, takes results in any order, hands them on in order.
+
+A stream runs on from epoch to epoch: when the last batch of an epoch has been given out, workers go on with the next one,
+so that an epoch starts without a gap. At most `capacity` batches are between being given out and being taken. All waiting
+is on one lock; nothing here knows what a batch holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.order import BatchOrder
+from autopipe.errors import LoaderError
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """One batch to be made. `run` tells apart tasks from before and after the consumer went elsewhere."""
+
+    run: int
+    epoch: int
+    batch: int
+    indices: NDArray[np.int64]
+
+
+@dataclasses.dataclass(slots=True)
+class _Failure:
+    error: BaseException
+
+
+class BatchStream(Generic[T]):
+    """Connects workers, who call `next_task` and `deliver`, with one consumer, who calls `take_epoch`."""
+
+    def __init__(self, order: BatchOrder, capacity: int) -> None:
+        self._order = order
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)  # workers wait here for room or for a new run
+        self._ready = threading.Condition(self._lock)  # the consumer waits here for its batch
+        self._run = 0
+        self._given = (0, 0)  # the next batch to give out
+        self._wanted = (0, 0)  # the next batch the consumer takes
+        self._last_epoch: int | None = -1  # nothing is given out beyond this epoch; None: no end
+        self._indices: tuple[int, NDArray[np.int64]] | None = None
+        self._out = 0  # batches given out and not yet taken
+        self._done: dict[tuple[int, int], T | _Failure] = {}
+        self._closed = False
+
+    def next_task(self) -> Task | None:
+        """Wait for room and return the next batch to make; None once the stream is closed."""
+        with self._lock:
+            while not self._closed and (self._out >= self._capacity or self._at_end()):
+                self._work.wait()
+            if self._closed:
+                return None
+            epoch, batch = self._given
+            self._out += 1
+            self._given = (epoch, batch + 1) if batch + 1 < self._order.batches else (epoch + 1, 0)
+            first = batch * self._order.batch_size
+            indices = self._epoch_indices(epoch)[first : first + self._order.batch_size]
+            return Task(self._run, epoch, batch, indices)
+
+    def deliver(self, task: Task, result: T) -> None:
+        """Hand over a finished batch; one that nobody waits for any more is dropped."""
+        self._put(task, result)
+
+    def fail(self, task: Task, error: BaseException) -> None:
+        """Hand over the error that ended a batch; the consumer gets it in the batch's place."""
+        self._put(task, _Failure(error))
+
+    def take_epoch(self, epoch: int, start: int, *, last: bool) -> Iterator[T]:
+        """Yield the batches of an epoch in order, from batch `start` on.
+
+        Raises:
+            LoaderError: the stream was closed, or another epoch was started in the meantime.
+        """
+        run = self._seek(epoch, start, last=last)
+        for batch in range(start, self._order.batches):
+            yield self._take(run, (epoch, batch))
+
+    def waiting(self) -> int:
+        """Return how many finished batches wait for the consumer."""
+        return len(self._done)
+
+    def close(self) -> None:
+        """Wake everybody up and let them go. Results are dropped."""
+        with self._lock:
+            self._closed = True
+            self._done.clear()
+            self._work.notify_all()
+            self._ready.notify_all()
+
+    def _seek(self, epoch: int, start: int, *, last: bool) -> int:
+        with self._lock:
+            if self._closed:
+                raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
+            if self._last_epoch == -1 or self._wanted != (epoch, start) or self._given < (epoch, start):
+                self._run += 1
+                self._given = self._wanted = (epoch, start)
+                self._out = 0
+                self._done.clear()
+            self._last_epoch = epoch if last else None
+            self._work.notify_all()
+            return self._run
+
+    def _take(self, run: int, wanted: tuple[int, int]) -> T:
+        with self._lock:
+            while run == self._run and not self._closed and wanted not in self._done:
+                self._ready.wait()
+            if self._closed:
+                raise LoaderError("The loader was closed while an epoch was being read.")
+            if run != self._run:
+                raise LoaderError(
+                    f"A loader serves one epoch at a time, but another was started while epoch {wanted[0]} was being read.",
+                    hint="Finish one epoch before the next, or build a second loader.",
+                )
+            result = self._done.pop(wanted)
+            epoch, batch = wanted
+            self._wanted = (epoch, batch + 1) if batch + 1 < self._order.batches else (epoch + 1, 0)
+            self._out -= 1
+            self._work.notify()
+            if isinstance(result, _Failure):
+                self._last_epoch = -1  # whoever goes on after an error starts afresh
+                raise result.error
+            return result
+
+    def _put(self, task: Task, result: T | _Failure) -> None:
+        with self._lock:
+            if task.run == self._run and not self._closed:
+                self._done[task.epoch, task.batch] = result
+                self._ready.notify()
+
+    def _at_end(self) -> bool:
+        return self._last_epoch is not None and self._given[0] > self._last_epoch
+
+    def _epoch_indices(self, epoch: int) -> NDArray[np.int64]:
+        if self._indices is None or self._indices[0] != epoch:
+            self._indices = (epoch, self._order.epoch(epoch))
+        return self._indices[1]

@@ -1,0 +1,127 @@
+"""How a workload is fed: the values that a search is free to choose. Nothing here may change what is trained.
+
+The knobs of a loader live with the loader (`autopipe.loaders.threads.Threads`, ...); this module holds what they have
+in common and the configuration that carries one of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import pydantic
+
+from autopipe.core.registry import Registry
+from autopipe.errors import ConfigError, near
+
+if TYPE_CHECKING:
+    from autopipe.core.job import LoadJob
+    from autopipe.core.loader import Loader
+
+LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.loaders")
+STORAGES: Registry[Any] = Registry("storage", "autopipe.storage")
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _clear_errors(cls, value: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
+        """Turn pydantic's report into one sentence in this project's form."""
+        try:
+            return handler(value)
+        except pydantic.ValidationError as error:
+            raise ConfigError(_sentence(cls, error)) from None
+
+
+def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = list(cls.model_fields)
+        return f"`{cls.__name__}` has no key `{key}`; it takes {', '.join(known)}.{near(key, known)}"
+    if first["type"] == "missing":
+        return f"`{cls.__name__}` needs `{key}`, which was not given."
+    return f"`{key}` of `{cls.__name__}` is wrong: {first['msg']}, but got {key}={first['input']!r}."
+
+
+class LoaderConfig(_Strict):
+    """The knobs of one loader. A subclass sets `kind` to a literal and thereby becomes known under it."""
+
+    kind: str
+    needs_tensorflow: ClassVar[bool] = False
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        LOADERS.register(cls.model_fields["kind"].default, cls)
+
+    def normalised(self) -> Self:
+        """Return the canonical form: two configs that run the same have the same one."""
+        return self
+
+    def worker_count(self) -> int | None:
+        """Return how many workers (threads or processes) run, or None where the loader decides by itself."""
+        raise NotImplementedError
+
+    def buffered_batches(self) -> int | None:
+        """Return how many batches may wait ahead of the model, or None where the loader decides by itself."""
+        raise NotImplementedError
+
+    def open(self, job: LoadJob) -> Loader:
+        """Start a loader with these knobs."""
+        raise NotImplementedError
+
+
+class PipelineConfig(_Strict):
+    """One way to feed a workload.
+
+    Attributes:
+        loader: which loader, with its knobs.
+        cache: "memory" keeps each sample, after the deterministic first ops, in memory once it has been read.
+        storage: the form in which samples are read ("files" as they are; others are written once beforehand).
+        finish: where the cheap last ops (cast, rescale, one-hot, transpose) run. "device" sends the compact dtype.
+        channels: the order of image axes that the model gets: "last" (N, H, W, C) or "first" (N, C, H, W).
+        device_prefetch: batches put on the device ahead of the one in use.
+        devices: how many devices train; the global batch stays what the workload says.
+    """
+
+    loader: pydantic.SerializeAsAny[LoaderConfig]
+    cache: Literal["none", "memory"] = "none"
+    storage: str = "files"
+    finish: Literal["host", "device"] = "device"
+    channels: Literal["last", "first"] = "last"
+    device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
+    devices: int = pydantic.Field(default=1, ge=1)
+
+    @pydantic.field_validator("loader", mode="before")
+    @classmethod
+    def _loader_by_kind(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            knobs = dict(value)
+            return LOADERS[str(knobs.get("kind", ""))].model_validate(knobs)
+        return value
+
+    @pydantic.field_validator("storage")
+    @classmethod
+    def _known_storage(cls, value: str) -> str:
+        STORAGES[value]
+        return value
+
+    def normalised(self) -> Self:
+        """Return the canonical form; `x.normalised().normalised() == x.normalised()`."""
+        return self.model_copy(update={"loader": self.loader.normalised()})
+
+    def key(self) -> str:
+        """Return a short name of the canonical form, the same on every machine and in every release that has these keys."""
+        text = json.dumps(self.normalised().model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def one_line(self) -> str:
+        """Return the configuration as a person would say it, e.g. `threads(workers=2, queue_size=8) finish=device`."""
+        knobs = self.loader.model_dump(exclude={"kind"})
+        inner = ", ".join(f"{name}={value}" for name, value in knobs.items())
+        rest = self.model_dump(exclude={"loader"})
+        return f"{self.loader.kind}({inner}) " + " ".join(f"{name}={value}" for name, value in rest.items())

@@ -1,0 +1,57 @@
+"""What a loader is given to do: where samples come from, what is done to them, and in which order they are wanted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.loader import Finish
+from autopipe.core.order import BatchOrder
+from autopipe.core.plan import Step
+from autopipe.core.sample import SampleSpec, Source
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What any worker, thread or process, needs to make a sample. It pickles.
+
+    Attributes:
+        source: where samples are read; in another storage form, its samples have the first ops behind them.
+        steps: what is done to each sample, in order.
+        fixed_steps: how many of the first steps give the same result in every epoch; a cache may hold what they give.
+        fixed_spec: the sample after these.
+        spec: the sample after all steps: a row of the batch.
+        seed: the workload's seed.
+        on_bad_sample: see `Workload`.
+    """
+
+    source: Source
+    steps: tuple[Step, ...]
+    fixed_steps: int
+    fixed_spec: SampleSpec
+    spec: SampleSpec
+    seed: int
+    on_bad_sample: Literal["error", "skip"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadJob:
+    """Everything a loader needs besides its own knobs.
+
+    Attributes:
+        recipe: how samples are made.
+        order: which samples make up each batch.
+        finish: what is left to do to a batch on the device.
+        cache: whether samples are kept in memory after the fixed steps.
+        identity: a digest of what fixes the sequence of batches.
+        device_arrays: returns the array operations of the device, for batches that are finished outside a model.
+    """
+
+    recipe: Recipe
+    order: BatchOrder
+    finish: Finish
+    cache: bool
+    identity: str
+    device_arrays: Callable[[], ArrayNamespace]

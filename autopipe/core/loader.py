@@ -1,0 +1,157 @@
+"""What a loader is: something that hands over the batches of an epoch, in order, as fast as its configuration allows.
+
+Concrete loaders live in `autopipe.loaders`. Whoever opens a loader closes it; its batches stay valid as long as they are
+referenced, also after closing.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import pydantic
+
+from autopipe.core.arrays import NUMPY, ArrayNamespace
+from autopipe.core.op import Op
+from autopipe.core.sample import Batch, SampleSpec
+from autopipe.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finish:
+    """The cheap last ops of a workload, as one pure function of a batch; `specs[i]` is the sample before `ops[i]`."""
+
+    ops: tuple[Op, ...] = ()
+    specs: tuple[SampleSpec, ...] = ()
+    channels_first: bool = False
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.ops and not self.channels_first
+
+    def __call__(self, x: Any, y: Any, xp: ArrayNamespace = NUMPY) -> tuple[Any, Any]:
+        """Return the finished batch, in the array library `xp`."""
+        for op, spec in zip(self.ops, self.specs, strict=True):
+            x, y = op.apply_batch(x, y, spec, xp)
+        if self.channels_first:
+            x, y = _channels_first(x, xp), _channels_first(y, xp)
+        return x, y
+
+
+def _channels_first(array: Any, xp: ArrayNamespace) -> Any:
+    return array if array is None or len(array.shape) != 4 else xp.transpose(array, (0, 3, 1, 2))
+
+
+class LoaderState(pydantic.BaseModel):
+    """Where a loader stands: the next batch it will hand over. `identity` says of which workload and shard."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    schema_version: int = 1
+    epoch: int = pydantic.Field(ge=0)
+    batch: int = pydantic.Field(ge=0)
+    identity: str
+
+
+class Loader(abc.ABC):
+    """Hands over the batches of epochs. The same workload gives the same batches from every loader.
+
+    Attributes:
+        spec: one sample of the compact batch that is handed to the device.
+        finish: what is still to be done to a compact batch; identity where workers do it.
+        batch_size: samples a batch.
+        buffered_batches: how many batches may wait ahead of the consumer.
+    """
+
+    spec: SampleSpec
+    finish: Finish
+    batch_size: int
+    buffered_batches: int
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Return the batches of an epoch."""
+
+    @abc.abstractmethod
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        """Yield the compact batches of an epoch from batch number `start` on, as NumPy arrays.
+
+        Args:
+            epoch: the epoch's number.
+            start: the first batch wanted.
+            last: whether no other epoch follows, so that nothing is read ahead into the next one.
+        """
+
+    @property
+    @abc.abstractmethod
+    def identity(self) -> str:
+        """A digest of what fixes the sequence of batches."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Stop all work and give everything back. May be called more than once."""
+
+    def epoch(self, number: int) -> Iterator[tuple[Any, Any]]:
+        """Yield the finished batches of an epoch; from a loaded state on, if it lies in this epoch.
+
+        Where the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays.
+        """
+        state = self._resume
+        self._resume = None
+        start = state.batch if state is not None and state.epoch == number else 0
+        for offset, (x, y) in enumerate(self.batches(number, start)):
+            self._position = (number, start + offset + 1)
+            yield (x, y) if self.finish.is_identity else self._finish_on_device(x, y)
+
+    _resume: LoaderState | None = None
+    _position: tuple[int, int] = (0, 0)
+
+    def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader stands, as data; the next batch is the one after the last that was handed over."""
+        epoch, batch = self._position
+        if batch >= len(self):
+            epoch, batch = epoch + 1, 0
+        return LoaderState(epoch=epoch, batch=batch, identity=self.identity).model_dump()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken: `epoch(state["epoch"])` starts at its next batch.
+
+        Raises:
+            ConfigError: the state is malformed, or of another workload or shard.
+        """
+        try:
+            loaded = LoaderState.model_validate(state)
+        except pydantic.ValidationError as error:
+            raise ConfigError(f"The loader state cannot be read: {error.errors()[0]['msg']}, but got {state!r}.") from None
+        if loaded.identity != self.identity:
+            raise ConfigError(
+                f"The loader state belongs to another workload or shard: {loaded.identity}, this one is {self.identity}.",
+                hint="Load the state into a loader of the same data, ops, batch size, seed and shard.",
+            )
+        if loaded.batch >= max(1, len(self)):
+            raise ConfigError(f"The loader state is at batch {loaded.batch}, but an epoch has {len(self)} batches.")
+        self._resume = loaded
+        self._position = (loaded.epoch, loaded.batch)
+
+    def occupancy(self) -> tuple[int, int] | None:
+        """Return (batches waiting, most that can wait), or None where the loader cannot tell."""
+        return None
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None where there is none."""
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

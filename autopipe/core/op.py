@@ -1,0 +1,78 @@
+"""What an op is: a pure function of a sample and the sample's own random numbers, with what it may be used for.
+
+Concrete ops live in `autopipe.ops`, each with its NumPy and its TensorFlow half side by side.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec
+
+Target: TypeAlias = Literal["image", "mask", "both"]
+_MASKS = frozenset({FieldKind.MASK, FieldKind.ENCODED})
+
+
+@dataclasses.dataclass(frozen=True)
+class Op(abc.ABC):
+    """One step from a sample as it is read to a sample as it is trained on.
+
+    Class attributes:
+        draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
+        batchable: whether it acts on each value or pixel alone, so that it can run on a whole batch, also on the device.
+    """
+
+    draws: ClassVar[int] = 0
+    batchable: ClassVar[bool] = False
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the result differs from epoch to epoch."""
+        return self.draws > 0
+
+    @property
+    def target(self) -> Target:
+        """Which part of a sample the op acts on: the image x, the mask or label y, or both."""
+        return "image"
+
+    def touches(self, spec: SampleSpec) -> tuple[bool, bool]:
+        """Return whether the op acts on x, and whether it acts on y, of samples that look like `spec`.
+
+        An op on both follows the image into y only where y is a mask; a label or another array is left alone.
+        """
+        on_y = spec.y is not None and (self.target == "mask" or (self.target == "both" and spec.y.kind in _MASKS))
+        return self.target != "mask", on_y
+
+    def kinds(self, spec: SampleSpec) -> tuple[FieldKind, FieldKind | None]:
+        """Return what x and y hold after the op."""
+        return spec.x.kind, spec.y.kind if spec.y is not None else None
+
+    @abc.abstractmethod
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        """Return the sample after the op (NumPy half).
+
+        Args:
+            sample: `(x, y)`; must not be written to.
+            spec: the kinds of its fields before the op.
+            random: the sample's own numbers, shape (draws,).
+            out: where x may be written to, already of the right shape and dtype; the op is free to ignore it. It may be
+                the very memory of the sample's x.
+        """
+
+    def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
+        """Return the sample after the op, as TensorFlow tensors in a graph (TensorFlow half).
+
+        Raises:
+            NotImplementedError: the op has no TensorFlow half; the caller then runs `apply` through NumPy.
+        """
+        raise NotImplementedError
+
+    def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
+        """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
+        raise NotImplementedError

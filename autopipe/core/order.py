@@ -1,0 +1,60 @@
+"""Which samples make up each batch of an epoch: a function of (seed, epoch) and the numbers here, nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core import randomness
+from autopipe.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOrder:
+    """Cuts each epoch into batches of sample indices.
+
+    Attributes:
+        count: samples in the data.
+        batch_size: samples a batch.
+        seed: the workload's seed.
+        shuffle: whether each epoch has an order of its own; otherwise index order.
+        drop_remainder: whether a short last batch is left out.
+        shard: `(i, n)`: this loader takes the i-th of n disjoint parts, which together cover the epoch.
+    """
+
+    count: int
+    batch_size: int
+    seed: int
+    shuffle: bool
+    drop_remainder: bool
+    shard: tuple[int, int] = (0, 1)
+
+    def __post_init__(self) -> None:
+        part, parts = self.shard
+        if not 0 <= part < parts:
+            raise ConfigError(f"`shard` must be (i, n) with 0 <= i < n, but got shard={self.shard}.")
+
+    @property
+    def samples(self) -> int:
+        """Samples of this shard in an epoch, before any remainder is dropped."""
+        part, parts = self.shard
+        return (self.count - part + parts - 1) // parts
+
+    @property
+    def batches(self) -> int:
+        """Batches in an epoch."""
+        whole, rest = divmod(self.samples, self.batch_size)
+        return whole + (1 if rest and not self.drop_remainder else 0)
+
+    def epoch(self, number: int) -> NDArray[np.int64]:
+        """Return the sample indices of an epoch in order, shape (samples,), 8 bytes a sample."""
+        part, parts = self.shard
+        if not self.shuffle:
+            return np.arange(part, self.count, parts, dtype=np.int64)
+        return randomness.epoch_order(self.seed, number, self.count)[part::parts]
+
+    def batch_samples(self, batch: int) -> int:
+        """Return how many samples batch number `batch` holds."""
+        return min(self.batch_size, self.samples - batch * self.batch_size)

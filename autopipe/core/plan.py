@@ -1,0 +1,60 @@
+"""The ops of a workload in their places: which are deterministic, which run for each epoch, which may run on a batch.
+
+`autopipe.ops.plan.make_plan` finds it out; this module holds the result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from autopipe.core.op import Op
+from autopipe.core.sample import SampleSpec
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One op in its place.
+
+    Attributes:
+        op: the op.
+        stream: its position in the user's list, which names its random numbers.
+        before: the sample before it.
+        after: the sample after it.
+    """
+
+    op: Op
+    stream: int
+    before: SampleSpec
+    after: SampleSpec
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """The ops of a workload in three parts, which together do what the list says.
+
+    Attributes:
+        source: the sample as it is read.
+        prefix: deterministic; the same in every epoch.
+        body: what follows, from the first random op on.
+        suffix: acts on each value alone; may run on a batch, also on the device.
+    """
+
+    source: SampleSpec
+    prefix: tuple[Step, ...]
+    body: tuple[Step, ...]
+    suffix: tuple[Step, ...]
+
+    def cut(self, depth: int) -> SampleSpec:
+        """Return the sample after the first `depth` ops of the prefix."""
+        return self.source if depth == 0 else self.prefix[depth - 1].after
+
+    @property
+    def compact(self) -> SampleSpec:
+        """The sample before the suffix: what is sent to a device that finishes."""
+        steps = self.prefix + self.body
+        return steps[-1].after if steps else self.source
+
+    @property
+    def finished(self) -> SampleSpec:
+        """The sample that the model gets."""
+        return self.suffix[-1].after if self.suffix else self.compact

@@ -1,0 +1,118 @@
+"""Every exception that autopipe raises on purpose, and how its message is made.
+
+A message names the rule that was broken, the value received and what to do. Failures that a study expects
+(a trial that crashed, say) are values, not exceptions: see `autopipe.core.outcome`.
+
+    AutopipeError
+    ├── WorkloadError          what is trained cannot be trained
+    │   ├── DataError          ... because of where samples come from
+    │   │   └── BadSampleError ... because of one sample
+    │   ├── OpError            ... because an op failed
+    │   └── ModelError         ... because of the model
+    ├── ConfigError            a configuration that cannot be
+    ├── SpaceError             a search space that cannot be read
+    ├── LoaderError            a loader could not start or go on
+    │   └── WorkerDiedError    ... because its workers keep dying
+    ├── StorageError           samples could not be kept in another form
+    ├── TrialError             a trial could not be asked for
+    ├── ArtifactError          a tuned artefact cannot be used
+    └── MissingExtraError      an optional package is not installed
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AutopipeError(Exception):
+    """Root of all errors raised on purpose.
+
+    Attributes:
+        message: the rule that was broken and the value received.
+        hint: what to do about it, or None.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message} {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.hint)
+
+
+def _rebuild(kind: type[AutopipeError], message: str, hint: str | None) -> AutopipeError:
+    return kind(message, hint=hint)
+
+
+class WorkloadError(AutopipeError):
+    """What is to be trained cannot be trained as described."""
+
+
+class DataError(WorkloadError):
+    """The samples cannot be found or read."""
+
+
+class BadSampleError(DataError):
+    """One sample is missing, truncated or not what its ops expect."""
+
+
+class OpError(WorkloadError):
+    """An op raised, or was given what it cannot work on."""
+
+
+class ModelError(WorkloadError):
+    """The model cannot be built, or does not fit the batches."""
+
+
+class ConfigError(AutopipeError):
+    """A configuration that is unknown, incomplete or impossible."""
+
+
+class SpaceError(AutopipeError):
+    """A search space file that cannot be read or makes no sense."""
+
+
+class LoaderError(AutopipeError):
+    """A loader could not start, or could not go on."""
+
+
+class WorkerDiedError(LoaderError):
+    """The worker processes of a loader keep dying on the same batch."""
+
+
+class StorageError(AutopipeError):
+    """Samples could not be written to, or read from, another storage form."""
+
+
+class TrialError(AutopipeError):
+    """A trial could not be asked for at all."""
+
+
+class ArtifactError(AutopipeError):
+    """A tuned artefact is unreadable, of another version, or does not fit."""
+
+
+class MissingExtraError(AutopipeError):
+    """An optional package is needed and not installed."""
+
+    @classmethod
+    def of(cls, extra: str, package: str) -> MissingExtraError:
+        """Name the extra that brings `package`."""
+        return cls(f"`{package}` is not installed.", hint=f"Run: pip install 'autopipe-tuner[{extra}]'")
+
+
+def near(word: str, candidates: Iterable[str]) -> str:
+    """Return " Did you mean `x`?" for the candidate nearest to `word`, or an empty string."""
+    matches = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.5)
+    return f" Did you mean `{matches[0]}`?" if matches else ""
+
+
+def shortened(value: object, limit: int = 120) -> str:
+    """Return `repr(value)` cut to `limit` characters, for use in a message."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,99 @@
+"""Random brightness and contrast of images; masks are left alone.
+
+On 8-bit images both are functions of a pixel's level (contrast: of its channel's mean, too), so they are applied as a
+table of 256 entries and both halves give exactly the same pixels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import FieldKind, Part
+from autopipe.errors import ConfigError
+from autopipe.ops.pixels import PixelOp
+
+_LEVELS = np.arange(256, dtype=np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomBrightness(PixelOp):
+    """Add the same amount to all pixels: uniform in [-delta, delta] of the full range.
+
+    Attributes:
+        delta: share of the range, 0 to 1. The range is 255 for 8-bit images and 1 for others.
+    """
+
+    delta: float = 0.2
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delta <= 1:
+            raise ConfigError(f"`delta` of RandomBrightness must be in (0, 1], but got delta={self.delta!r}.")
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        shift = np.float32((2 * random[0] - 1) * self.delta)
+        if array.dtype != np.uint8:
+            return array + shift.astype(array.dtype)
+        table = np.clip(np.rint(_LEVELS + shift * np.float32(255)), 0, 255).astype(np.uint8)
+        return _look_up(array, table)
+
+    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
+        import tensorflow as tf
+
+        shift = tf.cast((2 * random[0] - 1) * self.delta, tf.float32)
+        if tensor.dtype != tf.uint8:
+            return tensor + tf.cast(shift, tensor.dtype)
+        table = tf.cast(tf.clip_by_value(tf.round(_LEVELS + shift * 255.0), 0, 255), tf.uint8)
+        return tf.gather(table, tf.cast(tensor, tf.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomContrast(PixelOp):
+    """Stretch each channel around its own mean by a factor uniform in [lower, upper].
+
+    Attributes:
+        lower: smallest factor.
+        upper: largest factor.
+    """
+
+    lower: float = 0.8
+    upper: float = 1.2
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lower < self.upper:
+            raise ConfigError(f"RandomContrast needs 0 <= lower < upper, but got lower={self.lower!r}, upper={self.upper!r}.")
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        factor = np.float32(self.lower + (self.upper - self.lower) * random[0])
+        if array.dtype != np.uint8:
+            mean = array.mean(axis=(0, 1), keepdims=True, dtype=np.float64).astype(array.dtype)
+            return (array - mean) * factor.astype(array.dtype) + mean
+        # Whole-number sums make the mean, and so the table, the same in both halves.
+        mean = (array.sum(axis=(0, 1), dtype=np.int64) / (array.shape[0] * array.shape[1])).astype(np.float32)
+        table = np.clip(np.rint((_LEVELS[:, None] - mean) * factor + mean), 0, 255).astype(np.uint8)
+        return _look_up(array, table[None])
+
+    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
+        import tensorflow as tf
+
+        factor = tf.cast(self.lower + (self.upper - self.lower) * random[0], tf.float32)
+        count = tf.cast(tf.size(tensor) // tf.shape(tensor)[-1], tf.float64)
+        total = tf.reduce_sum(tf.cast(tensor, tf.int64 if tensor.dtype.is_integer else tf.float64), axis=(0, 1))
+        mean = tf.cast(tf.cast(total, tf.float64) / count, tf.float32)
+        stretched = (tf.cast(tensor, tf.float32) - mean) * factor + mean
+        if tensor.dtype != tf.uint8:
+            return tf.cast(stretched, tensor.dtype)
+        return tf.cast(tf.clip_by_value(tf.round(stretched), 0, 255), tf.uint8)
+
+
+def _look_up(array: NDArray[np.uint8], table: NDArray[np.uint8]) -> NDArray[Any]:
+    looked_up = cv2.LUT(array, table)
+    return looked_up if looked_up.ndim == array.ndim else looked_up[..., None]

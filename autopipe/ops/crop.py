@@ -1,0 +1,72 @@
+"""Crops: the centre, or a place of the sample's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import FieldKind, Part
+from autopipe.errors import BadSampleError
+from autopipe.ops.pixels import PixelOp
+from autopipe.ops.resize import check_size
+
+
+@dataclasses.dataclass(frozen=True)
+class _Crop(PixelOp):
+    """Cut `height` x `width` pixels out.
+
+    Attributes:
+        height: pixels.
+        width: pixels.
+    """
+
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+
+    def _place(self, random: Any) -> tuple[Any, Any]:
+        """Return where the cut lies, from 0 (top, left) to 1 (bottom, right; not reached by random numbers)."""
+        raise NotImplementedError
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        height, width = array.shape[:2]
+        if height < self.height or width < self.width:
+            raise BadSampleError(
+                f"`{type(self).__name__}` cannot cut {self.height}x{self.width} out of {height}x{width} pixels.",
+                hint="Put ap.Pad or ap.Resize before it.",
+            )
+        down, right = self._place(random)
+        top, left = int(down * (height - self.height + 1)), int(right * (width - self.width + 1))
+        return array[top : top + self.height, left : left + self.width]
+
+    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
+        import tensorflow as tf
+
+        shape = tf.shape(tensor)
+        down, right = self._place(random)
+        top = tf.cast(down * tf.cast(shape[0] - self.height + 1, tf.float64), tf.int32)
+        left = tf.cast(right * tf.cast(shape[1] - self.width + 1, tf.float64), tf.int32)
+        return tensor[top : top + self.height, left : left + self.width]
+
+
+@dataclasses.dataclass(frozen=True)
+class CenterCrop(_Crop):
+    """Cut the centre out, `height` x `width` pixels."""
+
+    def _place(self, random: Any) -> tuple[Any, Any]:
+        return 0.5, 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomCrop(_Crop):
+    """Cut `height` x `width` pixels out at a place of the sample's own; image and mask at the same place."""
+
+    draws: ClassVar[int] = 2
+
+    def _place(self, random: Any) -> tuple[Any, Any]:
+        return random[0], random[1]

@@ -1,0 +1,53 @@
+"""RandomFlip: mirror image and mask together."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import FieldKind, Part
+from autopipe.errors import ConfigError
+from autopipe.ops.pixels import PixelOp
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomFlip(PixelOp):
+    """Mirror with a probability of one half along each chosen direction.
+
+    Attributes:
+        horizontal: whether left and right may change places.
+        vertical: whether top and bottom may change places.
+    """
+
+    horizontal: bool = True
+    vertical: bool = False
+    draws: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if not (self.horizontal or self.vertical):
+            raise ConfigError("RandomFlip must be `horizontal`, `vertical` or both, but got neither.")
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        across, down = self.horizontal and random[0] < 0.5, self.vertical and random[1] < 0.5
+        if not (across or down):
+            return array
+        code = (-1 if down else 1) if across else 0
+        if out is None or np.may_share_memory(out, array):
+            flipped = cv2.flip(array, code)
+        else:
+            flipped = cv2.flip(array, code, dst=out)
+        return flipped if flipped.ndim == array.ndim else flipped[..., None]
+
+    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
+        import tensorflow as tf
+
+        if self.horizontal:
+            tensor = tf.cond(random[0] < 0.5, lambda: tf.reverse(tensor, [1]), lambda: tensor)
+        if self.vertical:
+            upright = tensor
+            tensor = tf.cond(random[1] < 0.5, lambda: tf.reverse(upright, [0]), lambda: upright)
+        return tensor

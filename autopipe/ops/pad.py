@@ -1,0 +1,53 @@
+"""Pad: make small images large enough."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import FieldKind, Part
+from autopipe.ops.pixels import PixelOp
+from autopipe.ops.resize import check_size
+
+
+@dataclasses.dataclass(frozen=True)
+class Pad(PixelOp):
+    """Pad evenly around to at least `height` x `width` pixels; larger images stay as they are.
+
+    Attributes:
+        height: pixels.
+        width: pixels.
+        value: what an image is padded with.
+        mask_value: what a mask is padded with.
+    """
+
+    height: int
+    width: int
+    value: float = 0
+    mask_value: float = 0
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        down, right = max(0, self.height - array.shape[0]), max(0, self.width - array.shape[1])
+        if not down and not right:
+            return array
+        value = self.mask_value if kind is FieldKind.MASK else self.value
+        top, left = down // 2, right // 2
+        padded = cv2.copyMakeBorder(array, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value=(value,) * 4)
+        return padded if padded.ndim == array.ndim else padded[..., None]
+
+    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
+        import tensorflow as tf
+
+        shape = tf.shape(tensor)
+        down, right = tf.maximum(0, self.height - shape[0]), tf.maximum(0, self.width - shape[1])
+        top, left = down // 2, right // 2
+        edges = [[top, down - top], [left, right - left]] + [[0, 0]] * (tensor.shape.rank - 2)
+        value = self.mask_value if kind is FieldKind.MASK else self.value
+        return tf.pad(tensor, edges, constant_values=tf.cast(value, tensor.dtype))

@@ -1,0 +1,64 @@
+"""What ops on pixels have in common: one function for x and, where the op follows the image, for its mask."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.op import Op, Target
+from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec
+from autopipe.errors import OpError, shortened
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelOp(Op):
+    """An op that treats an image, and perhaps its mask, by the same function of pixels.
+
+    Attributes:
+        on: "image", "mask" or "both".
+    """
+
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="both", kw_only=True)
+
+    @property
+    def target(self) -> Target:
+        return self.on
+
+    @abc.abstractmethod
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        """Return one array after the op; `out` as in `Op.apply`."""
+
+    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
+        """Return one tensor after the op."""
+        raise NotImplementedError
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+        x, y = sample
+        on_x, on_y = self.touches(spec)
+        if on_x:
+            x = self.pixels(_decoded(x, self), spec.x.kind, random, out)
+        if on_y and spec.y is not None:
+            y = self.pixels(_decoded(y, self), spec.y.kind, random, None)
+        return x, y
+
+    def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
+        x, y = sample
+        on_x, on_y = self.touches(spec)
+        if on_x:
+            x = self.pixels_tensorflow(x, spec.x.kind, random)
+        if on_y and spec.y is not None:
+            y = self.pixels_tensorflow(y, spec.y.kind, random)
+        return x, y
+
+
+def _decoded(part: Part, op: Op) -> NDArray[Any]:
+    if isinstance(part, np.ndarray):
+        return part
+    name = type(op).__name__
+    if isinstance(part, bytes | memoryview):
+        raise OpError(f"`{name}` needs a decoded image, but got {len(part)} encoded bytes.", hint=f"Put ap.Decode() before ap.{name}.")
+    raise OpError(f"`{name}` needs an image, but got {shortened(part)}.")
