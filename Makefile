@@ -11,7 +11,7 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-DEMO := examples/photos/demo/photos
+DEMO := examples/photos/demo
 
 help:
 	@echo "make test    lint, types, layers and all tests, as CI runs them"

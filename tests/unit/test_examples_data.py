@@ -1,0 +1,119 @@
+"""The demo sets of the examples: real files of the stated shape, the same ones each time, without a network.
+
+Not tested here: that the examples train, which is an integration test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import socket
+import tarfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("skimage", reason="needs the `demo` extra")
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a demo set must not be downloaded")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def maker(example: str) -> ModuleType:
+    """Import an example's make_demo.py, which is in no package."""
+    spec = importlib.util.spec_from_file_location(f"{example}_make_demo", EXAMPLES / example / "make_demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def digest(path: Path) -> str:
+    """Return a digest over the names and bytes of all files below `path`, or of `path` itself."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) or [path]
+    lines = [f"{file.relative_to(path)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def read_rgb(path: Path) -> NDArray[Any]:
+    picture = cv2.imread(str(path))
+    assert picture is not None
+    return np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
+
+
+def test_photos_are_jpeg_files_of_about_500x375_in_eight_class_folders(tmp_path: Path) -> None:
+    assert maker("photos").make(tmp_path / "demo", per_class=2) == 16
+    files = sorted((tmp_path / "demo").glob("*/*.jpg"))
+    assert len(files) == 16
+    assert len({file.parent.name for file in files}) == 8
+    for file in files:
+        height, width, channels = read_rgb(file).shape
+        assert 330 <= height <= 420
+        assert 440 <= width <= 560
+        assert channels == 3
+
+
+def test_photos_replace_an_older_set_and_leave_nothing_else(tmp_path: Path) -> None:
+    make = maker("photos").make
+    make(tmp_path / "demo", per_class=2)
+    make(tmp_path / "demo", per_class=1)
+    assert len(list((tmp_path / "demo").glob("*/*.jpg"))) == 8
+    assert [entry.name for entry in tmp_path.iterdir()] == ["demo"]
+
+
+def test_segmentation_masks_hold_only_colours_of_the_palette(tmp_path: Path) -> None:
+    assert maker("segmentation").make(tmp_path / "demo", count=2) == 2
+    palette = np.loadtxt(tmp_path / "demo" / "palette.csv", delimiter=",", dtype=np.uint8)
+    assert palette.shape == (32, 3)
+    known = {tuple(colour) for colour in palette.tolist()}
+    assert len(known) == 32
+    for name in ("0000.png", "0001.png"):
+        image = read_rgb(tmp_path / "demo" / "images" / name)
+        mask = read_rgb(tmp_path / "demo" / "masks" / name)
+        assert image.shape == mask.shape == (720, 960, 3)
+        used = {tuple(colour) for colour in np.unique(mask.reshape(-1, 3), axis=0).tolist()}
+        assert used <= known
+        assert len(used) > 1
+
+
+def test_custom_source_archive_holds_jpeg_members_by_class(tmp_path: Path) -> None:
+    assert maker("custom_source").make(tmp_path / "photos.tar", per_class=2) == 8
+    with tarfile.open(tmp_path / "photos.tar", "r:") as archive:
+        names = archive.getnames()
+        first = archive.extractfile(names[0])
+        assert first is not None
+        picture = cv2.imdecode(np.frombuffer(first.read(), np.uint8), cv2.IMREAD_COLOR)
+    assert len({Path(name).parent.name for name in names}) == 4
+    assert picture is not None
+    assert picture.shape == (300, 300, 3)
+
+
+@pytest.mark.parametrize(
+    ("example", "out", "size"),
+    [
+        ("photos", "demo", {"per_class": 1}),
+        ("segmentation", "demo", {"count": 1}),
+        ("custom_source", "photos.tar", {"per_class": 1}),
+    ],
+)
+def test_the_same_seed_gives_the_same_bytes(example: str, out: str, size: dict[str, int], tmp_path: Path) -> None:
+    make = maker(example).make
+    digests = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        make(tmp_path / name / out, **size)
+        digests.append(digest(tmp_path / name / out))
+    assert digests[0] == digests[1]
