@@ -1,0 +1,321 @@
+"""A search space: which values each parameter may take, and when it counts at all.
+
+`SpaceSpec` is what a YAML file says, `Space` what that means on one machine. Flat parameters (`threads.workers=4`) are
+turned into a `PipelineConfig` and back here. Reading files, leaving out what cannot run and choosing what to try next
+belong to `autopipe.search`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
+
+import pydantic
+
+from autopipe.core.bounds import BoundError, evaluate
+from autopipe.core.config import LOADERS, STORAGES, PipelineConfig
+from autopipe.errors import ConfigError, SpaceError, near, shortened
+
+Value: TypeAlias = str | int | float | bool
+Params: TypeAlias = dict[str, Value]
+Path: TypeAlias = tuple[str | int, ...]
+Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr
+Bound = pydantic.StrictInt | pydantic.StrictStr
+
+MOST_VALUES = 2048
+
+
+class ParameterSpec(pydantic.BaseModel):
+    """One parameter as a file writes it: `choices`, or a `range` of whole numbers, and `when` it counts."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    choices: Annotated[list[Scalar], pydantic.Field(min_length=1, max_length=MOST_VALUES)] | None = None
+    range: tuple[Bound, Bound] | None = None
+    log: pydantic.StrictBool = False
+    step: Annotated[pydantic.StrictInt, pydantic.Field(ge=1)] = 1
+    when: dict[str, Scalar | list[Scalar]] = {}
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _list_means_choices(cls, value: Any) -> Any:
+        return {"choices": value} if isinstance(value, list) else value
+
+    @pydantic.model_validator(mode="after")
+    def _one_domain(self) -> ParameterSpec:
+        if (self.choices is None) == (self.range is None):
+            raise ValueError("needs either `choices` or `range`, and not both")
+        if self.range is None and (self.log or self.step != 1):
+            raise ValueError("takes `log` and `step` with `range` only")
+        if self.log and self.step != 1:
+            raise ValueError("takes `log` or `step`, not both")
+        return self
+
+
+class SpaceSpec(pydantic.BaseModel):
+    """A search space as a file writes it."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1]
+    description: pydantic.StrictStr = ""
+    parameters: Annotated[dict[str, ParameterSpec], pydantic.Field(min_length=1, max_length=100)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter on one machine.
+
+    Attributes:
+        name: `loader`, a field of `PipelineConfig`, or a knob as `<loader>.<knob>`.
+        values: what it may be, in order; a logarithmic range holds the steps 1, 2, 3, 4, 6, 8, 12, ... and both ends.
+        is_range: whether whole numbers between the values make sense as well.
+        log: whether equal ratios, not equal differences, are equal steps.
+        when: it counts only where each of these earlier parameters has one of the values named.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    is_range: bool = False
+    log: bool = False
+    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+
+    def counts(self, params: Mapping[str, Value]) -> bool:
+        """Whether it counts, given the earlier parameters."""
+        return all(name in params and params[name] in allowed for name, allowed in self.when)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All parameters of a search on one machine, in an order in which conditions point backwards."""
+
+    parameters: tuple[Parameter, ...]
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self.parameters)
+
+    def __getitem__(self, name: str) -> Parameter:
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        names = [parameter.name for parameter in self.parameters]
+        raise SpaceError(f"`{name}` is no parameter of this space.{near(name, names)}")
+
+    def grid(self) -> Iterator[Params]:
+        """Yield every combination that the conditions allow, each once."""
+        return self._grid({}, 0)
+
+    def _grid(self, chosen: Params, at: int) -> Iterator[Params]:
+        if at == len(self.parameters):
+            yield dict(chosen)
+            return
+        parameter = self.parameters[at]
+        if not parameter.counts(chosen):
+            yield from self._grid(chosen, at + 1)
+            return
+        for value in parameter.values:
+            yield from self._grid({**chosen, parameter.name: value}, at + 1)
+
+    def sample(self, rng: random.Random) -> Params:
+        """Draw one combination: each parameter that counts, evenly among its values."""
+        params: Params = {}
+        for parameter in self.parameters:
+            if parameter.counts(params):
+                params[parameter.name] = rng.choice(parameter.values)
+        return params
+
+    def holds(self, params: Mapping[str, Value]) -> bool:
+        """Whether `params` names every parameter that counts, and no other, each with a value it may take."""
+        counting = {parameter.name for parameter in self.parameters if parameter.counts(params)}
+        return counting == set(params) and all(_within(self[name], value) for name, value in params.items())
+
+    def only(self, name: str, values: Iterable[Value]) -> Space:
+        """Return the space with `name` limited to `values`.
+
+        Raises:
+            SpaceError: the parameter is not there, or none of its values is left.
+        """
+        wanted, parameter = tuple(values), self[name]
+        left = tuple(value for value in parameter.values if _among(value, wanted))
+        if not left:
+            known = ", ".join(str(value) for value in parameter.values)
+            raise SpaceError(f"`{name}` may be {known}, but only {shortened(list(wanted))} was asked for.")
+        limited = replace(parameter, values=left)
+        return Space(tuple(limited if each.name == name else each for each in self.parameters))
+
+    def without(self, name: str, value: Value) -> Space:
+        """Return the space with one value of one parameter taken out; a parameter left empty is an error."""
+        return self.only(name, [each for each in self[name].values if not _among(each, (value,))])
+
+
+def _among(value: Value, values: Iterable[Value]) -> bool:
+    # True == 1 in Python; as settings they differ.
+    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
+
+
+def _within(parameter: Parameter, value: Value) -> bool:
+    if parameter.is_range and isinstance(value, int) and not isinstance(value, bool):
+        numbers = [each for each in parameter.values if isinstance(each, int)]
+        return min(numbers) <= value <= max(numbers)
+    return _among(value, parameter.values)
+
+
+# ---------------------------------------------------------------- what a file says -> what it means here
+
+
+def resolve(
+    spec: SpaceSpec, names: Mapping[str, int], where: Callable[[Path], str] = lambda path: ".".join(map(str, path))
+) -> Space:
+    """Give a space its values on a machine.
+
+    Args:
+        spec: what the file says.
+        names: what bounds may name, e.g. `{"cores": 8, "gpus": 1}`.
+        where: says where in the file a key is, for messages.
+
+    Raises:
+        SpaceError: an unknown parameter, bound or condition, or a value that its parameter cannot take.
+    """
+    known = parameter_types()
+    parameters: dict[str, Parameter] = {}
+    for name, written in spec.parameters.items():
+        path: Path = ("parameters", name)
+        if name not in known:
+            raise SpaceError(f"{where(path)}: `{name}` is no parameter.{near(name, known)}", hint=_known_text(known))
+        try:
+            values = _values(written, names)
+        except BoundError as error:
+            raise SpaceError(f"{where(path)}: {error}") from None
+        for value in values:
+            _check_value(name, value, known[name], where(path))
+        parameters[name] = Parameter(
+            name=name,
+            values=values,
+            is_range=written.range is not None,
+            log=written.log,
+            when=_conditions(written, parameters, partial(_below, where, (*path, "when"))),
+        )
+    if "loader" not in parameters:
+        raise SpaceError(f"{where(('parameters',))}: `loader` is missing: it says which loaders to try.")
+    return Space(tuple(parameters.values()))
+
+
+def _below(where: Callable[[Path], str], path: Path, key: str) -> str:
+    return where((*path, key))
+
+
+def _known_text(known: Iterable[str]) -> str:
+    return f"It takes {', '.join(known)}."
+
+
+def _values(written: ParameterSpec, names: Mapping[str, int]) -> tuple[Value, ...]:
+    if written.choices is not None:
+        return _unique(_choice(choice, names) for choice in written.choices)
+    assert written.range is not None
+    low, high = (end if isinstance(end, int) else evaluate(end, names) for end in written.range)
+    high = max(low, high)  # e.g. `range: [1, gpus]` where there is no GPU
+    if written.log:
+        if low < 1:
+            raise BoundError(f"a `log` range starts at 1 or above, but this one starts at {low}")
+        return _ladder(low, high)
+    if (high - low) // written.step >= MOST_VALUES:
+        raise BoundError(f"{low} to {high} are more than {MOST_VALUES} values; use `log: true` or a larger `step`")
+    return _unique([*range(low, high + 1, written.step)])
+
+
+def _choice(choice: Value, names: Mapping[str, int]) -> Value:
+    # A word is a word ("auto", "jpeg-array") unless it names a bound or computes something.
+    if isinstance(choice, str) and (choice in names or any(sign in choice for sign in "*+/(")):
+        return evaluate(choice, names)
+    return choice
+
+
+def _ladder(low: int, high: int) -> tuple[Value, ...]:
+    steps = {low, high}
+    power = 1
+    while power <= high:
+        steps |= {step for step in (power, power + power // 2) if low <= step <= high}
+        power *= 2
+    return tuple(sorted(steps))
+
+
+def _unique(values: Iterable[Value]) -> tuple[Value, ...]:
+    kept: list[Value] = []
+    for value in values:
+        if not _among(value, kept):
+            kept.append(value)
+    return tuple(kept)
+
+
+def _conditions(
+    written: ParameterSpec, earlier: Mapping[str, Parameter], where: Callable[[str], str]
+) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+    conditions = []
+    for name, wanted in written.when.items():
+        if name not in earlier:
+            raise SpaceError(
+                f"{where(name)}: `when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
+            )
+        allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
+        possible = [str(value) for value in earlier[name].values]
+        for value in allowed:
+            if not _within(earlier[name], value):
+                raise SpaceError(f"{where(name)}: `{name}` is never {value!r} here.{near(str(value), possible)}")
+        conditions.append((name, allowed))
+    return tuple(conditions)
+
+
+# ---------------------------------------------------------------- parameters <-> configuration
+
+
+def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
+    """Return every parameter there is, with what checks a value of it."""
+    fields = {name: field for name, field in PipelineConfig.model_fields.items() if name != "loader"}
+    for kind in LOADERS:
+        knobs = LOADERS[kind].model_fields.items()
+        fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
+    # mypy wants types that are written down; these are put together from the plugins that are there.
+    types: dict[str, Any] = {name: Annotated[field.annotation, field] for name, field in fields.items()}
+    types = {"loader": Literal[tuple(LOADERS)], **types, "storage": Literal[tuple(STORAGES)]}
+    return {name: pydantic.TypeAdapter(annotation) for name, annotation in types.items()}
+
+
+def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], where: str) -> None:
+    try:
+        check.validate_python(value, strict=True)
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        expected = str(problem.get("ctx", {}).get("expected", "")).replace("'", "")
+        guess = near(str(value), expected.replace(" or ", ", ").split(", ")) if expected else ""
+        raise SpaceError(f"{where}: `{name}` cannot be {value!r}: {problem['msg']}.{guess}") from None
+
+
+def to_config(params: Mapping[str, Value]) -> PipelineConfig:
+    """Return the configuration that flat parameters stand for.
+
+    Raises:
+        ConfigError: there is none; the message says why.
+    """
+    if "loader" not in params:
+        raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
+    kind = params["loader"]
+    loader: dict[str, Value] = {"kind": kind}
+    rest: dict[str, Any] = {}
+    for name, value in params.items():
+        owner, dot, knob = name.partition(".")
+        if dot and owner == kind:
+            loader[knob] = value
+        elif name != "loader":
+            rest[name] = value
+    return PipelineConfig.model_validate({**rest, "loader": loader})
+
+
+def from_config(config: PipelineConfig) -> Params:
+    """Return the flat parameters of a configuration; `to_config` turns them back."""
+    plain: dict[str, Any] = config.model_dump(mode="json")
+    loader = plain.pop("loader")
+    kind = loader.pop("kind")
+    return {"loader": kind, **{f"{kind}.{knob}": value for knob, value in loader.items()}, **plain}

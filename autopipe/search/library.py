@@ -1,0 +1,162 @@
+"""Search spaces in files: the ones that come along, and the user's own.
+
+Reads YAML (`yaml.safe_load`) and says where in the file a mistake is. What the keys mean is `autopipe.core.space`'s.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Callable, Mapping
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import yaml
+
+from autopipe.core import space as core
+from autopipe.errors import SpaceError, near, shortened
+
+_LARGEST_BYTES = 1 << 18
+_DEEPEST = 10
+
+
+def names() -> list[str]:
+    """Return the names of the spaces that come with autopipe."""
+    return sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
+
+
+def load(name_or_file: str, bounds: Mapping[str, int]) -> core.Space:
+    """Read a search space and give it its values on this machine.
+
+    Args:
+        name_or_file: a name from `names()`, or the path of a YAML file.
+        bounds: what the file's bounds may name: `{"cores": 8, "gpus": 1}`.
+
+    Raises:
+        SpaceError: no such space, or a mistake in the file: with file, line and key.
+    """
+    text, file = _text(name_or_file)
+    return parse(text, bounds, file=file)
+
+
+def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> core.Space:
+    """Read a search space from YAML text; `file` is how messages call it.
+
+    Raises:
+        SpaceError: with file, line and key.
+    """
+    data, lines = _read_yaml(text, file)
+
+    def where(path: core.Path) -> str:
+        return f"{file}, line {_line(lines, path)}, `{_dotted(path)}`" if path else f"{file}, line 1"
+
+    if not isinstance(data, dict):
+        raise SpaceError(f"{where(())}: a search space is a mapping, but this is {shortened(data)}.")
+    try:
+        spec = core.SpaceSpec.model_validate(data)
+    except pydantic.ValidationError as error:
+        raise SpaceError(_sentence(error, lines, where)) from None
+    return core.resolve(spec, bounds, where)
+
+
+def _folder() -> Traversable:
+    installed = importlib.resources.files("autopipe") / "search_spaces"
+    if installed.is_dir():
+        return installed
+    return Path(__file__).parents[2] / "search_spaces"  # a checkout, or an editable install of one
+
+
+def _text(name_or_file: str) -> tuple[str, str]:
+    shipped = _folder() / f"{name_or_file}.yaml"
+    if name_or_file in names():
+        return shipped.read_text(encoding="utf-8"), f"{name_or_file}.yaml"
+    path = Path(name_or_file)
+    if not path.is_file():
+        known = ", ".join(names())
+        raise SpaceError(
+            f"`space` must be one of {known}, or a YAML file, but got {name_or_file!r}.{near(name_or_file, names())}"
+        )
+    if path.stat().st_size > _LARGEST_BYTES:
+        raise SpaceError(f"{path} has {path.stat().st_size} bytes; a search space has at most {_LARGEST_BYTES}.")
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpaceError(f"{path} cannot be read: {error}.") from error
+
+
+# ---------------------------------------------------------------- YAML, and where in it
+
+_Lines = dict[core.Path, int]
+
+
+def _read_yaml(text: str, file: str) -> tuple[Any, _Lines]:
+    try:
+        _refuse_what_explodes(text, file)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        lines: _Lines = {}
+        if node is not None:
+            _note_lines(node, (), lines, file)
+        return yaml.safe_load(text), lines
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{file}, line {mark.line + 1}" if mark else file
+        raise SpaceError(f"{place}: this is no YAML: {error.problem or error.context}.") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # e.g. a date that no calendar has
+        raise SpaceError(f"{file}: this is no YAML: {error}.") from None
+
+
+def _refuse_what_explodes(text: str, file: str) -> None:
+    """A few lines of aliases stand for gigabytes, and deep nesting for minutes."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        line = 1 if event.start_mark is None else event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            raise SpaceError(f"{file}, line {line}: `*{event.anchor}`: a search space takes no aliases.")
+        if depth > _DEEPEST:
+            raise SpaceError(f"{file}, line {line}: this is nested too deeply for a search space.")
+
+
+def _note_lines(node: yaml.Node, path: core.Path, lines: _Lines, file: str) -> None:
+    lines[path] = node.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            _note_lines(item, (*path, index), lines, file)
+    elif isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            if here in seen:
+                raise SpaceError(f"{file}, line {key.start_mark.line + 1}: `{_dotted(here)}` is there twice.")
+            seen.add(here)
+            _note_lines(value, here, lines, file)
+            lines[here] = key.start_mark.line + 1
+
+
+def _line(lines: _Lines, path: core.Path) -> int:
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
+
+
+def _dotted(path: core.Path) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def _sentence(error: pydantic.ValidationError, lines: _Lines, where: Callable[[core.Path], str]) -> str:
+    problems = error.errors(include_url=False)
+    # A key that is not known explains the one that is missing.
+    problem = min(problems, key=lambda each: each["type"] != "extra_forbidden")
+    path: core.Path = ()
+    for part in problem["loc"]:  # pydantic's names of union members are not in the file
+        path = (*path, part) if (*path, part) in lines else path
+    if problem["type"] == "extra_forbidden":
+        known = core.SpaceSpec.model_fields if len(path) == 1 else core.ParameterSpec.model_fields
+        return f"{where(path)}: there is no such key; it takes {', '.join(known)}.{near(str(path[-1]), known)}"
+    if problem["type"] == "missing":
+        return f"{where(path)}: `{problem['loc'][-1]}` is missing."
+    if problem["type"] in ("model_type", "model_attributes_type"):
+        return f"{where(path)}: should be a list of values or a mapping, but got {shortened(problem['input'])}."
+    text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{where(path)}: {text}, but got {shortened(problem['input'])}."

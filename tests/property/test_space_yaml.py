@@ -1,0 +1,85 @@
+"""Whatever is in a space file, it is either a sound space or a SpaceError; never another exception."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import string
+from pathlib import Path
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autopipe.core.bounds import BoundError, evaluate
+from autopipe.core.space import Space
+from autopipe.errors import SpaceError
+from autopipe.search import library
+
+BOUNDS = {"cores": 3, "gpus": 1}
+SHIPPED = [path.read_text() for path in sorted((Path(__file__).parents[2] / "search_spaces").glob("*.yaml"))]
+
+scalars = st.none() | st.booleans() | st.integers(-10, 10**6) | st.floats() | st.text(max_size=12)
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+)
+bounds = st.sampled_from([0, 1, 4, "cores", "2*cores", "max(1, gpus)", "core", "1+"])
+parameter = st.fixed_dictionaries(
+    {},
+    optional={
+        "choices": st.lists(st.sampled_from([1, 2, "auto", "none", "memory", "threads", "cores", True]), max_size=4),
+        "range": st.tuples(bounds, bounds).map(list),
+        "log": st.booleans(),
+        "step": st.integers(-1, 3),
+        "when": st.dictionaries(
+            st.sampled_from(["loader", "cache"]), st.sampled_from(["threads", "memory"]), max_size=2
+        ),
+    },
+)
+names = st.sampled_from(["loader", "cache", "devices", "device_prefetch", "threads.workers", "tfdata.prefetch", "what"])
+files = st.dictionaries(names, parameter, max_size=5).map(
+    lambda some: {"schema_version": 1, "parameters": {"loader": ["threads", "tfdata"], **some}}
+)
+
+
+def read(text: str) -> Space | None:
+    try:
+        return library.parse(text, BOUNDS)
+    except SpaceError:
+        return None
+
+
+@given(st.text(max_size=200))
+@settings(deadline=None)
+def test_any_text(text: str) -> None:
+    read(text)
+
+
+@given(trees)
+@settings(deadline=None)
+def test_any_tree(tree: object) -> None:
+    read(yaml.safe_dump(tree, allow_unicode=True))
+
+
+@given(st.sampled_from(SHIPPED), st.integers(0, 10**6), st.text(string.printable, max_size=5), st.integers(0, 5))
+@settings(deadline=None)
+def test_a_shipped_space_with_a_place_overwritten(text: str, place: int, put: str, cut: int) -> None:
+    at = place % len(text)
+    read(text[:at] + put + text[at + cut :])
+
+
+@given(files, st.integers(0, 1000))
+@settings(deadline=None)
+def test_whatever_is_read_samples_and_enumerates_inside_itself(tree: dict[str, object], seed: int) -> None:
+    space = read(yaml.safe_dump(tree, sort_keys=False))
+    if space is None:
+        return
+    assert space.holds(space.sample(random.Random(seed)))
+    for params, _ in zip(space.grid(), range(50), strict=False):
+        assert space.holds(params)
+
+
+@given(st.text("0123456789coresgpu+-*/(), minax", max_size=30))
+def test_a_bound_is_a_number_or_an_error(text: str) -> None:
+    with contextlib.suppress(BoundError):
+        assert isinstance(evaluate(text, BOUNDS), int)

@@ -1,0 +1,84 @@
+"""Search spaces as files: what comes along is sound, and a mistake is found in its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autopipe.core.space import to_config
+from autopipe.errors import SpaceError
+from autopipe.search import library
+
+HEAD = "schema_version: 1\nparameters:\n  loader: [threads]\n"
+BOUNDS = {"cores": 2, "gpus": 0}
+
+
+def test_the_shipped_spaces_are_there() -> None:
+    assert library.names() == ["default", "exhaustive", "multi_gpu", "quick"]
+
+
+@pytest.mark.parametrize("name", ["default", "exhaustive", "multi_gpu", "quick"])
+@pytest.mark.parametrize("bounds", [{"cores": 1, "gpus": 0}, {"cores": 2, "gpus": 0}, {"cores": 96, "gpus": 8}])
+def test_each_shipped_space_makes_configurations_on_small_and_large_machines(name: str, bounds: dict[str, int]) -> None:
+    grid = list(library.load(name, bounds).grid())
+    assert 10 < len(grid) < 50_000
+    for params in grid[:: len(grid) // 40 + 1]:
+        to_config(params)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("parameters: [", r"line 1: this is no YAML"),
+        ("- a", r"line 1: a search space is a mapping"),
+        ("", r"a search space is a mapping"),
+        (
+            "schema_version: 1\nparamters: {}\n",
+            r"line 2, `paramters`: there is no such key.* Did you mean `parameters`",
+        ),
+        ("schema_version: 1\n", r"`parameters` is missing"),
+        ("schema_version: 2\nparameters: {loader: [threads]}", r"line 1, `schema_version`: should be 1"),
+        (HEAD + "  cache:\n    chioces: [none]\n", r"line 5, `parameters.cache.chioces`.* Did you mean `choices`"),
+        (HEAD + "  cache: none\n", r"line 4, `parameters.cache`: should be a list"),
+        (
+            HEAD + "  devices:\n    range: [1, 2.5]\n",
+            r"line 5, `parameters.devices.range.1`: should be a valid integer",
+        ),
+        (HEAD + "  devices:\n    log: true\n", r"line 4, `parameters.devices`: needs either"),
+        (HEAD + "  cache: [none]\n  cache: [memory]\n", r"line 5: `parameters.cache` is there twice"),
+        (HEAD + "  cache:\n    choices: [none]\n    when: {loader: thread}\n", r"line 6, .*Did you mean `threads`"),
+        ("a: &x [1]\nb: *x\n", r"line 2: `\*x`.* no aliases"),
+        ("a: !!python/object/apply:os.system [ls]", r"no YAML"),
+        ("[" * 5000, r"no YAML|too deeply"),
+    ],
+)
+def test_a_mistake_is_named_with_file_line_and_key(text: str, problem: str) -> None:
+    with pytest.raises(SpaceError, match=problem) as caught:
+        library.parse(text, BOUNDS, file="mine.yaml")
+    assert caught.value.message.startswith("mine.yaml")
+
+
+def test_a_name_that_is_not_there_gets_the_near_one() -> None:
+    with pytest.raises(SpaceError, match="Did you mean `default`"):
+        library.load("defualt", BOUNDS)
+
+
+def test_a_file_of_the_users_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(HEAD + "  cache: [none, memory]\n")
+    assert len(list(library.load(str(file), BOUNDS).grid())) == 2
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpaceError, match=r"mine\.yaml"):
+        library.load(str(file), BOUNDS)
+
+
+def test_an_endless_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("#" * (1 << 19))
+    with pytest.raises(SpaceError, match="at most"):
+        library.load(str(file), BOUNDS)
