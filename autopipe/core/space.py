@@ -1,8 +1,7 @@
 """A search space: which values each parameter may take, and when it counts at all.
 
-`SpaceSpec` is what a YAML file says, `Space` what that means on one machine. Flat parameters (`threads.workers=4`) are
-turned into a `PipelineConfig` and back here. Reading files, leaving out what cannot run and choosing what to try next
-belong to `autopipe.search`.
+`SpaceSpec` is what a YAML file says, `Space` what that means on one machine. Reading files, leaving out what cannot run
+and choosing what to try next belong to `autopipe.search`.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import pydantic
 
 from autopipe.core.bounds import BoundError, evaluate
-from autopipe.core.config import LOADERS, STORAGES, PipelineConfig
-from autopipe.errors import ConfigError, SpaceError, near, shortened
+from autopipe.core.params import Params, Value, parameter_types
+from autopipe.errors import SpaceError, near, shortened
 
-Value: TypeAlias = str | int | float | bool
-Params: TypeAlias = dict[str, Value]
 Path: TypeAlias = tuple[str | int, ...]
 Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr
 Bound = pydantic.StrictInt | pydantic.StrictStr
@@ -268,21 +265,6 @@ def _conditions(
     return tuple(conditions)
 
 
-# ---------------------------------------------------------------- parameters <-> configuration
-
-
-def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
-    """Return every parameter there is, with what checks a value of it."""
-    fields = {name: field for name, field in PipelineConfig.model_fields.items() if name != "loader"}
-    for kind in LOADERS:
-        knobs = LOADERS[kind].model_fields.items()
-        fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
-    # mypy wants types that are written down; these are put together from the plugins that are there.
-    types: dict[str, Any] = {name: Annotated[field.annotation, field] for name, field in fields.items()}
-    types = {"loader": Literal[tuple(LOADERS)], **types, "storage": Literal[tuple(STORAGES)]}
-    return {name: pydantic.TypeAdapter(annotation) for name, annotation in types.items()}
-
-
 def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], where: str) -> None:
     try:
         check.validate_python(value, strict=True)
@@ -291,31 +273,3 @@ def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], wher
         expected = str(problem.get("ctx", {}).get("expected", "")).replace("'", "")
         guess = near(str(value), expected.replace(" or ", ", ").split(", ")) if expected else ""
         raise SpaceError(f"{where}: `{name}` cannot be {value!r}: {problem['msg']}.{guess}") from None
-
-
-def to_config(params: Mapping[str, Value]) -> PipelineConfig:
-    """Return the configuration that flat parameters stand for.
-
-    Raises:
-        ConfigError: there is none; the message says why.
-    """
-    if "loader" not in params:
-        raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
-    kind = params["loader"]
-    loader: dict[str, Value] = {"kind": kind}
-    rest: dict[str, Any] = {}
-    for name, value in params.items():
-        owner, dot, knob = name.partition(".")
-        if dot and owner == kind:
-            loader[knob] = value
-        elif name != "loader":
-            rest[name] = value
-    return PipelineConfig.model_validate({**rest, "loader": loader})
-
-
-def from_config(config: PipelineConfig) -> Params:
-    """Return the flat parameters of a configuration; `to_config` turns them back."""
-    plain: dict[str, Any] = config.model_dump(mode="json")
-    loader = plain.pop("loader")
-    kind = loader.pop("kind")
-    return {"loader": kind, **{f"{kind}.{knob}": value for knob, value in loader.items()}, **plain}

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from autopipe.core.space import Params, Space, SpaceSpec, Value, from_config, resolve, to_config
+from autopipe.core.params import Params, Value, from_config, to_config
+from autopipe.core.space import Space, SpaceSpec, resolve
 from autopipe.errors import ConfigError, SpaceError
 
 NAMES = {"cores": 4, "gpus": 0}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.core.space import to_config
+from autopipe.core.params import to_config
 from autopipe.errors import SpaceError
 from autopipe.search import library
 
