@@ -27,11 +27,7 @@ class Slot:
 
 
 class SlotPool:
-    """Hands out slots and takes them back by itself.
-
-    Attributes:
-        retired: numbers of slots that were dropped; worker processes unmap them when they are told.
-    """
+    """Hands out slots and takes them back by itself."""
 
     def __init__(self, layout: RowLayout, keep: int) -> None:
         """Keep at most `keep` unused slots."""
@@ -40,7 +36,6 @@ class SlotPool:
         self._free: collections.deque[Slot] = collections.deque()
         self._made = 0
         self._lent: dict[int, tuple[Slot, list[weakref.ref[NDArray[Any]]]]] = {}
-        self.retired: collections.deque[int] = collections.deque()
 
     def acquire(self) -> Slot:
         """Return a slot that nobody uses."""
@@ -54,8 +49,6 @@ class SlotPool:
         """Take back a slot that was acquired and not lent."""
         if len(self._free) < self._keep:
             self._free.append(slot)
-        else:
-            self.retired.append(slot.number)
 
     def lend(self, slot: Slot, rows: int) -> Batch:
         """Return new arrays over the slot; it comes back when both, and all views of them, are gone."""

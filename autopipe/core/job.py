@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from autopipe.core.arrays import ArrayNamespace
-from autopipe.core.loader import Finish
+from autopipe.core.finish import Finish
 from autopipe.core.order import BatchOrder
 from autopipe.core.plan import Step
 from autopipe.core.sample import SampleSpec, Source
@@ -45,6 +45,7 @@ class LoadJob:
         order: which samples make up each batch.
         finish: what is left to do to a batch on the device.
         cache: whether samples are kept in memory after the fixed steps.
+        bad_sample_log: the file that lists skipped samples.
         identity: a digest of what fixes the sequence of batches.
         device_arrays: returns the array operations of the device, for batches that are finished outside a model.
     """
@@ -53,5 +54,6 @@ class LoadJob:
     order: BatchOrder
     finish: Finish
     cache: bool
+    bad_sample_log: str
     identity: str
     device_arrays: Callable[[], ArrayNamespace]

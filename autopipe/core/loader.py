@@ -7,43 +7,16 @@ referenced, also after closing.
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
 import pydantic
 
-from autopipe.core.arrays import NUMPY, ArrayNamespace
-from autopipe.core.op import Op
+from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.finish import Finish
 from autopipe.core.sample import Batch, SampleSpec
 from autopipe.errors import ConfigError
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finish:
-    """The cheap last ops of a workload, as one pure function of a batch; `specs[i]` is the sample before `ops[i]`."""
-
-    ops: tuple[Op, ...] = ()
-    specs: tuple[SampleSpec, ...] = ()
-    channels_first: bool = False
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether nothing is left to do."""
-        return not self.ops and not self.channels_first
-
-    def __call__(self, x: Any, y: Any, xp: ArrayNamespace = NUMPY) -> tuple[Any, Any]:
-        """Return the finished batch, in the array library `xp`."""
-        for op, spec in zip(self.ops, self.specs, strict=True):
-            x, y = op.apply_batch(x, y, spec, xp)
-        if self.channels_first:
-            x, y = _channels_first(x, xp), _channels_first(y, xp)
-        return x, y
-
-
-def _channels_first(array: Any, xp: ArrayNamespace) -> Any:
-    return array if array is None or len(array.shape) != 4 else xp.transpose(array, (0, 3, 1, 2))
 
 
 class LoaderState(pydantic.BaseModel):

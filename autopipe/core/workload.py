@@ -25,6 +25,7 @@ class Workload:
         drop_remainder: whether a last batch that is short is left out.
         on_bad_sample: "error" stops at a sample that cannot be read; "skip" puts another in its place, counts it and
             lists it, and fails the epoch only when more than 1 % are bad.
+        bad_sample_log: the file (JSON lines) that skipped samples are listed in.
         epochs: how many epochs the training will take, if known; one-time costs are judged by it.
     """
 
@@ -36,6 +37,7 @@ class Workload:
     shuffle: bool = True
     drop_remainder: bool = False
     on_bad_sample: Literal["error", "skip"] = "error"
+    bad_sample_log: str = "autopipe_bad_samples.jsonl"
     epochs: int | None = None
 
     def __post_init__(self) -> None:

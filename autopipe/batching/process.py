@@ -1,0 +1,197 @@
+"""A worker process, seen from the process that owns it: starts it, gives it batches to fill, replaces it when it dies.
+
+The two talk over a socket pair, one message a batch; memory goes by file descriptor. The worker ends when the socket does,
+so none survives its owner, however the owner ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.batching.kernel import BadSample
+from autopipe.batching.memory import SharedBlock
+from autopipe.batching.slots import Slot
+from autopipe.core.job import Recipe
+from autopipe.errors import LoaderError, WorkerDiedError
+from autopipe.ops import plan
+
+_DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
+MESSAGE_BYTES = 1 << 20  # the largest message; a task of 100,000 indices fits
+_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
+
+
+def packed_recipe(recipe: Recipe) -> SharedBlock:
+    """Return the recipe pickled into a block that workers map.
+
+    Functions and classes of the user's own files are pickled by value, so that a worker need not import a training script
+    (and with it a framework) to get at them.
+
+    Raises:
+        LoaderError: something in it does not pickle.
+    """
+    try:
+        with _by_value(_users_modules(recipe)):
+            body = cloudpickle.dumps(recipe)
+    except Exception:  # noqa: BLE001  # what a user's module holds may fail to pickle in any way; by reference may still do
+        try:
+            body = cloudpickle.dumps(recipe)
+        except Exception as error:
+            raise LoaderError(
+                f"`Processes` must pickle the data and the ops for its workers, but that failed: {type(error).__name__}: {error}",
+                hint="Keep open files and locks out of the data object and of functions in ap.Map, or use the `Threads` loader.",
+            ) from error
+    packed = pickle.dumps((sys.path, body))
+    block = SharedBlock(len(packed))
+    block.array((len(packed),), np.dtype(np.uint8))[:] = np.frombuffer(packed, np.uint8)
+    return block
+
+
+class WorkerProcess:
+    """One worker process; fills one batch at a time."""
+
+    def __init__(self, recipe: SharedBlock, cache: MemoryCache | None) -> None:
+        """Start the process; it gets ready while this one goes on."""
+        self._recipe = recipe
+        self._cache = cache
+        self._lock = threading.Lock()  # between a restart and `stop`
+        self._stopped = False
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        """The process that works now."""
+        return self._process.pid
+
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        """Have a batch filled. A worker that dies is replaced and the batch made anew.
+
+        Raises:
+            WorkerDiedError: it died three times on this batch.
+            AutopipeError: what the worker raised, with its traceback as the cause.
+        """
+        status = 0
+        for _ in range(_DEATHS_ALLOWED):
+            try:
+                answer = self._ask(slot, epoch, indices)
+            except (EOFError, OSError):
+                status = self._replace()
+                continue
+            if isinstance(answer, RemoteFailure):
+                raise answer.error from RemoteTraceback(answer.traceback)
+            return list(answer)
+        raise WorkerDiedError(
+            f"A worker process {_ending(status)} {_DEATHS_ALLOWED} times on one batch, with the samples {_shown(indices)} of epoch {epoch}.",
+            hint="Look for too little memory (fewer workers), or for a sample that crashes its decoder.",
+        )
+
+    def stop(self) -> None:
+        """Kill the process and wait for its end."""
+        with self._lock:
+            self._stopped = True
+            self._end()
+
+    def _start(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MESSAGE_BYTES)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MESSAGE_BYTES)
+        descriptors = [theirs.fileno(), self._recipe.descriptor]
+        if self._cache is not None:
+            descriptors.append(self._cache.block.descriptor)
+        command = [sys.executable, "-m", "autopipe.batching.worker", *map(str, descriptors)]
+        environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        with theirs:
+            self._process = subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)
+        self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
+
+    def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
+        gone = [number for number, reference in self._mapped.items() if reference() is None]
+        for number in gone:
+            del self._mapped[number]
+        message = pickle.dumps((slot.number, slot.block.size, slot.layout.rows, epoch, indices.tobytes(), gone))
+        if slot.number in self._mapped:
+            self._socket.send(message)
+        else:
+            socket.send_fds(self._socket, [message], [slot.block.descriptor])
+            self._mapped[slot.number] = weakref.ref(slot)
+        answer = self._socket.recv(MESSAGE_BYTES)
+        if not answer:
+            raise EOFError
+        return pickle.loads(answer)
+
+    def _replace(self) -> int:
+        with self._lock:
+            if self._stopped:
+                raise LoaderError("The loader was closed while a batch was being made.")
+            status = self._end()
+            self._start()
+            return status
+
+    def _end(self) -> int:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes up a thread that waits for an answer
+        self._process.kill()
+        self._socket.close()
+        return self._process.wait()
+
+
+class RemoteFailure:
+    """What a worker sends instead of an answer."""
+
+    def __init__(self, error: Exception, traceback: str) -> None:
+        self.error = error
+        self.traceback = traceback
+
+
+class RemoteTraceback(Exception):
+    """Shows the traceback of a worker process as the cause of the error raised here."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def _ending(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with exit status {status}"
+
+
+def _shown(indices: NDArray[np.int64], limit: int = 16) -> str:
+    shown = ", ".join(map(str, indices[:limit].tolist()))
+    return shown if len(indices) <= limit else f"{shown}, … ({len(indices)} in all)"
+
+
+def _users_modules(recipe: Recipe) -> list[ModuleType]:
+    """Return the modules of the source's class and of mapped functions that lie in no installed package."""
+    things: list[Any] = [type(recipe.source)]
+    for step in recipe.steps:
+        things += [type(step.op), getattr(step.op, "function", None)]
+    names = {getattr(thing, "__module__", None) for thing in things}
+    modules = (sys.modules.get(name) for name in names if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__"))
+    return [module for module in modules if module is not None and "site-packages" not in (getattr(module, "__file__", None) or "site-packages")]
+
+
+@contextlib.contextmanager
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)

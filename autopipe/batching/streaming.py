@@ -1,0 +1,132 @@
+"""A loader whose workers fill whole batches: the part that threads and processes have in common.
+
+Each worker is a thread that takes a task, gets a slot, has it filled and delivers it. What fills the slot is the only
+difference: the thread itself, or a process of its own that the thread waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.batching.kernel import BadSample
+from autopipe.batching.ledger import BadSampleLedger
+from autopipe.batching.memory import RowLayout
+from autopipe.batching.slots import Slot, SlotPool
+from autopipe.batching.stream import BatchStream
+from autopipe.core.job import LoadJob
+from autopipe.core.loader import Loader
+from autopipe.core.sample import Batch
+from autopipe.errors import AutopipeError, LoaderError
+from autopipe.hardware import memory
+
+Filled = tuple[Slot, int, list[BadSample]]
+
+
+class Filler(Protocol):
+    """Fills slots, one at a time, for one worker."""
+
+    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        """Write the samples of `indices` into the slot and return those that were replaced."""
+        ...
+
+    def stop(self) -> None:
+        """Give up at once, also in the middle of `fill`, which may then raise anything."""
+        ...
+
+
+class StreamingLoader(Loader):
+    """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made."""
+
+    def __init__(self, job: LoadJob, fillers: Sequence[Filler], queue_size: int) -> None:
+        self.spec = job.recipe.spec
+        self.finish = job.finish
+        self.batch_size = job.order.batch_size
+        self.buffered_batches = queue_size + len(fillers)
+        self._job = job
+        self._queue_size = queue_size
+        layout = RowLayout(job.recipe.spec, job.order.batch_size)
+        self._pool = SlotPool(layout, keep=self.buffered_batches + 2)
+        self._stream: BatchStream[Filled] = BatchStream(job.order, self.buffered_batches)
+        self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
+        threads = [
+            threading.Thread(target=_work, args=(self._stream, self._pool, filler), name=f"autopipe-{number}", daemon=True)
+            for number, filler in enumerate(fillers)
+        ]
+        self._shut_down = weakref.finalize(self, _shut_down, self._stream, fillers, threads)
+        for thread in threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        return self._job.order.batches
+
+    @property
+    def identity(self) -> str:
+        return self._job.identity
+
+    @property
+    def bad_samples(self) -> dict[int, int]:
+        """How many samples were skipped, by epoch."""
+        return dict(self._ledger.counts)
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for slot, rows, bad in self._stream.take_epoch(epoch, start, last=last):
+            batch = self._pool.lend(slot, rows)
+            self._ledger.record(epoch, bad)
+            yield batch
+            del batch  # the consumer may be done with it: do not hold it while waiting for the next
+
+    def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
+        return self.finish(x, y, self._job.device_arrays())
+
+    def occupancy(self) -> tuple[int, int]:
+        return min(self._stream.waiting(), self._queue_size), self._queue_size
+
+    def close(self) -> None:
+        self._shut_down()
+
+
+def require_memory(job: LoadJob, batches: int, cache_bytes: int) -> None:
+    """Refuse to start where the batches in flight and the cache would not fit.
+
+    Raises:
+        LoaderError: with the bytes needed and free.
+    """
+    layout = RowLayout(job.recipe.spec, job.order.batch_size)
+    needed, free = layout.size * batches + cache_bytes, memory.detect().available_bytes
+    if needed > free:
+        raise LoaderError(
+            f"The loader needs {needed:,} bytes of memory ({batches} batches of {layout.size:,} bytes"
+            f"{f' and {cache_bytes:,} bytes of cache' if cache_bytes else ''}), but {free:,} are free.",
+            hint="Use a smaller queue_size, fewer workers or cache='none'.",
+        )
+
+
+def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler) -> None:
+    while (task := stream.next_task()) is not None:
+        slot = pool.acquire()
+        try:
+            bad = filler.fill(slot, task.epoch, task.indices)
+        except AutopipeError as error:
+            pool.release(slot)
+            stream.fail(task, error)
+        except Exception as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
+            pool.release(slot)
+            stream.fail(task, LoaderError(f"A worker failed: {type(error).__name__}: {error}"))
+        else:
+            stream.deliver(task, (slot, len(task.indices), bad))
+            del slot
+
+
+def _shut_down(stream: BatchStream[Filled], fillers: Sequence[Filler], threads: Sequence[threading.Thread]) -> None:
+    stream.close()
+    for filler in fillers:
+        filler.stop()
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join()

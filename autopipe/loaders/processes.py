@@ -1,0 +1,46 @@
+"""Processes: workers in processes of their own, which write batches into memory that this process maps.
+
+Nothing is pickled but a task's sample indices and its answer. Workers are started fresh (no fork), so a loader can be
+opened after a framework has run; they import NumPy and OpenCV only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.batching.process import WorkerProcess, packed_recipe
+from autopipe.batching.streaming import StreamingLoader, require_memory
+from autopipe.core.config import LoaderConfig
+from autopipe.core.job import LoadJob
+from autopipe.core.loader import Loader
+
+
+class Processes(LoaderConfig):
+    """Workers are processes; each fills a whole batch at a time, in shared memory.
+
+    Attributes:
+        workers: processes that fill batches.
+        queue_size: finished batches that may wait for the model.
+    """
+
+    kind: Literal["processes"] = "processes"
+    workers: int = pydantic.Field(ge=1, le=1024)
+    queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
+
+    def worker_count(self) -> int:
+        return self.workers
+
+    def buffered_batches(self) -> int:
+        return self.queue_size + self.workers
+
+    def open(self, job: LoadJob) -> Loader:
+        recipe = job.recipe
+        cache_bytes = MemoryCache.bytes_needed(recipe.fixed_spec, len(recipe.source)) if job.cache else 0
+        require_memory(job, self.buffered_batches() + 2, cache_bytes)
+        cache = MemoryCache(recipe.fixed_spec, len(recipe.source)) if job.cache else None
+        packed = packed_recipe(recipe)
+        fillers = [WorkerProcess(packed, cache) for _ in range(self.workers)]
+        return StreamingLoader(job, fillers, self.queue_size)
