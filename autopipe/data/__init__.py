@@ -1,0 +1,13 @@
+"""Where samples come from: objects with a length and `read(index)`; nothing here decodes or changes a sample.
+
+Each source is a module of its own. They keep no open file, pickle small, and read from many threads at once.
+"""
+
+from autopipe.data.arrays import Arrays
+from autopipe.data.image_folder import ImageFolder
+from autopipe.data.image_pairs import ImagePairs
+from autopipe.data.source import DataWarning
+from autopipe.data.table import Table
+from autopipe.data.tfrecords import TFRecords
+
+__all__ = ["Arrays", "DataWarning", "ImageFolder", "ImagePairs", "TFRecords", "Table"]

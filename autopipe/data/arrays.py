@@ -1,0 +1,166 @@
+"""`Arrays`: samples that are rows of NumPy arrays, in memory or in .npy files that stay on disk (memory-mapped)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import FieldKind
+from autopipe.data.paths import short_digest, spread
+from autopipe.errors import DataError, shortened
+
+ArrayLike: TypeAlias = NDArray[Any] | str | os.PathLike[str]
+
+_CHANNELS = (1, 3, 4)
+_HASH_WHOLE_BYTES = 1 << 20
+
+
+class Arrays:
+    """Samples that are rows of arrays: `(x[i], y[i])`.
+
+    A .npy file stays on disk and each process maps it for itself. An array in memory is copied to each worker process,
+    so save a large one with `numpy.save` and pass its path. Rows are read-only views, never copies.
+
+    x is taken for images where its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
+    numbers in y, one a sample, are labels, and as high and wide as the images, masks.
+
+    Args:
+        x: an array or the path of a .npy file; the first axis counts the samples.
+        y: the same for the targets; None for x alone.
+
+    Raises:
+        DataError: the lengths differ, there are no rows, or a file is no .npy file of plain numbers.
+
+    Example:
+        >>> data = ap.Arrays(np.zeros((100, 28, 28, 1), "uint8"), np.arange(100) % 10)
+        >>> image, label = data.read(3)
+    """
+
+    def __init__(self, x: ArrayLike, y: ArrayLike | None = None) -> None:
+        self._x = _Rows(x, "x")
+        self._y = None if y is None else _Rows(y, "y")
+        if self._y is not None and len(self._y) != len(self._x):
+            raise DataError(f"`x` and `y` must be equally long, but got {len(self._x)} and {len(self._y)} rows.")
+        x_row = self._x.array[0]
+        self.x_kind = FieldKind.IMAGE if _is_image(x_row.shape, x_row.dtype) else FieldKind.ARRAY
+        self.y_kind = None if self._y is None else _y_kind(x_row.shape, self._y.array[0])
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __repr__(self) -> str:
+        return f"Arrays({self._x!r})" if self._y is None else f"Arrays({self._x!r}, {self._y!r})"
+
+    def read(self, index: int) -> object:
+        """Return a row of x, or of x and y."""
+        return self._x.array[index] if self._y is None else (self._x.array[index], self._y.array[index])
+
+    def name(self, index: int) -> str:
+        """Return the number of a row, and the file it is in."""
+        return f"row {index} of {self._x!r}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the .npy files, whichever samples are asked for."""
+        return [str(rows.file) for rows in (self._x, self._y) if rows is not None and rows.file is not None]
+
+    def mean_bytes(self) -> float:
+        """Return the size of a row of x and y together."""
+        return sum(rows.array.nbytes for rows in (self._x, self._y) if rows is not None) / len(self)
+
+    def digest(self) -> str:
+        """Describe shapes, dtypes, the content (of 64 rows where it is above 1 MiB), and the files' times."""
+        parts = [f"{key}_{part}" for key, rows in (("x", self._x), ("y", self._y)) if rows for part in rows.digest()]
+        return " ".join(parts)
+
+
+class _Rows:
+    """One array, and the file it is mapped from; a pickle holds the path instead of the mapped content."""
+
+    def __init__(self, array: ArrayLike, label: str) -> None:
+        if isinstance(array, np.ndarray):
+            self.file = _whole_file(array)
+            self.array = array.view(np.ndarray)
+            self.array.flags.writeable = False
+        elif isinstance(array, str | os.PathLike):
+            self.file = Path(array).absolute()
+            self.array = _mapped(self.file)
+        else:
+            raise DataError(
+                f"`{label}` must be a NumPy array or the path of a .npy file, but got {shortened(array)}.",
+                hint="Pass numpy.asarray(...) of it.",
+            )
+        if self.array.dtype.hasobject or self.array.ndim == 0 or len(self.array) == 0:
+            raise DataError(
+                f"`{label}` must have at least one row of plain numbers, but has shape {self.array.shape} "
+                f"and dtype {self.array.dtype}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __repr__(self) -> str:
+        what = f"{self.array.dtype}{list(self.array.shape)}"
+        return what if self.file is None else f"{str(self.file)!r}: {what}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "array": self.array if self.file is None else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.file = state["file"]
+        self.array = state["array"] if self.file is None else _mapped(self.file)
+        self.array.flags.writeable = False
+
+    def digest(self) -> tuple[str, ...]:
+        shape = "x".join(map(str, self.array.shape))
+        rows = spread(len(self), len(self) if self.array.nbytes <= _HASH_WHOLE_BYTES else 64)
+        content = b"".join(self.array[index].tobytes() for index in rows)
+        described = (f"array={self.array.dtype}[{shape}]", f"content={short_digest(content)}")
+        return described if self.file is None else (*described, f"time={self.file.stat().st_mtime_ns}")
+
+
+def _mapped(file: Path) -> NDArray[Any]:
+    """Return the content of a .npy file, mapped read-only."""
+    try:
+        loaded = np.load(file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"The file `{file}` does not exist.") from error
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise DataError(
+            f"`{file}` must be a .npy file of plain numbers, but cannot be read as one: {error}",
+            hint="Write it with numpy.save.",
+        ) from error
+    if not isinstance(loaded, np.ndarray):
+        raise DataError(f"`{file}` must be a .npy file, but is an archive of several arrays (.npz).")
+    return loaded.view(np.ndarray)
+
+
+def _whole_file(array: NDArray[Any]) -> Path | None:
+    """Return the .npy file that `array` maps as a whole, so that worker processes can map it too."""
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return None
+    file = Path(array.filename)
+    try:
+        again = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    same = again.offset == array.offset and again.nbytes == array.nbytes and again.strides == array.strides
+    return file if same and again.dtype == array.dtype and array.flags.c_contiguous else None
+
+
+def _is_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    if len(shape) == 3:
+        return shape[-1] in _CHANNELS and dtype.kind in "uif"
+    return len(shape) == 2 and dtype == np.uint8
+
+
+def _y_kind(x_shape: tuple[int, ...], y: NDArray[Any]) -> FieldKind:
+    if y.dtype.kind not in "ui":
+        return FieldKind.ARRAY
+    if y.ndim == 0:
+        return FieldKind.LABEL
+    return FieldKind.MASK if y.ndim in (2, 3) and len(x_shape) >= 2 and y.shape[:2] == x_shape[:2] else FieldKind.ARRAY

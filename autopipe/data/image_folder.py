@@ -1,0 +1,120 @@
+"""`ImageFolder`: one folder for each class, as in most classification sets. Labels kept elsewhere are other modules."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+
+from autopipe.core.sample import FieldKind
+from autopipe.data.paths import EXTENSIONS, PathList, scan, walk
+from autopipe.data.source import DataWarning
+from autopipe.errors import DataError
+
+_LAYOUT = "One folder for each class is expected, such as `{root}/cat/1.jpg` and `{root}/dog/2.jpg`."
+
+
+class ImageFolder:
+    """Images in one folder for each class; y is the number of the class, in sorted order of the folders' names.
+
+    Images count wherever they lie below their class's folder. Hidden files and folders, and files that are no images by
+    their extension (jpg, jpeg, png, bmp, webp, tif, tiff), are left out; links are followed.
+
+    Args:
+        path: the folder that holds the classes' folders.
+
+    Attributes:
+        classes: the names of the classes; y indexes it.
+
+    Raises:
+        DataError: the folder is missing or unreadable, or not laid out like this.
+
+    Example:
+        >>> data = ap.ImageFolder("photos/")        # doctest: +SKIP
+        >>> encoded, label = data.read(0)           # doctest: +SKIP
+    """
+
+    x_kind = FieldKind.ENCODED
+    y_kind = FieldKind.LABEL
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        root = os.fsencode(path)
+        loose, folders = scan(root)
+        if not folders:
+            _refuse_flat(root, len(loose))
+        entries = {folder: list(walk(root, folder)) for folder in folders}
+        _check_counts(root, {folder: len(found) for folder, found in entries.items()})
+        if loose:
+            warnings.warn(
+                f"{len(loose)} images lie in `{os.fsdecode(root)}` itself and are left out: they belong to no class.",
+                DataWarning,
+                stacklevel=2,
+            )
+        self.classes = tuple(os.fsdecode(folder) for folder in folders)
+        self._paths = PathList(root, (entry for found in entries.values() for entry in found))
+        number = {folder: label for label, folder in enumerate(folders)}
+        self._labels = tuple(number[directory.split(b"/", 1)[0]] for directory in self._paths.directories)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __repr__(self) -> str:
+        return f"ImageFolder({os.fsdecode(self._paths.root)!r}: {len(self)} images, {len(self.classes)} classes)"
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        """Return the image's file as bytes, and its class's number."""
+        return self._paths.read(index), self._labels[self._paths.directory_number(index)]
+
+    def name(self, index: int) -> str:
+        """Return the path of an image."""
+        return self._paths.text(index)
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the paths of some images, or of all."""
+        return self._paths.files(indices)
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of an image's file."""
+        return self._paths.mean_bytes()
+
+    def digest(self) -> str:
+        """Describe the files (number, names, sizes, times) without reading them."""
+        return self._paths.digest()
+
+
+def _refuse_flat(root: bytes, images: int) -> None:
+    shown = os.fsdecode(root)
+    layout = _LAYOUT.format(root=shown.rstrip("/"))
+    if images:
+        raise DataError(
+            f"`ImageFolder` needs a folder for each class, but the {images} images lie in `{shown}` itself.",
+            hint=f"{layout} Use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
+        )
+    raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)
+
+
+def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
+    shown = os.fsdecode(root)
+    if not any(counts.values()):
+        raise DataError(
+            f"There are no images below `{shown}`, in {len(counts)} folders.",
+            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
+        )
+    empty = [folder for folder, count in counts.items() if count == 0]
+    if empty:
+        raise DataError(
+            f"Every folder in `{shown}` is a class and must hold an image, but {_listed(empty)} hold none.",
+            hint=f"Remove them, or add images that end in {', '.join(EXTENSIONS)}.",
+        )
+    single = [folder for folder, count in counts.items() if count == 1]
+    if single:
+        warnings.warn(
+            f"Only one image is in {_listed(single)} of `{shown}`: a class of one cannot be split for validation.",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _listed(folders: list[bytes], limit: int = 3) -> str:
+    names = ", ".join(f"`{os.fsdecode(folder)}`" for folder in folders[:limit])
+    return names if len(folders) <= limit else f"{names} and {len(folders) - limit} more"

@@ -1,0 +1,117 @@
+"""`ImagePairs`: images and masks in two folders, matched by name. What a mask's colours mean is an op's business."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from autopipe.core.sample import FieldKind
+from autopipe.data.paths import EXTENSIONS, Entry, PathList, walk
+from autopipe.errors import DataError
+
+
+class ImagePairs:
+    """Images with a mask each: the files of two folders whose path is the same, apart from the extension.
+
+    Args:
+        images: the folder of images; folders below it count too.
+        masks: the folder of masks, laid out in the same way.
+        mask_suffix: what a mask's name has more than its image's, such as "_L" where `0001.png` goes with `0001_L.png`.
+
+    Raises:
+        DataError: a folder is missing, unreadable or empty, or an image or a mask has no partner.
+
+    Example:
+        >>> data = ap.ImagePairs("camvid/images", "camvid/masks")   # doctest: +SKIP
+        >>> encoded_image, encoded_mask = data.read(0)              # doctest: +SKIP
+    """
+
+    x_kind = FieldKind.ENCODED
+    y_kind = FieldKind.ENCODED
+
+    def __init__(self, images: str | os.PathLike[str], masks: str | os.PathLike[str], *, mask_suffix: str = "") -> None:
+        if os.path.abspath(images) == os.path.abspath(masks):  # noqa: PTH100  links are not resolved
+            raise DataError(f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.")
+        found = _by_stem(os.fsencode(images), b"")
+        partners = _by_stem(os.fsencode(masks), os.fsencode(mask_suffix))
+        if found.keys() != partners.keys():
+            raise _unmatched(found, partners, os.fspath(images), os.fspath(masks))
+        stems = sorted(found)
+        self._images = PathList(os.fsencode(images), (found[stem] for stem in stems))
+        self._masks = PathList(os.fsencode(masks), (partners[stem] for stem in stems))
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __repr__(self) -> str:
+        return f"ImagePairs({os.fsdecode(self._images.root)!r}, {os.fsdecode(self._masks.root)!r}: {len(self)} pairs)"
+
+    def read(self, index: int) -> tuple[bytes, bytes]:
+        """Return the image's and the mask's file as bytes."""
+        return self._images.read(index), self._masks.read(index)
+
+    def name(self, index: int) -> str:
+        """Return the paths of an image and its mask."""
+        return f"{self._images.text(index)} with {self._masks.text(index)}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the paths of some images and their masks, or of all."""
+        chosen = None if indices is None else list(indices)
+        return self._images.files(chosen) + self._masks.files(chosen)
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of an image's and its mask's file together."""
+        return self._images.mean_bytes() + self._masks.mean_bytes()
+
+    def digest(self) -> str:
+        """Describe the files (number, names, sizes, times) without reading them."""
+        masks = (f"mask_{part}" for part in self._masks.digest().split())
+        return " ".join((self._images.digest(), *masks))
+
+
+def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Entry]:
+    """Return the files below `root` by (directory, name without extension and `suffix`)."""
+    found: dict[Entry, Entry] = {}
+    for directory, name in walk(root):
+        stem = name[: name.rindex(b".")]
+        key = (directory, stem.removesuffix(suffix) if suffix else stem)
+        if key in found:
+            raise DataError(
+                f"Each name must occur once, but `{os.fsdecode(name)}` and `{os.fsdecode(found[key][1])}` "
+                f"in `{os.fsdecode(os.path.join(root, directory))}` differ only in their ending."  # noqa: PTH118
+            )
+        found[key] = (directory, name)
+    if not found:
+        raise DataError(
+            f"There are no images in `{os.fsdecode(root)}`.",
+            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
+        )
+    return found
+
+
+def _unmatched(found: dict[Entry, Entry], partners: dict[Entry, Entry], images: str, masks: str) -> DataError:
+    lonely_images = [found[stem] for stem in sorted(found.keys() - partners.keys())]
+    lonely_masks = [partners[stem] for stem in sorted(partners.keys() - found.keys())]
+    parts = [
+        f"{len(lonely)} files of `{folder}` have no partner: {_listed(lonely)}"
+        for lonely, folder in ((lonely_images, images), (lonely_masks, masks))
+        if lonely
+    ]
+    suffix = _common_suffix(found, lonely_masks) if lonely_images else ""
+    hint = f'Pass mask_suffix="{suffix}".' if suffix else "Remove those files, or add their partners."
+    return DataError(f"Each image must have a mask of the same name. {'. '.join(parts)}.", hint=hint)
+
+
+def _common_suffix(found: dict[Entry, Entry], masks: list[Entry]) -> str:
+    """Return what the first masks' names have after an image's name, if it is the same for all of them."""
+    suffixes = set()
+    for directory, name in masks[:5]:
+        stem = name[: name.rindex(b".")]
+        lengths = [n for n in range(len(stem) - 1, 0, -1) if (directory, stem[:n]) in found]
+        suffixes.add(stem[lengths[0] :] if lengths else b"")
+    return os.fsdecode(suffixes.pop()) if len(suffixes) == 1 else ""
+
+
+def _listed(entries: list[Entry], limit: int = 5) -> str:
+    names = ", ".join(os.fsdecode(os.path.join(*entry)) for entry in entries[:limit])  # noqa: PTH118
+    return names if len(entries) <= limit else f"{names} and {len(entries) - limit} more"

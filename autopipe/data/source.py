@@ -1,0 +1,57 @@
+"""What can be asked of any source, autopipe's own or a user's, beyond the `__len__` and `read` that it must have.
+
+The protocol itself is `autopipe.core.sample.Source`; the sources are the modules beside this one. What a sample looks
+like is found out by `autopipe.ops.plan`, which may run ops, not here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from autopipe.core.sample import Part, Source
+
+
+class DataWarning(UserWarning):
+    """The data can be read, but something about them is probably not meant."""
+
+
+def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:
+    """Return the files that hold the given samples (None: all), as far as the source tells."""
+    lister = getattr(source, "files", None)
+    return [os.fspath(path) for path in lister(indices)] if callable(lister) else []
+
+
+def digest(source: Source) -> str:
+    """Return the source's own `digest()`, or else its type and length, which is all that is known."""
+    own = getattr(source, "digest", None)
+    return str(own()) if callable(own) else f"type={type(source).__qualname__} count={len(source)}"
+
+
+def difference(old: str, new: str) -> str:
+    """Say which parts of two digests ("key=value ...") differ, such as "sizes, times"; empty where none does."""
+    before, after = _parts(old), _parts(new)
+    return ", ".join(key for key in (before | after) if before.get(key) != after.get(key))
+
+
+def mean_bytes(source: Source) -> float:
+    """Return the mean size of a sample as it is read: by the source's `mean_bytes()`, or by reading four samples."""
+    own = getattr(source, "mean_bytes", None)
+    if callable(own):
+        return float(own())
+    probes = sorted({int(index) for index in np.linspace(0, len(source) - 1, 4)})
+    values = [source.read(index) for index in probes]
+    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    return sum(map(_bytes_of, parts)) / len(probes)
+
+
+def _bytes_of(part: Part) -> int:
+    if isinstance(part, bytes | bytearray):
+        return len(part)
+    return 0 if part is None else np.asarray(part).nbytes
+
+
+def _parts(text: str) -> dict[str, str]:
+    return dict((key, value) for key, _, value in (part.partition("=") for part in text.split()))

@@ -1,0 +1,176 @@
+"""`Table`: images listed in a CSV file, with a label each. Only the listing is read here; images stay files."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import FieldKind
+from autopipe.data.paths import PathList, short_digest, spread
+from autopipe.errors import DataError, near, shortened
+
+_CHECK_AT_MOST = 10_000  # files looked for when the table is opened; any other is named when it is read
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+class Table:
+    """Images named in one column of a CSV file, labels in another.
+
+    Labels that are all whole numbers are used as they are. If they are all numbers, y is a float32 value (regression).
+    Otherwise each distinct text is a class, numbered in sorted order.
+
+    Args:
+        csv: the file; its first row names the columns, which are separated by commas, semicolons or tabs.
+        path: the column with the images' paths.
+        label: the column with the labels; None for images alone.
+        root: the folder that relative paths start from; by default the one that holds the CSV file.
+
+    Attributes:
+        classes: the names of the classes where labels are texts, else None.
+
+    Raises:
+        DataError: the file cannot be read, lacks a column, or names images that are not there.
+
+    Example:
+        >>> data = ap.Table("labels.csv", path="file", label="breed", root="images/")   # doctest: +SKIP
+    """
+
+    x_kind = FieldKind.ENCODED
+
+    def __init__(
+        self,
+        csv: str | os.PathLike[str],
+        *,
+        path: str = "path",
+        label: str | None = "label",
+        root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._csv = os.fspath(csv)
+        paths, labels, self._rows = _read_columns(Path(csv), path, label)
+        base = Path(csv).parent if root is None else Path(root)
+        self._paths = PathList(base, (os.fsencode(text).rpartition(b"/")[::2] for text in paths))
+        self.y_kind: FieldKind | None = None
+        self.classes: tuple[str, ...] | None = None
+        self._labels: array[int] | NDArray[np.float32] | None = None
+        if label is not None:
+            self.y_kind, self.classes, self._labels = _as_labels(labels)
+        self._require_files()
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __repr__(self) -> str:
+        return f"Table({self._csv!r}: {len(self)} images)"
+
+    def read(self, index: int) -> object:
+        """Return the image's file as bytes, and its label; or the bytes alone where the table has no label column."""
+        content = self._paths.read(index)
+        return content if self._labels is None else (content, self._labels[index])
+
+    def name(self, index: int) -> str:
+        """Return the path of an image, and the row that names it."""
+        return f"{self._paths.text(index)} (row {self._rows[index]} of {self._csv})"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the paths of some images, or of all."""
+        return self._paths.files(indices)
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of an image's file."""
+        return self._paths.mean_bytes()
+
+    def digest(self) -> str:
+        """Describe the labels and the files (number, names, sizes, times) without reading the images."""
+        labels = b"" if self._labels is None else self._labels.tobytes()
+        classes = "\0".join(self.classes or ()).encode()
+        return f"{self._paths.digest()} labels={short_digest(labels + classes)}"
+
+    def _require_files(self) -> None:
+        """Look for the images, as far as that is quick, and name the rows whose image is missing."""
+        looked = spread(len(self), _CHECK_AT_MOST)
+        missing = [index for index in looked if not os.path.isfile(self._paths.path(index))]  # noqa: PTH113
+        if missing:
+            shown = "; ".join(f"row {self._rows[index]}: {self._paths.text(index)}" for index in missing[:3])
+            raise DataError(
+                f"`{self._csv}` must name images that exist, but {len(missing)} of {len(looked)} are missing: {shown}.",
+                hint=f"Relative paths start at `{os.fsdecode(self._paths.root)}`; pass another as root=.",
+            )
+
+
+def _read_columns(file: Path, path: str, label: str | None) -> tuple[list[str], list[str], array[int]]:
+    """Return the paths, the labels and the row numbers (the header is row 1)."""
+    paths: list[str] = []
+    labels: list[str] = []
+    rows = array("I")
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            header_line = stream.readline()
+            reader = csv.reader(stream, delimiter=_delimiter(header_line))
+            header = [name.strip() for name in next(csv.reader([header_line], delimiter=_delimiter(header_line)), [])]
+            wanted = [_position(header, name, file) for name in ((path,) if label is None else (path, label))]
+            for cells in reader:
+                if not any(map(str.strip, cells)):
+                    continue
+                row = reader.line_num + 1
+                values = [cells[position].strip() if position < len(cells) else "" for position in wanted]
+                _require_cells(values, row, file)
+                paths.append(values[0])
+                labels.append(values[-1])
+                rows.append(row)
+    except FileNotFoundError as error:
+        raise DataError(f"The table `{file}` does not exist.") from error
+    except OSError as error:
+        raise DataError(f"The table `{file}` cannot be read: {error.strerror}.") from error
+    except (csv.Error, UnicodeError) as error:
+        raise DataError(f"`{file}` is no CSV file in UTF-8: {error}.") from error
+    if not paths:
+        raise DataError(f"`{file}` must have a header and at least one row, but names no image.")
+    return paths, labels, rows
+
+
+def _require_cells(values: list[str], row: int, file: Path) -> None:
+    if not all(values):
+        raise DataError(f"Row {row} of `{file}` must have a path and a label, but one of them is empty.")
+    if "\0" in values[0]:
+        raise DataError(f"Row {row} of `{file}` must name a file, but got {shortened(values[0])}.")
+
+
+def _delimiter(header: str) -> str:
+    return max(",;\t", key=header.count)
+
+
+def _position(header: list[str], name: str, file: Path) -> int:
+    if name not in header:
+        raise DataError(
+            f"`{file}` has no column `{name}`; its columns are {', '.join(f'`{column}`' for column in header)}."
+            f"{near(name, header)}",
+            hint='Name the columns: ap.Table(csv, path="...", label="...").',
+        )
+    return header.index(name)
+
+
+def _as_labels(texts: list[str]) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
+    """Return what the labels are: whole numbers, numbers, or the classes that they name."""
+    if all(map(_INTEGER.fullmatch, texts)):
+        return FieldKind.LABEL, None, array("q", map(int, texts))
+    values = _as_numbers(texts)
+    if values is not None:
+        return FieldKind.ARRAY, None, values
+    classes = sorted(set(texts))
+    number = {name: label for label, name in enumerate(classes)}
+    return FieldKind.LABEL, tuple(classes), array("q", (number[text] for text in texts))
+
+
+def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
+    try:
+        values = np.array(texts, np.float64)
+    except ValueError:
+        return None
+    return values.astype(np.float32) if np.isfinite(values).all() else None

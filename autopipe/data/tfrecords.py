@@ -1,0 +1,174 @@
+"""`TFRecords`: images in TFRecord files of tf.train.Example messages, read in any order and without TensorFlow."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import warnings
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from autopipe.core.sample import FieldKind
+from autopipe.data import example
+from autopipe.data.paths import PathList
+from autopipe.data.records import read_record, record_offsets
+from autopipe.data.source import DataWarning
+from autopipe.errors import BadSampleError, DataError, near
+
+_NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
+_MOST_FILES = 1_000_000
+_NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
+
+
+class TFRecords:
+    """Encoded images and labels, or masks, from TFRecord files.
+
+    The files are scanned once for where their records start (8 bytes a record, kept in the user's cache folder), so
+    that any record can be read alone and an epoch has the same order as from files. Checksums are verified.
+
+    Args:
+        pattern: a glob such as "train-*.tfrecord", or a sequence of paths.
+        image_key: the bytes feature that holds the encoded image.
+        label_key: the int64 feature that holds the label; None for images alone.
+        mask_key: the bytes feature that holds an encoded mask; if given, y is the mask and no label is read.
+
+    Raises:
+        DataError: no file matches; one is compressed, cut short, or no TFRecord file; the first record lacks a key.
+
+    Example:
+        >>> data = ap.TFRecords("imagenet/train-*")   # doctest: +SKIP
+    """
+
+    x_kind = FieldKind.ENCODED
+
+    def __init__(
+        self,
+        pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        image_key: str = "image/encoded",
+        label_key: str | None = "image/class/label",
+        mask_key: str | None = None,
+    ) -> None:
+        paths = _matching(pattern)
+        root = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
+        relative = (os.fsencode(os.path.relpath(path, root)) for path in paths)
+        self._files = PathList(root, (path.rpartition(b"/")[::2] for path in relative))
+        self._image_key = image_key
+        self._label_key = None if mask_key is not None else label_key
+        self._mask_key = mask_key
+        self.y_kind = FieldKind.ENCODED if mask_key is not None else FieldKind.LABEL if label_key is not None else None
+        self._offsets = array("Q")
+        self._firsts: list[int] = []  # the number of each file's first record
+        count = 0
+        for number in range(len(self._files)):
+            offsets = record_offsets(self._files.path(number))
+            self._firsts.append(count)
+            self._offsets.frombytes(offsets.tobytes())
+            count += len(offsets) - 1
+        self._count = count
+        if count == 0:
+            raise DataError(f"There are no records in the {len(paths)} files of {pattern!r}.")
+        self._require_keys()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"TFRecords({self._files.text(0)!r}, ...: {self._count} records in {len(self._files)} files)"
+
+    def read(self, index: int) -> object:
+        """Return the encoded image, and its label or encoded mask."""
+        file, start, end = self._find(index)
+        record = read_record(self._files.path(file), start, end)
+        try:
+            return self._parts(example.features(record))
+        except example.ExampleError as error:
+            raise BadSampleError(f"The record at byte {start} of `{self._files.text(file)}` {error}.") from error
+
+    def name(self, index: int) -> str:
+        """Return a record's file and number in it."""
+        file, start, _ = self._find(index)
+        return f"{self._files.text(file)}, record {index - self._firsts[file]} at byte {start}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the files that hold some records, or all files."""
+        if indices is None:
+            return self._files.files()
+        return self._files.files(sorted({self._find(index)[0] for index in indices}))
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of a record."""
+        ends = [*self._firsts[1:], self._count]
+        return sum(self._offsets[end + file] for file, end in enumerate(ends)) / self._count
+
+    def digest(self) -> str:
+        """Describe the files (number, names, sizes, times), the number of records and the keys."""
+        keys = ",".join(key for key in (self._image_key, self._label_key, self._mask_key) if key is not None)
+        return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}"
+
+    def _find(self, index: int) -> tuple[int, int, int]:
+        """Return a record's file, and where it starts and ends there."""
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        file = bisect_right(self._firsts, index) - 1
+        position = index + file  # each file has one offset more than records
+        return file, self._offsets[position], self._offsets[position + 1]
+
+    def _parts(self, parsed: Any) -> object:
+        image = example.bytes_feature(parsed, self._image_key)
+        if self._mask_key is not None:
+            return image, example.bytes_feature(parsed, self._mask_key)
+        if self._label_key is not None:
+            return image, example.int_feature(parsed, self._label_key)
+        return image
+
+    def _require_keys(self) -> None:
+        file, start, end = self._find(0)
+        place = f"The first record of `{self._files.text(file)}`"
+        try:
+            parsed = example.features(read_record(self._files.path(file), start, end))
+            for key in (self._image_key, self._label_key, self._mask_key):
+                if key is not None and key not in parsed:
+                    there = ", ".join(f"`{name}`" for name in sorted(parsed))
+                    raise DataError(
+                        f"{place} has no feature `{key}`; it has {there or 'none'}.{near(key, parsed)}", hint=_NAME_KEYS
+                    )
+            self._parts(parsed)
+        except example.ExampleError as error:
+            raise DataError(f"{place} {error}.", hint=_NAME_KEYS) from error
+
+
+def _matching(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    if not isinstance(pattern, str | os.PathLike):
+        if not pattern:
+            raise DataError("`pattern` must name at least one file, but is an empty sequence.")
+        return [os.path.abspath(path) for path in pattern]  # noqa: PTH100  links are not resolved
+    paths = sorted(glob.glob(os.fspath(pattern), recursive=True))  # noqa: PTH207  takes absolute patterns too
+    if not paths:
+        raise DataError(
+            f"No file matches {os.fspath(pattern)!r}.",
+            hint=f"Relative patterns start at the working directory, `{os.getcwd()}`.",  # noqa: PTH109
+        )
+    _warn_of_missing_files(paths)
+    return [os.path.abspath(path) for path in paths]  # noqa: PTH100
+
+
+def _warn_of_missing_files(paths: list[str]) -> None:
+    """Warn of a set named NAME-00003-of-00010 of which some files are missing."""
+    sets: dict[tuple[str, int], set[int]] = {}
+    for path in paths:
+        match = _NUMBERED.fullmatch(path)
+        if match:
+            sets.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
+    for (name, total), found in sets.items():
+        missing = sorted(set(range(min(total, _MOST_FILES))) - found)
+        if missing:
+            warnings.warn(
+                f"`{name}-*` should be {total} files by their names, but {len(missing)} are missing, "
+                f"the first is number {missing[0]}.",
+                DataWarning,
+                stacklevel=4,
+            )

@@ -1,0 +1,56 @@
+"""TFRecord files that TensorFlow wrote are read here, and those written here are read by TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autopipe.data.example import serialise
+from autopipe.data.records import frame
+from autopipe.data.tfrecords import TFRecords
+
+tf = pytest.importorskip("tensorflow")
+
+IMAGES = [b"", b"a", bytes(range(256)) * 700]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_what_tensorflow_wrote_is_read(tmp_path: Path) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        for label, image in enumerate(IMAGES):
+            feature = {
+                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label - 1])),
+                "image/object/bbox/xmin": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5, 0.25])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    data = TFRecords(tmp_path / "a.tfrecord")
+    assert [data.read(i) for i in range(len(data))] == [(image, n - 1) for n, image in enumerate(IMAGES)]
+
+
+def test_what_is_written_here_is_read_by_tensorflow(tmp_path: Path) -> None:
+    values: list[dict[str, bytes | int]] = [
+        {"image/encoded": image, "image/class/label": label} for label, image in enumerate(IMAGES)
+    ]
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(frame(serialise(value)) for value in values))
+    keys = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+    }
+    parsed = [tf.io.parse_single_example(r, keys) for r in tf.data.TFRecordDataset(str(tmp_path / "a.tfrecord"))]
+    found = [(p["image/encoded"].numpy(), int(p["image/class/label"])) for p in parsed]
+    assert found == [(image, label) for label, image in enumerate(IMAGES)]
+
+
+def test_a_file_that_tensorflow_compressed_is_refused(tmp_path: Path) -> None:
+    for kind in ("GZIP", "ZLIB"):
+        file = str(tmp_path / kind)
+        with tf.io.TFRecordWriter(file, kind) as writer:
+            writer.write(serialise({"image/encoded": b"x" * 1000, "image/class/label": 1}))
+        with pytest.raises(Exception, match="compressed as a whole"):
+            TFRecords(file)

@@ -1,0 +1,72 @@
+"""Bytes from outside give samples or a DataError with the file's name, never another exception."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autopipe.data import records
+from autopipe.data.example import ExampleError, features, serialise
+from autopipe.data.tfrecords import TFRecords
+from autopipe.errors import DataError
+
+per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+PARTS: dict[str, bytes | int] = {"image/encoded": b"an image", "image/class/label": 3}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def read_or_message(path: Path) -> set[object] | str:
+    """Return the samples of a file, or the path if a DataError names it."""
+    try:
+        data = TFRecords(path)
+        return {data.read(i) for i in range(len(data))}
+    except DataError as error:
+        return str(path) if str(path) in str(error) else str(error)
+
+
+@per_file
+@given(st.lists(st.binary(max_size=300), max_size=20))
+def test_what_is_framed_is_read(tmp_path: Path, contents: list[bytes]) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"".join(map(records.frame, contents)))
+    path = os.fsencode(file)
+    offsets = records.scan_records(path).tolist()
+    assert contents == [records.read_record(path, *pair) for pair in itertools.pairwise(offsets)]
+
+
+@per_file
+@given(st.data())
+def test_a_changed_file_gives_what_was_written_or_a_data_error(tmp_path: Path, data: st.DataObject) -> None:
+    whole = records.frame(serialise(PARTS)) * 3
+    changed = bytearray(whole)
+    for position in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=3)):
+        changed[position] = data.draw(st.integers(0, 255))
+    kept = data.draw(st.integers(0, len(whole)))
+    (tmp_path / "a").write_bytes(changed[:kept] + data.draw(st.binary(max_size=20)))
+    assert read_or_message(tmp_path / "a") in ({(b"an image", 3)}, str(tmp_path / "a"))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_example_or_not(content: bytes) -> None:
+    with contextlib.suppress(ExampleError):
+        sorted(features(content))
+
+
+@given(st.dictionaries(st.text(max_size=10), st.binary(max_size=50) | st.integers(-(2**63), 2**63 - 1), max_size=5))
+def test_what_is_serialised_is_read(values: dict[str, bytes | int]) -> None:
+    parsed = features(serialise(values))
+    found = {
+        key: parsed[key].bytes_list.value[0] if isinstance(value, bytes) else parsed[key].int64_list.value[0]
+        for key, value in values.items()
+    }
+    assert values == found

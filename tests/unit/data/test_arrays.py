@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.core.sample import FieldKind
+from autopipe.data.arrays import Arrays
+from autopipe.errors import DataError
+
+IMAGES = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
+LABELS = np.array([3, 1, 4, 1])
+
+
+def parts(data: Arrays, index: int) -> tuple[Any, Any]:
+    value = data.read(index)
+    assert isinstance(value, tuple)
+    return value
+
+
+def test_samples_are_rows() -> None:
+    x, y = parts(Arrays(IMAGES, LABELS), 2)
+    np.testing.assert_array_equal(x, IMAGES[2])
+    assert y == 4
+
+
+def test_without_y_a_sample_is_x_alone() -> None:
+    data = Arrays(IMAGES)
+    np.testing.assert_array_equal(np.asarray(data.read(1)), IMAGES[1])
+    assert data.y_kind is None
+
+
+def test_rows_cannot_be_written_to_and_the_users_array_still_can() -> None:
+    mine = IMAGES.copy()
+    x, _ = parts(Arrays(mine, LABELS), 0)
+    with pytest.raises(ValueError, match="read-only"):
+        x[0] = 0
+    mine[0] = 0
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_npy_files_are_mapped_and_pickle_without_their_content(tmp_path: Path, *, opened: bool) -> None:
+    file = tmp_path / "x.npy"
+    np.save(file, np.zeros((1000, 100), np.float32))
+    pickled = pickle.dumps(Arrays(np.load(file, mmap_mode="r") if opened else file))
+    assert len(pickled) < 1000
+    data = pickle.loads(pickled)
+    assert len(data) == 1000
+    assert data.files() == [str(file)]
+    assert not np.asarray(data.read(0)).flags.writeable
+
+
+def test_a_part_of_a_mapped_file_pickles_with_its_content(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10))
+    data = pickle.loads(pickle.dumps(Arrays(np.load(tmp_path / "x.npy", mmap_mode="r")[5:])))
+    assert [data.read(i) for i in range(len(data))] == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [
+        (IMAGES, LABELS, (FieldKind.IMAGE, FieldKind.LABEL)),
+        (IMAGES, IMAGES[..., 0], (FieldKind.IMAGE, FieldKind.MASK)),
+        (IMAGES, IMAGES, (FieldKind.IMAGE, FieldKind.MASK)),
+        (IMAGES, LABELS.astype("float32"), (FieldKind.IMAGE, FieldKind.ARRAY)),
+        (IMAGES, np.eye(4, dtype=int), (FieldKind.IMAGE, FieldKind.ARRAY)),
+        (IMAGES[..., 0], LABELS, (FieldKind.IMAGE, FieldKind.LABEL)),
+        (np.zeros((4, 3, 2)), None, (FieldKind.ARRAY, None)),
+        (np.zeros((4, 5, 5, 7)), None, (FieldKind.ARRAY, None)),
+    ],
+)
+def test_kinds_follow_from_shapes_and_dtypes(x: NDArray[Any], y: NDArray[Any] | None, expected: object) -> None:
+    data = Arrays(x, y)
+    assert expected == (data.x_kind, data.y_kind)
+
+
+def test_unequal_lengths_are_refused() -> None:
+    with pytest.raises(DataError, match="equally long, but got 4 and 3 rows"):
+        Arrays(IMAGES, LABELS[:3])
+
+
+@pytest.mark.parametrize("array", [np.zeros((0, 3)), np.array(3), np.array([object()])])
+def test_what_has_no_rows_of_numbers_is_refused(array: NDArray[Any]) -> None:
+    with pytest.raises(DataError, match="at least one row of plain numbers"):
+        Arrays(array)
+
+
+def test_what_is_no_array_is_refused() -> None:
+    with pytest.raises(DataError, match=r"must be a NumPy array .*numpy\.asarray"):
+        Arrays([1, 2, 3])  # type: ignore[arg-type]  # the mistake that is tested
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"no array at all", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4"])
+def test_a_file_that_is_no_npy_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"must be a \.npy file"):
+        Arrays(tmp_path / "x.npy")
+
+
+def test_an_archive_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", a=LABELS)
+    with pytest.raises(DataError, match="archive of several arrays"):
+        Arrays(tmp_path / "x.npz")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x\.npy` does not exist"):
+        Arrays(tmp_path / "x.npy")
+
+
+def test_the_digest_covers_shape_and_content() -> None:
+    digests = {Arrays(x).digest() for x in (IMAGES, IMAGES[:3], IMAGES + 1, IMAGES.astype("int16"))}
+    assert len(digests) == 4
+    assert Arrays(IMAGES, LABELS).digest() != Arrays(IMAGES, LABELS + 1).digest()
+    assert Arrays(IMAGES, LABELS).digest() == Arrays(IMAGES.copy(), LABELS.copy()).digest()
+
+
+def test_mean_bytes_counts_both_parts() -> None:
+    assert Arrays(IMAGES, LABELS.astype("int32")).mean_bytes() == 18 + 4

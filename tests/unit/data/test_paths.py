@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from autopipe.data.paths import PathList, read_file, scan, spread, walk
+from autopipe.errors import BadSampleError, DataError
+
+
+def write(path: Path, content: bytes = b"image") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def test_paths_come_back_as_they_were_given(tmp_path: Path) -> None:
+    paths = PathList(tmp_path, [(b"", b"a.jpg"), (b"d/e", b"\xff.png"), (b"", b"b.jpg"), (b"/elsewhere", b"c.jpg")])
+    root = os.fsencode(tmp_path)
+    expected = [root + b"/a.jpg", root + b"/d/e/\xff.png", root + b"/b.jpg", b"/elsewhere/c.jpg"]
+    assert expected == [paths.path(i) for i in range(4)]
+    assert paths.text(0) == f"{tmp_path}/a.jpg"
+
+
+def test_a_million_paths_pickle_below_40_bytes_each() -> None:
+    entries = ((b"n%08d" % (k // 1300), b"n%08d_%d.JPEG" % (k // 1300, k)) for k in range(100_000))
+    assert len(pickle.dumps(PathList("/x", entries))) < 40 * 100_000
+
+
+def test_a_pickled_list_reads_the_same(tmp_path: Path) -> None:
+    write(tmp_path / "d" / "a.jpg", b"123")
+    paths = pickle.loads(pickle.dumps(PathList(tmp_path, walk(os.fsencode(tmp_path)))))
+    assert paths.read(0) == b"123"
+
+
+def test_a_relative_root_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "photos" / "a.jpg", b"1")
+    monkeypatch.chdir(tmp_path)
+    paths = PathList("photos", [(b"", b"a.jpg")])
+    monkeypatch.chdir("/")
+    assert paths.read(0) == b"1"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSampleError, match=r"gone\.jpg` cannot be read: No such file"):
+        read_file(os.fsencode(tmp_path / "gone.jpg"))
+
+
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.jpg", b"")
+    with pytest.raises(BadSampleError, match=r"a\.jpg` is empty"):
+        read_file(os.fsencode(tmp_path / "a.jpg"))
+
+
+def test_scan_sorts_and_leaves_out_what_is_hidden_or_no_image(tmp_path: Path) -> None:
+    for name in ("b.JPG", "a.png", ".hidden.jpg", "notes.txt", "z/x.jpg", "y/x.jpg", ".git/x.jpg"):
+        write(tmp_path / name)
+    assert scan(os.fsencode(tmp_path)) == ([b"a.png", b"b.JPG"], [b"y", b"z"])
+
+
+def test_scan_of_a_missing_folder_says_where_relative_paths_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    with pytest.raises(DataError, match=r"`no/such` does not exist.*working directory, `/`"):
+        scan(b"no/such")
+
+
+def test_scan_of_a_file_says_that_it_is_no_folder(tmp_path: Path) -> None:
+    write(tmp_path / "a.jpg")
+    with pytest.raises(DataError, match="Not a directory"):
+        scan(os.fsencode(tmp_path / "a.jpg"))
+
+
+def test_walk_goes_folder_by_folder_in_sorted_order(tmp_path: Path) -> None:
+    for name in ("b/2.jpg", "b/1.jpg", "a/3.jpg", "a/deep/4.jpg", "0.jpg"):
+        write(tmp_path / name)
+    found = [b"/".join(filter(None, entry)) for entry in walk(os.fsencode(tmp_path))]
+    assert found == [b"0.jpg", b"a/3.jpg", b"a/deep/4.jpg", b"b/1.jpg", b"b/2.jpg"]
+
+
+def test_walk_follows_links_and_ends_in_a_loop(tmp_path: Path) -> None:
+    write(tmp_path / "real" / "1.jpg")
+    write(tmp_path / "root" / "2.jpg")
+    (tmp_path / "root" / "linked").symlink_to(tmp_path / "real")
+    (tmp_path / "root" / "loop").symlink_to(tmp_path / "root")
+    found = list(walk(os.fsencode(tmp_path / "root")))
+    assert found == [(b"", b"2.jpg"), (b"linked", b"1.jpg")]
+
+
+@pytest.mark.parametrize("change", ["content", "name", "time", "more"])
+def test_the_digest_tells_what_changed(tmp_path: Path, change: str) -> None:
+    write(tmp_path / "a.jpg")
+    write(tmp_path / "b.jpg")
+    before = PathList(tmp_path, walk(os.fsencode(tmp_path))).digest()
+    status = (tmp_path / "a.jpg").stat()
+    if change == "content":
+        write(tmp_path / "a.jpg", b"longer than before")
+    elif change == "name":
+        (tmp_path / "a.jpg").rename(tmp_path / "aa.jpg")
+    elif change == "time":
+        os.utime(tmp_path / "a.jpg", ns=(0, status.st_mtime_ns + 1))
+    else:
+        write(tmp_path / "c.jpg")
+    after = PathList(tmp_path, walk(os.fsencode(tmp_path))).digest()
+    changed = {part.split("=")[0] for part in set(before.split()) ^ set(after.split())}
+    assert {"content": "sizes", "name": "names", "time": "times", "more": "files"}[change] in changed
+
+
+def test_a_moved_folder_has_the_same_digest(tmp_path: Path) -> None:
+    write(tmp_path / "old" / "a.jpg")
+    before = PathList(tmp_path / "old", walk(os.fsencode(tmp_path / "old"))).digest()
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert before == PathList(tmp_path / "new", walk(os.fsencode(tmp_path / "new"))).digest()
+
+
+def test_mean_bytes_is_the_mean_file_size(tmp_path: Path) -> None:
+    write(tmp_path / "a.jpg", b"1")
+    write(tmp_path / "b.jpg", b"123")
+    assert PathList(tmp_path, walk(os.fsencode(tmp_path))).mean_bytes() == 2
+
+
+def test_spread_includes_first_and_last() -> None:
+    assert list(spread(3, 5)) == [0, 1, 2]
+    assert list(spread(101, 3)) == [0, 50, 100]

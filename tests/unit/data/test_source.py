@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from autopipe.data import source
+
+
+class Own:
+    """A user's source with nothing but the two methods."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        return b"x" * index, index
+
+
+class Described(Own):
+    def digest(self) -> str:
+        return "mine"
+
+    def mean_bytes(self) -> float:
+        return 3.5
+
+    def files(self, indices: object) -> list[Path]:
+        return [Path("/a/b.jpg")]
+
+
+def test_a_source_with_two_methods_is_described_as_far_as_it_can_be() -> None:
+    assert source.files(Own()) == []
+    assert source.digest(Own()) == "type=Own count=8"
+    assert source.mean_bytes(Own()) == (0 + 2 + 4 + 7) / 4 + np.asarray(0).nbytes
+
+
+def test_what_a_source_says_of_itself_is_taken() -> None:
+    assert source.files(Described(), [0]) == ["/a/b.jpg"]
+    assert source.digest(Described()) == "mine"
+    assert source.mean_bytes(Described()) == 3.5
+
+
+def test_a_difference_names_the_parts() -> None:
+    assert source.difference("files=3 sizes=a times=b", "files=3 sizes=c times=d") == "sizes, times"
+    assert source.difference("a=1", "b=1") == "a, b"
+    assert source.difference("a=1", "a=1") == ""
+    assert source.difference("mine", "yours") == "mine, yours"

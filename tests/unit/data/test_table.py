@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autopipe.core.sample import FieldKind
+from autopipe.data.table import Table
+from autopipe.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    for name in ("1.jpg", "2.jpg", "sub/3.jpg"):
+        (tmp_path / name).write_bytes(name.encode())
+    return tmp_path
+
+
+def table(folder: Path, text: str, **options: str | None) -> Table:
+    (folder / "labels.csv").write_text(text, encoding="utf-8")
+    return Table(folder / "labels.csv", **options)  # type: ignore[arg-type]  # the tests' options are texts
+
+
+def read_all(data: Table) -> list[object]:
+    return [data.read(i) for i in range(len(data))]
+
+
+def test_text_labels_are_numbered_in_sorted_order(folder: Path) -> None:
+    data = pickle.loads(pickle.dumps(table(folder, "path,label\n2.jpg,dog\nsub/3.jpg,cat\n1.jpg,dog\n")))
+    assert data.classes == ("cat", "dog")
+    assert read_all(data) == [(b"2.jpg", 1), (b"sub/3.jpg", 0), (b"1.jpg", 1)]
+    assert data.y_kind is FieldKind.LABEL
+
+
+def test_whole_number_labels_stay_as_they_are(folder: Path) -> None:
+    data = table(folder, "path,label\n1.jpg,7\n2.jpg,-3\n")
+    assert read_all(data) == [(b"1.jpg", 7), (b"2.jpg", -3)]
+    assert data.classes is None
+
+
+def test_other_numbers_are_float32_targets(folder: Path) -> None:
+    data = table(folder, "path,label\n1.jpg,7\n2.jpg,0.5\n")
+    assert data.y_kind is FieldKind.ARRAY
+    assert read_all(data) == [(b"1.jpg", np.float32(7)), (b"2.jpg", np.float32(0.5))]
+
+
+def test_without_a_label_column_a_sample_is_x_alone(folder: Path) -> None:
+    data = table(folder, "path\n1.jpg\n2.jpg\n", label=None)
+    assert read_all(data) == [b"1.jpg", b"2.jpg"]
+    assert data.y_kind is None
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_separators_byte_order_mark_quotes_and_blank_lines_are_understood(folder: Path, separator: str) -> None:
+    text = '\ufefffile;kind\r\n"1.jpg";"a cat"\r\n\r\n2.jpg;dog\r\n'.replace(";", separator)
+    data = table(folder, text, path="file", label="kind")
+    assert data.classes == ("a cat", "dog")
+    assert data.name(1) == f"{folder}/2.jpg (row 4 of {folder}/labels.csv)"
+
+
+def test_paths_may_be_absolute_or_start_at_another_root(folder: Path, tmp_path: Path) -> None:
+    data = table(folder, f"path,label\n3.jpg,1\n{folder}/1.jpg,2\n", root=str(folder / "sub"))
+    assert read_all(data) == [(b"sub/3.jpg", 1), (b"1.jpg", 2)]
+
+
+def test_a_missing_column_names_the_columns_and_the_nearest(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"no column `label`; its columns are `path`, `labels`\. Did you mean `labels`"):
+        table(folder, "path,labels\n1.jpg,1\n")
+
+
+def test_missing_images_are_named_with_their_rows(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"2 of 3 are missing: row 3: .*/no\.jpg; row 4: .*/nor\.jpg"):
+        table(folder, "path,label\n1.jpg,1\nno.jpg,2\nnor.jpg,3\n")
+
+
+@pytest.mark.parametrize("row", ["1.jpg", "1.jpg,", ",3"])
+def test_an_incomplete_row_is_named(folder: Path, row: str) -> None:
+    with pytest.raises(DataError, match=r"Row 3 of .* must have a path and a label"):
+        table(folder, f"path,label\n1.jpg,1\n{row}\n")
+
+
+def test_a_table_without_rows_is_refused(folder: Path) -> None:
+    with pytest.raises(DataError, match="at least one row"):
+        table(folder, "path,label\n")
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no\.csv` does not exist"):
+        Table(tmp_path / "no.csv")
+
+
+def test_a_file_that_is_no_text_is_refused(folder: Path) -> None:
+    (folder / "labels.csv").write_bytes(b"path,label\n\xff\xfe.jpg,1\n")
+    with pytest.raises(DataError, match="no CSV file in UTF-8"):
+        Table(folder / "labels.csv")
+
+
+def test_the_digest_covers_the_labels(folder: Path) -> None:
+    before = table(folder, "path,label\n1.jpg,1\n2.jpg,2\n").digest()
+    after = table(folder, "path,label\n1.jpg,1\n2.jpg,3\n").digest()
+    assert before.split()[:4] == after.split()[:4]
+    assert before.split()[4] != after.split()[4]
