@@ -1,5 +1,5 @@
-# Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and nothing is
-# installed outside this folder. PYTHON=/path/to/python chooses another interpreter; .venv is then made anew after `make clean`.
+# Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
+# nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
 .PHONY: help test tune lint format bench clean
 .DELETE_ON_ERROR:
@@ -12,6 +12,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO := examples/photos/demo
+
+# opencv-python needs libGL and libX11, which slim servers lack. Its headless wheel has the same module without them, but
+# the two overwrite each other's files: hence the uninstall first, and --force-reinstall in case an earlier run swapped too.
+define HEADLESS_IF_NEEDED
+$(BIN)/python -c "import cv2" 2>/dev/null || { \
+	echo "import cv2 fails here: putting opencv-python-headless in the place of opencv-python"; \
+	$(PIP) uninstall --quiet --yes opencv-python && \
+	$(PIP) install --quiet --force-reinstall --no-deps opencv-python-headless && \
+	$(BIN)/python -c "import cv2"; }
+endef
 
 help:
 	@echo "make test    lint, types, layers and all tests, as CI runs them"
@@ -50,17 +60,12 @@ $(DEMO): $(VENV)/dev.stamp examples/photos/make_demo.py
 
 $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	$(PIP) install --quiet -e '.[bench]'
+	@$(HEADLESS_IF_NEEDED)
 	@touch $@
 
-# opencv-python needs libGL and libX11, which slim servers lack. Its headless wheel has the same module without them, but the two
-# overwrite each other's files: hence the uninstall first, and --force-reinstall in case an earlier run did the same swap.
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/pyvenv.cfg
 	$(PIP) install --quiet -e '.[dev]'
-	@$(BIN)/python -c "import cv2" 2>/dev/null || { \
-		echo "import cv2 fails here: putting opencv-python-headless in the place of opencv-python"; \
-		$(PIP) uninstall --quiet --yes opencv-python && \
-		$(PIP) install --quiet --force-reinstall --no-deps opencv-python-headless && \
-		$(BIN)/python -c "import cv2"; }
+	@$(HEADLESS_IF_NEEDED)
 	@touch $@
 
 $(VENV)/pyvenv.cfg:
