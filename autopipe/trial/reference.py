@@ -1,0 +1,149 @@
+"""From the name of a workload ("train.py:workload", "package.module:attribute") to the workload.
+
+This runs the user's code, so every way in which it can fail ends in a `WorkloadError` that shows the user's own lines.
+It belongs in processes that may import a framework: the trial's child, or a training script; never in a study.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+from autopipe.core.workload import Workload
+from autopipe.errors import AutopipeError, WorkloadError, near, shortened
+
+_FRAMES = 3
+
+
+def load_workload(reference: str) -> Workload:
+    """Import what `reference` names and return the workload in it.
+
+    The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under
+    its own name, so that worker processes can import it too. Loading it again gives the same module.
+
+    Args:
+        reference: "train.py:workload" or "package.module:workload". The attribute is a `Workload`, or a function
+            without arguments that returns one.
+
+    Raises:
+        WorkloadError: if there is no such file, module or attribute, if it is something else, or if importing it fails.
+    """
+    target, _, attribute = reference.rpartition(":")
+    if not target or not attribute.isidentifier():
+        raise WorkloadError(
+            f"A workload is named by a file or module and an attribute, but got {shortened(reference)}.",
+            hint="Write `train.py:workload` or `package.module:workload`.",
+        )
+    module = _import_file(Path(target)) if target.endswith(".py") else _import_module(target)
+    return _workload_in(module, attribute, target)
+
+
+def _import_file(path: Path) -> types.ModuleType:
+    if not path.is_file():
+        folder = path.parent
+        scripts = [script.name for script in folder.glob("*.py")] if folder.is_dir() else []
+        raise WorkloadError(
+            f"`{path}` is not a file.{near(path.name, scripts)}",
+            hint=f"Paths are taken from the working directory, {Path.cwd()}.",
+        )
+    path = path.resolve()
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    name = _module_name(path)
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # only for a file whose ending Python does not know, and this one ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _users_code(f"`{path.name}` could not be imported", path.parent):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _module_name(path: Path) -> str:
+    """Return the name under which `import` finds this file, or a name of our own if another module has that one."""
+    importlib.invalidate_caches()  # the file may be younger than Python's last look into its folder
+    name = path.stem
+    if name in sys.modules:
+        file = getattr(sys.modules[name], "__file__", None)
+    else:
+        spec = None if "." in name else importlib.util.find_spec(name)
+        file = spec.origin if spec is not None else None
+    if file is not None and Path(file).resolve() == path:
+        return name
+    return f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+
+
+def _import_module(name: str) -> types.ModuleType:
+    with _users_code(f"`{name}` could not be imported", Path.cwd()):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # the module is there, but not one that it imports
+            raise WorkloadError(
+                f"There is no module `{error.name}`, needed for `{name}`.",
+                hint=f"Run from the folder that holds it, or install it; this is {Path.cwd()}. A file ends in `.py`.",
+            ) from error
+
+
+def _workload_in(module: types.ModuleType, attribute: str, target: str) -> Workload:
+    if not hasattr(module, attribute):
+        workloads = [name for name, value in vars(module).items() if isinstance(value, Workload)]
+        names = workloads or [name for name in vars(module) if not name.startswith("_")]
+        found = ", ".join(f"`{name}`" for name in workloads)
+        raise WorkloadError(
+            f"`{target}` has no `{attribute}`.{near(attribute, names)}",
+            hint=f"It has {found}." if found else f"Add to it: {attribute} = ap.Workload(...)",
+        )
+    value = getattr(module, attribute)
+    if isinstance(value, types.FunctionType):
+        with _users_code(f"`{attribute}()` of `{target}` raised", Path(value.__code__.co_filename).parent):
+            value = value()
+    if not isinstance(value, Workload):
+        raise WorkloadError(
+            f"`{attribute}` of `{target}` must be a Workload, or a function that returns one,"
+            f" but is {shortened(value)}.",
+            hint=f"Write {attribute} = ap.Workload(...)",
+        )
+    return value
+
+
+@contextlib.contextmanager
+def _users_code(what: str, folder: Path) -> Iterator[None]:
+    """Turn what the user's code raises into an error that shows the lines in `folder` that led there."""
+    try:
+        yield
+    except (AutopipeError, MemoryError):
+        raise  # says it better
+    except (Exception, SystemExit) as error:
+        hint = "The last line above is where to look."
+        if isinstance(error, SystemExit):
+            hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
+        lines = [f"{what}: {type(error).__name__}: {error}", *_user_frames(error, folder)]
+        raise WorkloadError("\n".join(lines), hint=hint) from error
+
+
+def _user_frames(error: BaseException, folder: Path) -> list[str]:
+    """Return the last frames that lie in the user's folder, or the last of all if none does."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame for frame in frames if folder in Path(frame.filename).parents and "site-packages" not in frame.filename
+    ]
+    return [
+        f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
+        for frame in (own or frames)[-_FRAMES:]
+    ]
