@@ -1,0 +1,175 @@
+"""One child process as its parent holds it: how it starts, what it says, and that nothing of it is left at the end.
+
+The parent owns the process group, the socket and the log. What to ask, and when to give up, is for `supervise`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from typing import IO
+
+import cloudpickle
+import pydantic
+
+from autopipe.core.workload import Workload
+from autopipe.errors import WorkloadError
+from autopipe.trial import group, protocol
+from autopipe.trial.channel import Channel
+from autopipe.trial.log import ChildLog
+
+_EXIT_SECONDS = 1.0
+_DUMP_SECONDS = 0.5
+_POLL_SECONDS = 0.02
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a child is started with.
+
+    Attributes:
+        workload: its name ("train.py:workload"), or the object itself, which then travels by cloudpickle.
+        session: the "module:callable" that makes the session from the workload.
+        directory: the working directory; None for the parent's own.
+        environment: variables in addition to the parent's own.
+        sys_path: folders in addition to the child's own.
+    """
+
+    workload: str | Workload
+    session: str = protocol.DEFAULT_SESSION
+    directory: Path | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    sys_path: tuple[str, ...] = ()
+
+
+class Child:
+    """A running child process, leader of a group and session of its own."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.log = ChildLog()
+        self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
+        ours, theirs = socket.socketpair()
+        inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "autopipe.trial.runner", f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"],
+                stdin=subprocess.DEVNULL,
+                stdout=self.log.fd,
+                stderr=self.log.fd,
+                cwd=launch.directory,
+                env=_environment(launch),
+                pass_fds=inherited,
+                start_new_session=True,
+            )
+        self._channel = Channel(ours)
+        source = (
+            protocol.Reference(text=launch.workload)
+            if isinstance(launch.workload, str)
+            else protocol.Pickled(fd=inherited[1])
+        )
+        self.load = protocol.Load(workload=source, session=launch.session, sys_path=launch.sys_path)
+
+    @property
+    def pid(self) -> int:
+        """Return its process id, which is also that of its group."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs."""
+        return self._process.poll() is None
+
+    def send(self, request: pydantic.BaseModel) -> None:
+        """Send a request. That nobody hears it any more shows in `receive`."""
+        with contextlib.suppress(OSError):
+            self._channel.send(request)
+
+    def receive(self, timeout_seconds: float) -> list[bytes]:
+        """Return the lines it sent, or an empty list if there were none in this time.
+
+        Raises:
+            EOFError: if it is dead or has closed its channel, and everything it sent has been returned.
+        """
+        alive = self.is_alive()  # asked first: what a dead process has sent is all there by now
+        lines = self._channel.receive(timeout_seconds if alive else 0.0)
+        if not lines and not alive:
+            raise EOFError  # a grandchild may hold the other end open
+        return lines
+
+    def exit_status(self) -> int | None:
+        """Return the status of a process that has just closed its channel, or None if it goes on without one."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_EXIT_SECONDS)
+        return None
+
+    def memory_bytes(self) -> int:
+        """Return the memory that its group holds."""
+        return group.memory_bytes(self.pid)
+
+    def dump_stacks(self) -> None:
+        """Have it print where each of its threads is."""
+        before = self.log.size_bytes
+        self._process.send_signal(signal.SIGUSR1)
+        give_up = time.monotonic() + _DUMP_SECONDS
+        while self.log.size_bytes == before and self.is_alive() and time.monotonic() < give_up:
+            time.sleep(_POLL_SECONDS)
+
+    def end(self, grace_seconds: float, *, politely: bool = False) -> None:
+        """End the process and everything it started. Calling it twice is fine.
+
+        Args:
+            grace_seconds: what it gets to clean up in.
+            politely: whether to ask it by `Close` rather than SIGTERM.
+        """
+        family = group.descendants(self.pid)
+        try:
+            if self.is_alive():
+                if politely:
+                    self.send(protocol.Close())
+                else:
+                    self._process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(grace_seconds)
+        finally:  # also after a second Ctrl-C
+            if not group.kill(self.pid, family):
+                _LOG.warning("Processes of the trial with process group %d cannot be killed.", self.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_EXIT_SECONDS)
+            self._channel.close()
+            self.log.close()
+            if self._pickle is not None:
+                self._pickle.close()
+
+
+def _pickled(workload: Workload) -> IO[bytes]:
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+    try:
+        cloudpickle.dump(workload, file)
+    except Exception as error:
+        file.close()
+        raise WorkloadError(
+            f"This workload cannot be sent to another process: {type(error).__name__}: {error}",
+            hint="Write it at the top level of a file and name it: `train.py:workload`.",
+        ) from error
+    file.flush()
+    return file
+
+
+def _environment(launch: Launch) -> dict[str, str]:
+    """Return the variables of the child: it prints at once, tells where it crashed, and finds this very autopipe."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1"}
+    root = str(Path(__file__).parents[2])
+    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
+    return {**environment, **dict(launch.environment)}

@@ -1,0 +1,76 @@
+"""How long a trial may be silent, and how long it may take. Decides from clock readings; waits for nobody."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from autopipe.core.outcome import FailureKind, Phase
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Seconds without any sign of life, by phase, and seconds for a whole request.
+
+    They are for telling a dead trial from a slow one, so they are generous: a framework takes 8 s to import on an idle
+    machine and a minute on a loaded one, and a segmentation batch can take 10 s. `end` is what a process gets to clean
+    up after SIGTERM, before SIGKILL.
+    """
+
+    start_seconds: float = 60.0
+    import_seconds: float = 180.0
+    build_seconds: float = 180.0
+    warm_up_seconds: float = 300.0
+    open_seconds: float = 60.0
+    first_batch_seconds: float = 90.0
+    fill_seconds: float = 120.0
+    measure_seconds: float = 90.0
+    close_seconds: float = 30.0
+    request_seconds: float = 1200.0
+    end_seconds: float = 3.0
+
+    def of(self, phase: Phase) -> float:
+        """Return how long a trial may be silent in `phase`."""
+        seconds: float = getattr(self, f"{phase.value}_seconds")
+        return seconds
+
+
+class Watch:
+    """Follows one request.
+
+    Attributes:
+        phase: the phase it is in.
+        phase_seconds: how long each phase took, up to the last clock reading.
+    """
+
+    def __init__(self, deadlines: Deadlines, phase: Phase, now: float) -> None:
+        self.phase = phase
+        self.phase_seconds: dict[Phase, float] = {}
+        self._deadlines = deadlines
+        self._began = self._heard = self._counted = now
+
+    def enter(self, phase: Phase, now: float) -> None:
+        """Note that a phase begins."""
+        self.heard(now)
+        self.phase = phase
+
+    def heard(self, now: float) -> None:
+        """Note a sign of life."""
+        self.phase_seconds[self.phase] = self.phase_seconds.get(self.phase, 0.0) + now - self._counted
+        self._heard = self._counted = now
+
+    def elapsed_seconds(self, now: float) -> float:
+        """Return how long the request has been going."""
+        return now - self._began
+
+    def left_seconds(self, now: float) -> float:
+        """Return how long nothing needs to be decided."""
+        silent = self._heard + self._deadlines.of(self.phase)
+        return max(0.0, min(silent, self._began + self._deadlines.request_seconds) - now)
+
+    def verdict(self, now: float) -> FailureKind | None:
+        """Return HUNG after too long a silence, TIMEOUT if it talks but does not end, None while all is well."""
+        if now - self._heard >= self._deadlines.of(self.phase):
+            return FailureKind.HUNG
+        if now - self._began >= self._deadlines.request_seconds:
+            return FailureKind.TIMEOUT
+        return None

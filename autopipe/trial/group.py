@@ -1,0 +1,131 @@
+"""The processes of a trial, seen from outside: who belongs to it, how much memory they hold, and their end.
+
+A trial's child leads a process group. Whatever it starts is in that group or descends from it, and ends with it; out of
+reach is only what made a session of its own and lost its parent to a sudden death. This module sends signals and reads
+/proc; when to do so is decided by its callers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Set
+from pathlib import Path
+
+import psutil
+
+_KILL_SECONDS = 2.0
+_POLL_SECONDS = 0.01
+_RESOURCE_TRACKER = "multiprocessing.resource_tracker"
+
+
+def members(leader: int) -> list[psutil.Process]:
+    """Return the living processes of the group that `leader` leads, itself included."""
+    return [process for pid in psutil.pids() if _group_of(pid) == leader for process in _living(pid)]
+
+
+def memory_bytes(leader: int) -> int:
+    """Return the memory that only this group keeps in use.
+
+    Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Memory
+    that processes share is counted once.
+    """
+    anonymous, shared = 0, [0]
+    for process in members(leader):
+        sizes = _status(process)
+        anonymous += sizes["RssAnon"]
+        shared.append(sizes["RssShmem"])
+    return anonymous + max(shared)
+
+
+def descendants(leader: int) -> set[psutil.Process]:
+    """Return what descends from `leader`, also in groups of their own. Only a living leader can be asked."""
+    try:
+        return set(psutil.Process(leader).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def kill(leader: int, family: Set[psutil.Process] = frozenset()) -> bool:
+    """Kill whatever is left of a group, and `family`, and return whether it is gone.
+
+    Python's resource tracker goes last and by itself if it can, because it removes the shared memory of the dead.
+    """
+    for patient in (True, False):
+        for process in _alive(leader, family):
+            if not (patient and _is_resource_tracker(process)):
+                _signal(process, signal.SIGKILL)
+        give_up = time.monotonic() + _KILL_SECONDS
+        while _alive(leader, family) and time.monotonic() < give_up:
+            time.sleep(_POLL_SECONDS)
+    return not _alive(leader, family)
+
+
+def kill_others() -> None:
+    """Kill all that the calling process, which leads its group, has started. The resource tracker ends after it."""
+    leader = os.getpid()
+    for process in _alive(leader, descendants(leader)):
+        if process.pid != leader and not _is_resource_tracker(process):
+            _signal(process, signal.SIGKILL)
+
+
+def oom_kills() -> int:
+    """Return how often the kernel has killed for memory since the machine started; 0 where it does not say."""
+    try:
+        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    except OSError:
+        return 0
+    return int(counters.get("oom_kill", 0))
+
+
+def _alive(leader: int, family: Set[psutil.Process]) -> set[psutil.Process]:
+    return {process for process in family if _is_alive(process)}.union(members(leader))
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
+
+
+def _living(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return []
+    return [process] if _is_alive(process) else []
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and process.is_running()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is_resource_tracker(process: psutil.Process) -> bool:
+    try:
+        return any(_RESOURCE_TRACKER in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def _status(process: psutil.Process) -> dict[str, int]:
+    sizes = {"RssAnon": 0, "RssShmem": 0}
+    try:
+        text = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:  # it has just ended
+        return sizes
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name in sizes:
+            sizes[name] = int(value.split()[0]) * 1024
+    return sizes

@@ -1,0 +1,171 @@
+"""The language between a study and the process that measures for it: one JSON object a line, on a socket of its own.
+
+The parent sends requests; the child answers each with any number of events, of which the last is `done`. An answer
+ends at that line and not at the end of the stream, which a grandchild may hold open for ever. Only what crosses the
+boundary is declared here; how it is carried is in `autopipe.trial.channel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Protocol
+
+import pydantic
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, JsonObject, Measurement, Phase, TrialFailure, Verification
+
+DEFAULT_SESSION = "autopipe.measure.session:Session"
+IN_TRIAL = "AUTOPIPE_IN_TRIAL"
+"""Set in the child's environment, so that a script without a main guard can be told why it must not tune in there."""
+
+Options = Mapping[str, pydantic.JsonValue]
+"""How to measure. Only the session knows the keys; to the supervisor they are a parcel."""
+
+
+class Report(Protocol):
+    """How a session says what it is doing."""
+
+    def phase(self, phase: Phase) -> None:
+        """Say that a phase begins. Its deadline starts to run."""
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        """Give a sign of life. As often as one likes: what comes too often is not sent."""
+
+    def log(self, text: str) -> None:
+        """Pass a line on to whoever watches."""
+
+
+class Session(Protocol):
+    """What measures, in the child process. It is made once, from the workload, and asked again and again."""
+
+    def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
+        """Open a loader, time the training on it, and close it."""
+
+    def ceiling(self, options: Options, report: Report) -> Ceiling:
+        """Measure what no configuration can exceed."""
+
+    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
+        """Compare the batches that these configurations give."""
+
+    def close(self) -> None:
+        """Let go of everything. Also called in the middle of a measurement that is cut short."""
+
+
+class _Message(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Reference(_Message):
+    """A workload by name: "train.py:workload" or "package.module:attribute"."""
+
+    kind: Literal["reference"] = "reference"
+    text: str
+
+
+class Pickled(_Message):
+    """A workload as an object that has no name, in an anonymous file that the child inherits."""
+
+    kind: Literal["pickled"] = "pickled"
+    fd: int
+
+
+class Load(_Message):
+    """Import the workload and make the session. The first request, once."""
+
+    request: Literal["load"] = "load"
+    workload: Annotated[Reference | Pickled, pydantic.Field(discriminator="kind")]
+    session: str = DEFAULT_SESSION
+    sys_path: tuple[str, ...] = ()
+
+
+class Measure(_Message):
+    """Measure one configuration."""
+
+    request: Literal["measure"] = "measure"
+    config: PipelineConfig
+    options: JsonObject = {}
+
+
+class MeasureCeiling(_Message):
+    """Measure what no configuration can exceed."""
+
+    request: Literal["ceiling"] = "ceiling"
+    options: JsonObject = {}
+
+
+class Verify(_Message):
+    """Compare the batches that these configurations give."""
+
+    request: Literal["verify"] = "verify"
+    configs: tuple[PipelineConfig, ...]
+    options: JsonObject = {}
+
+
+class Close(_Message):
+    """Close the session and exit. Has no answer."""
+
+    request: Literal["close"] = "close"
+
+
+Request = Load | Measure | MeasureCeiling | Verify | Close
+
+
+class Ready(_Message):
+    """The answer to `Load`."""
+
+    status: Literal["ready"] = "ready"
+
+
+Answer = Ready | Measurement | Ceiling | Verification | TrialFailure
+
+
+class PhaseBegan(_Message):
+    """The trial entered a phase."""
+
+    event: Literal["phase"] = "phase"
+    phase: Phase
+
+
+class Progress(_Message):
+    """The trial is alive, and this far."""
+
+    event: Literal["progress"] = "progress"
+    images: int
+    images_per_second: float
+
+
+class Log(_Message):
+    """A line for whoever watches."""
+
+    event: Literal["log"] = "log"
+    text: str
+
+
+class Done(_Message):
+    """The end of an answer."""
+
+    event: Literal["done"] = "done"
+    answer: Annotated[Answer, pydantic.Field(discriminator="status")]
+
+
+Event = PhaseBegan | Progress | Log | Done
+
+_REQUEST: pydantic.TypeAdapter[Request] = pydantic.TypeAdapter(
+    Annotated[Request, pydantic.Field(discriminator="request")]
+)
+_EVENT: pydantic.TypeAdapter[Event] = pydantic.TypeAdapter(Annotated[Event, pydantic.Field(discriminator="event")])
+
+
+def parse_request(line: bytes) -> Request:
+    """Read one line from the parent."""
+    return _REQUEST.validate_json(line)
+
+
+def parse_event(line: bytes) -> Event:
+    """Read one line from the child.
+
+    Raises:
+        pydantic.ValidationError: if it is not in this language.
+    """
+    return _EVENT.validate_json(line)

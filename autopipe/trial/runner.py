@@ -1,0 +1,196 @@
+"""The child process: `python -m autopipe.trial.runner --fd N --parent PID`. Serves one request after another.
+
+It keeps the framework imported and the model compiled, and gives way when it should: to SIGTERM by closing its session,
+and to its parent's death by taking its whole process group along. What is measured, and how, is the session's matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import importlib
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeAlias
+
+import cloudpickle
+
+from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.core.workload import Workload
+from autopipe.errors import TrialError, WorkloadError
+from autopipe.trial import group, protocol, reference
+from autopipe.trial.channel import Channel
+from autopipe.trial.classify import failure_of
+
+_PARENT_POLL_SECONDS = 1.0
+_ORPHAN_SECONDS = 5.0
+_PROGRESS_SECONDS = 0.2
+
+_Inbox: TypeAlias = "queue.SimpleQueue[bytes | None]"
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived. No `Exception`, so that no code in between takes it for one of its own."""
+
+
+class _Reporter:
+    """The session's `Report`, over a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.current = Phase.START
+        self._channel = channel
+        self._last_progress = 0.0
+
+    def phase(self, phase: Phase) -> None:
+        self.current = phase
+        self._channel.send(protocol.PhaseBegan(phase=phase))
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        now = time.monotonic()
+        if now - self._last_progress >= _PROGRESS_SECONDS:
+            self._last_progress = now
+            self._channel.send(protocol.Progress(images=images, images_per_second=float(images_per_second)))
+
+    def log(self, text: str) -> None:
+        self._channel.send(protocol.Log(text=text))
+
+
+class _Server:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._report = _Reporter(channel)
+        self._session: protocol.Session | None = None
+
+    def serve(self, inbox: _Inbox) -> None:
+        """Answer requests until there are no more, or SIGTERM."""
+        try:
+            while (line := inbox.get()) is not None and (answer := self._answer(line)) is not None:
+                self._channel.send(protocol.Done(answer=answer))
+        except (_Terminated, KeyboardInterrupt):
+            self._channel.send(protocol.Done(answer=self._interrupted()))
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # closing is not to be cut short
+            if self._session is not None:
+                self._session.close()
+
+    def _answer(self, line: bytes) -> protocol.Answer | None:
+        try:
+            request = protocol.parse_request(line)  # here, since a configuration can import its loader
+            return None if isinstance(request, protocol.Close) else self._dispatch(request)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a workload raises is an outcome
+            traceback.print_exc()  # to the log, whose tail goes with the failure
+            return failure_of(error, self._report.current)
+
+    def _dispatch(self, request: protocol.Request) -> protocol.Answer:
+        if isinstance(request, protocol.Load):
+            return self._load(request)
+        if self._session is None:
+            raise TrialError("A workload must be loaded before anything can be measured.")
+        match request:
+            case protocol.Measure():
+                return self._session.measure(request.config, request.options, self._report)
+            case protocol.MeasureCeiling():
+                return self._session.ceiling(request.options, self._report)
+            case protocol.Verify():
+                return self._session.verify(request.configs, request.options, self._report)
+        raise TrialError(f"A trial cannot be asked for {request!r}.")
+
+    def _load(self, request: protocol.Load) -> protocol.Ready:
+        self._report.phase(Phase.IMPORT)
+        sys.path += [folder for folder in request.sys_path if folder not in sys.path]
+        workload = _workload(request.workload)
+        make_session = _session_factory(request.session)
+        self._report.phase(Phase.BUILD)
+        self._session = make_session(workload)
+        return protocol.Ready()
+
+    def _interrupted(self) -> TrialFailure:
+        return TrialFailure(
+            kind=FailureKind.INTERRUPTED, phase=self._report.current, message="The trial's process was told to end."
+        )
+
+
+def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
+    if isinstance(source, protocol.Reference):
+        return reference.load_workload(source.text)
+    os.lseek(source.fd, 0, os.SEEK_SET)  # a child before this one has read it, too
+    with open(source.fd, "rb", closefd=False) as file:
+        workload = cloudpickle.load(file)
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"A pickled workload must be a Workload, but is a {type(workload).__name__}.")
+    return workload
+
+
+def _session_factory(name: str) -> Callable[[Workload], protocol.Session]:
+    module, _, attribute = name.partition(":")
+    factory: Callable[[Workload], protocol.Session] = getattr(importlib.import_module(module), attribute)
+    return factory
+
+
+def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
+    """Pass requests on until the parent closes or dies; then see that this process ends, whatever it is doing."""
+    with contextlib.suppress(EOFError):
+        while os.getppid() == parent:
+            for line in channel.receive(_PARENT_POLL_SECONDS):
+                inbox.put(line)
+    inbox.put(None)
+    signal.pthread_kill(_main_thread(), signal.SIGTERM)
+    time.sleep(_ORPHAN_SECONDS)
+    _end_group()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _main_thread() -> int:
+    identity = threading.main_thread().ident
+    assert identity is not None  # it has been started
+    return identity
+
+
+def _end_group() -> None:
+    """Take along whatever this process has started, if it leads its group."""
+    if os.getpgrp() == os.getpid():
+        group.kill_others()
+
+
+def _on_sigterm(_number: int, _frame: Any) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Terminated
+
+
+def main() -> int:
+    """Serve one parent until it closes the channel."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="the socket to the parent")
+    parser.add_argument("--parent", type=int, required=True, help="its process id")
+    arguments = parser.parse_args()
+    sys.argv[1:] = []  # the user's script may look at them
+
+    os.set_inheritable(arguments.fd, False)
+    channel = Channel(socket.socket(fileno=arguments.fd))
+    inbox: _Inbox = queue.SimpleQueue()
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    threading.Thread(target=_listen, args=(channel, inbox, arguments.parent), daemon=True).start()
+    try:
+        _Server(channel).serve(inbox)
+    except (OSError, _Terminated):
+        _LOG.warning("The study that asked for this trial has gone.")
+    finally:
+        _end_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""The parent's side of a trial: asks the child, watches over it, and always comes back with a value.
+
+A crash, a hang or too much memory is an outcome here, never an exception, and whatever happens no process is left.
+This module decides when a child is replaced and when to give up on it; it measures nothing and imports no framework.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+import pydantic
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, FailureKind, JsonObject, Measurement, Phase, TrialFailure, Verification
+from autopipe.errors import TrialError
+from autopipe.hardware import memory
+from autopipe.trial import group, protocol, verdict
+from autopipe.trial.child import Child, Launch
+from autopipe.trial.deadlines import Deadlines, Watch
+
+_TICK_SECONDS = 0.25
+_MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
+_MEMORY_SHARE = 0.9
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Recycling:
+    """When a child is replaced by a fresh one. After a failure it always is.
+
+    Attributes:
+        isolation: "warm" keeps a child for many trials, since importing a framework takes seconds; "process" takes a
+            fresh one for each.
+        trials: the most that one child serves.
+        growth_bytes: how much more memory it may hold than after its first trial.
+    """
+
+    isolation: Literal["warm", "process"] = "warm"
+    trials: int = 50
+    growth_bytes: int = 1 << 30
+
+
+def process_settings(config: PipelineConfig) -> Hashable:
+    """Return what a configuration sets for a whole process, so that one with other settings needs another process."""
+    return config.devices, config.channels
+
+
+@dataclasses.dataclass(slots=True)
+class _Tenure:
+    """What a child has been through."""
+
+    settings: Hashable
+    trials: int = 0
+    first_bytes: int = 0
+    last_bytes: int = 0
+
+
+class TrialRunner:
+    """Measures configurations in a child process, one at a time.
+
+    A context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and what
+    `on_event` raises, goes through, after the child and all it started have been killed.
+
+    Args:
+        launch: the workload, and where and how the child runs.
+        deadlines: how long a trial may be silent in each phase, and how long it may take.
+        recycling: when a child is replaced.
+        memory_limit_bytes: what the child and all it starts may hold; None for 90 % of what is free when it starts.
+        on_event: is told of each phase, progress and log line.
+
+    Example:
+        with TrialRunner(Launch(workload="train.py:workload")) as runner:
+            outcome = runner.measure(config)
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        *,
+        deadlines: Deadlines | None = None,
+        recycling: Recycling | None = None,
+        memory_limit_bytes: int | None = None,
+        on_event: Callable[[protocol.Event], None] | None = None,
+    ) -> None:
+        self._launch = launch
+        self._deadlines = deadlines or Deadlines()
+        self._recycling = recycling or Recycling()
+        self._memory_limit_bytes = memory_limit_bytes
+        self._on_event = on_event or (lambda event: None)
+        self._child: Child | None = None
+        self._tenure = _Tenure(None)
+        self._limit_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process id of the child, or None if there is none now."""
+        return None if self._child is None else self._child.pid
+
+    def start(self) -> TrialFailure | None:
+        """Start the child and load the workload, and return why it cannot be loaded, if so."""
+        return self._prepare(None)[0]
+
+    def measure(self, config: PipelineConfig, options: protocol.Options | None = None) -> Measurement | TrialFailure:
+        """Measure one configuration."""
+        began = time.monotonic()
+        request = protocol.Measure(config=config, options=dict(options or {}))
+        answer, phase_seconds = self._request(request, process_settings(config))
+        if isinstance(answer, Measurement):
+            overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
+            return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
+        canonical: JsonObject = config.normalised().model_dump(mode="json")
+        return _failure(answer).model_copy(update={"config": canonical, "config_key": config.key()})
+
+    def ceiling(self, options: protocol.Options | None = None, *, settings: Hashable = None) -> Ceiling | TrialFailure:
+        """Measure what no configuration can exceed, in a process with these process-wide settings (None: any)."""
+        answer, _ = self._request(protocol.MeasureCeiling(options=dict(options or {})), settings)
+        return answer if isinstance(answer, Ceiling) else _failure(answer)
+
+    def verify(
+        self, configs: Sequence[PipelineConfig], options: protocol.Options | None = None
+    ) -> Verification | TrialFailure:
+        """Compare the batches that these configurations give."""
+        answer, _ = self._request(protocol.Verify(configs=tuple(configs), options=dict(options or {})), None)
+        return answer if isinstance(answer, Verification) else _failure(answer)
+
+    def close(self) -> None:
+        """End the child, and all it started. Calling it twice is fine."""
+        self._end(self._deadlines.close_seconds, politely=True)
+
+    def _request(self, request: protocol.Request, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
+        failure, preparing = self._prepare(settings)
+        if failure is not None:
+            return failure, preparing
+        assert self._child is not None  # prepared
+        answer, watch = self._ask(self._child, request, Phase.BUILD)
+        if not isinstance(answer, TrialFailure):
+            self._count(self._child)
+        # Both can have a build phase: the session when it is made, and again for settings it has not seen.
+        phases = preparing.keys() | watch.phase_seconds.keys()
+        return answer, {at: preparing.get(at, 0.0) + watch.phase_seconds.get(at, 0.0) for at in Phase if at in phases}
+
+    def _prepare(self, settings: Hashable) -> tuple[TrialFailure | None, dict[Phase, float]]:
+        """See that there is a child fit for the next request, and return how long that took, by phase."""
+        if self._child is not None and not self._must_replace(self._child, settings):
+            self._tenure.settings = self._tenure.settings if settings is None else settings
+            return None, {}
+        self.close()
+        self._limit_bytes = self._memory_limit_bytes or int(_MEMORY_SHARE * memory.detect().available_bytes)
+        self._child = Child(self._launch)
+        self._tenure = _Tenure(settings)
+        answer, watch = self._ask(self._child, self._child.load, Phase.START)
+        return (answer if isinstance(answer, TrialFailure) else None), watch.phase_seconds
+
+    def _must_replace(self, child: Child, settings: Hashable) -> bool:
+        tenure, policy = self._tenure, self._recycling
+        return (
+            not child.is_alive()
+            or tenure.trials >= (1 if policy.isolation == "process" else policy.trials)
+            or (None not in (settings, tenure.settings) and settings != tenure.settings)
+            or tenure.last_bytes - tenure.first_bytes > policy.growth_bytes
+        )
+
+    def _count(self, child: Child) -> None:
+        self._tenure.trials += 1
+        self._tenure.last_bytes = child.memory_bytes()
+        self._tenure.first_bytes = self._tenure.first_bytes or self._tenure.last_bytes
+
+    def _ask(self, child: Child, request: protocol.Request, phase: Phase) -> tuple[protocol.Answer, Watch]:
+        """Send a request and wait for its answer, or for a reason not to. After a failure there is no child."""
+        watch = Watch(self._deadlines, phase, time.monotonic())
+        try:
+            oom_kills = group.oom_kills()
+            child.log.mark()
+            child.send(request)
+            answer = self._wait(child, watch, oom_kills)
+            watch.heard(time.monotonic())
+            if isinstance(answer, TrialFailure):
+                answer = answer.model_copy(update={"log_tail": child.log.tail()})
+                self._end(self._deadlines.end_seconds)
+        except BaseException:
+            self._end(self._deadlines.end_seconds)
+            raise
+        return answer, watch
+
+    def _wait(self, child: Child, watch: Watch, oom_kills: int) -> protocol.Answer:
+        peak_bytes, looked = 0, -math.inf
+        while True:
+            now = time.monotonic()
+            if now - looked >= _MEMORY_SECONDS:
+                peak_bytes, looked = max(peak_bytes, child.memory_bytes()), now
+                child.log.cut()
+            try:
+                lines = child.receive(min(_TICK_SECONDS, watch.left_seconds(now)))
+            except EOFError:
+                return verdict.dead(watch.phase, child.exit_status(), self._memory(peak_bytes, oom_kills))
+            for line in lines:
+                answer = self._heard(line, watch)
+                if isinstance(answer, TrialFailure):
+                    return verdict.blamed_on_memory(answer, self._memory(peak_bytes, oom_kills))
+                if answer is not None:
+                    return answer
+            failure = self._judge(child, watch, self._memory(peak_bytes, oom_kills))
+            if failure is not None:
+                return failure
+
+    def _heard(self, line: bytes, watch: Watch) -> protocol.Answer | None:
+        try:
+            event = protocol.parse_event(line)
+        except pydantic.ValidationError:
+            return verdict.garbled(watch.phase, line)
+        now = time.monotonic()
+        if isinstance(event, protocol.Done):
+            return event.answer
+        if isinstance(event, protocol.PhaseBegan):
+            watch.enter(event.phase, now)
+        else:
+            watch.heard(now)
+        self._on_event(event)
+        return None
+
+    def _judge(self, child: Child, watch: Watch, held: verdict.Memory) -> TrialFailure | None:
+        if held.exceeded:
+            return verdict.too_large(watch.phase, held)
+        now = time.monotonic()
+        kind = watch.verdict(now)
+        if kind is None:
+            return None
+        if watch.phase is not Phase.START:  # before that, it would not know what the signal means
+            child.dump_stacks()
+        if kind is FailureKind.TIMEOUT:
+            return verdict.overdue(watch.phase, watch.elapsed_seconds(now))
+        return verdict.silent(watch.phase, self._deadlines.of(watch.phase))
+
+    def _memory(self, peak_bytes: int, oom_kills: int) -> verdict.Memory:
+        return verdict.Memory(
+            peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=group.oom_kills() - oom_kills
+        )
+
+    def _end(self, grace_seconds: float, *, politely: bool = False) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.end(grace_seconds, politely=politely)
+
+
+def _failure(answer: protocol.Answer) -> TrialFailure:
+    if isinstance(answer, TrialFailure):
+        return answer
+    raise TrialError(f"A trial must answer what it was asked for, but answered with status {answer.status!r}.")

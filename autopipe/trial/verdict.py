@@ -1,0 +1,123 @@
+"""How a trial that gave no answer is judged and worded. Pure: what happened comes in as a value, a failure goes out."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+
+from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.hardware.memory import size_text
+
+_NEAR_LIMIT = 0.9
+
+MEMORY_HINT = "Use fewer workers, a shorter queue, a smaller batch or no memory cache."
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What is known of a trial's memory.
+
+    Attributes:
+        peak_bytes: the most that its processes were seen to hold.
+        limit_bytes: what they may hold.
+        oom_kills: how often the kernel killed for memory meanwhile.
+    """
+
+    peak_bytes: int
+    limit_bytes: int
+    oom_kills: int
+
+    @property
+    def exceeded(self) -> bool:
+        """Return whether there is too much of it."""
+        return self.peak_bytes > self.limit_bytes
+
+    @property
+    def is_to_blame(self) -> bool:
+        """Return whether it explains that a process was killed."""
+        return self.oom_kills > 0 or self.peak_bytes >= _NEAR_LIMIT * self.limit_bytes
+
+
+def silent(phase: Phase, seconds: float) -> TrialFailure:
+    """Word a trial that gave no sign of life."""
+    return TrialFailure(
+        kind=FailureKind.HUNG,
+        phase=phase,
+        message=f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that this phase may be silent.",
+        hint="The log's tail shows where each thread stood. If it is only slow, allow more with `Deadlines`.",
+    )
+
+
+def overdue(phase: Phase, seconds: float) -> TrialFailure:
+    """Word a trial that went on and on."""
+    return TrialFailure(
+        kind=FailureKind.TIMEOUT,
+        phase=phase,
+        message=f"Still in phase `{phase}` after {seconds:.3g} s, which is all that a trial may take.",
+        hint="This configuration, or the machine, is very slow; allow more with `Deadlines(request_seconds=...)`.",
+    )
+
+
+def too_large(phase: Phase, memory: Memory) -> TrialFailure:
+    """Word a trial that was ended before the kernel had to."""
+    return TrialFailure(
+        kind=FailureKind.OUT_OF_MEMORY,
+        phase=phase,
+        message=f"The trial's processes may hold {size_text(memory.limit_bytes)} together,"
+        f" but held {size_text(memory.peak_bytes)}.",
+        hint=MEMORY_HINT,
+    )
+
+
+def dead(phase: Phase, status: int | None, memory: Memory) -> TrialFailure:
+    """Word a process that ended, or closed its channel (`status` None), without an answer."""
+    if status == -signal.SIGKILL and memory.is_to_blame:
+        return TrialFailure(
+            kind=FailureKind.OUT_OF_MEMORY,
+            phase=phase,
+            message=f"The trial's process was killed (SIGKILL) in phase `{phase}` when memory was short;"
+            f" it held {size_text(memory.peak_bytes)}.",
+            hint=MEMORY_HINT,
+        )
+    return TrialFailure(
+        kind=FailureKind.CRASHED,
+        phase=phase,
+        message=f"The trial's process {_ending(status)} in phase `{phase}` without an answer.",
+        hint=_HINTS.get(status or 0, "The log's tail may show why."),
+    )
+
+
+def blamed_on_memory(failure: TrialFailure, memory: Memory) -> TrialFailure:
+    """Return a crash as out of memory, if the kernel has just killed a process (a worker, say) for that."""
+    if failure.kind is not FailureKind.CRASHED or memory.oom_kills == 0:
+        return failure
+    return failure.model_copy(update={"kind": FailureKind.OUT_OF_MEMORY, "hint": MEMORY_HINT})
+
+
+def garbled(phase: Phase, line: bytes) -> TrialFailure:
+    """Word a process whose line cannot be understood."""
+    return TrialFailure(
+        kind=FailureKind.CRASHED,
+        phase=phase,
+        message=f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}.",
+        hint="The workload's code, or a library, writes to a file descriptor that is not its own.",
+    )
+
+
+_HINTS = {
+    -signal.SIGKILL: "Something outside killed it: a person, a job scheduler, or a memory limit not seen from here.",
+    -signal.SIGTERM: "Something outside ended it: a person or a job scheduler.",
+    -signal.SIGSEGV: "A native library crashed; the log's tail shows the Python line that called it.",
+    -signal.SIGABRT: "A native library gave up; the log's tail shows why, and the Python line that called it.",
+}
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "closed its channel"
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

@@ -1,0 +1,218 @@
+"""Whatever a trial's process does, its study gets a value in seconds, and no process is left.
+
+Not tested here: a kill by the kernel for memory (it would take the machine along); its verdict is in tests/unit/trial.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, FailureKind, JsonObject, Measurement, Phase, TrialFailure, Verification
+from autopipe.loaders.threads import Threads
+from autopipe.trial import group
+from autopipe.trial.child import Launch
+from autopipe.trial.deadlines import Deadlines
+from autopipe.trial.protocol import Event, Log, PhaseBegan
+from autopipe.trial.supervise import Recycling, TrialRunner
+
+CONFIG = PipelineConfig(loader=Threads(workers=1))
+IMPATIENT = Deadlines(measure_seconds=1.0, close_seconds=1.0, end_seconds=1.0)
+
+
+@pytest.fixture
+def runner(launch: Launch) -> Iterator[TrialRunner]:
+    """A runner that must leave no process."""
+    with TrialRunner(launch, deadlines=IMPATIENT) as runner:
+        assert runner.start() is None
+        pid = runner.pid
+        assert pid is not None
+        yield runner
+    assert group.members(pid) == []
+    assert psutil.Process().children(recursive=True) == []
+
+
+def is_gone(path: Path) -> bool:
+    """Whether the process whose id is in this file has ended; nobody may have collected its status yet."""
+    try:
+        return psutil.Process(int(path.read_text())).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def failed(outcome: object, kind: FailureKind, phase: Phase = Phase.MEASURE) -> TrialFailure:
+    assert isinstance(outcome, TrialFailure), outcome
+    assert (kind, phase) == (outcome.kind, outcome.phase), outcome
+    return outcome
+
+
+def test_a_good_trial_says_what_it_cost(runner: TrialRunner) -> None:
+    outcome = runner.measure(CONFIG)
+    assert isinstance(outcome, Measurement)
+    assert {Phase.BUILD, Phase.OPEN, Phase.MEASURE, Phase.CLOSE} == set(outcome.phase_seconds)
+    assert 0 < outcome.overhead_seconds < 1
+
+
+def test_ceiling_and_verification_come_back(runner: TrialRunner) -> None:
+    assert isinstance(runner.ceiling(), Ceiling)
+    assert isinstance(runner.verify([CONFIG]), Verification)
+
+
+def test_a_failure_carries_its_configuration(runner: TrialRunner) -> None:
+    failure = failed(runner.measure(CONFIG, {"fault": "exit"}), FailureKind.CRASHED)
+    assert CONFIG.key() == failure.config_key
+    assert failure.config is not None
+    assert "exited with status 7" in failure.message
+
+
+def test_after_a_failure_the_next_trial_is_measured(runner: TrialRunner) -> None:
+    failed(runner.measure(CONFIG, {"fault": "kill"}), FailureKind.CRASHED)
+    assert isinstance(runner.measure(CONFIG), Measurement)
+
+
+@pytest.mark.parametrize("fault", ["hang", "hang_and_ignore_sigterm"])
+def test_silence_is_hung_and_shows_where(runner: TrialRunner, fault: str) -> None:
+    failure = failed(runner.measure(CONFIG, {"fault": fault}), FailureKind.HUNG)
+    assert "in for_ever" in failure.log_tail
+
+
+def test_a_trial_that_lives_but_does_not_end_is_a_timeout(launch: Launch) -> None:
+    with TrialRunner(launch, deadlines=Deadlines(request_seconds=3.0, end_seconds=1.0)) as runner:
+        failed(runner.measure(CONFIG, {"fault": "creep"}), FailureKind.TIMEOUT)
+
+
+def test_a_hung_trial_may_close_its_session(runner: TrialRunner, tmp_path: Path) -> None:
+    path = tmp_path / "closed"
+    failed(runner.measure(CONFIG, {"fault": "mark_close_then_hang", "path": str(path)}), FailureKind.HUNG)
+    assert path.read_text() == "closed"
+
+
+@pytest.mark.parametrize("fault", ["hang_in_close", "thread_that_stays"])
+def test_a_process_that_will_not_end_is_killed(runner: TrialRunner, fault: str) -> None:
+    assert isinstance(runner.measure(CONFIG, {"fault": fault}), Measurement)
+
+
+def test_an_abort_is_a_crash_with_signal_and_stack(runner: TrialRunner) -> None:
+    failure = failed(runner.measure(CONFIG, {"fault": "abort"}), FailureKind.CRASHED)
+    assert "SIGABRT" in failure.message
+    assert "in _abort" in failure.log_tail
+
+
+def test_sigkill_without_memory_pressure_is_a_crash(runner: TrialRunner) -> None:
+    failure = failed(runner.measure(CONFIG, {"fault": "kill"}), FailureKind.CRASHED)
+    assert "SIGKILL" in failure.message
+
+
+def test_a_kill_from_outside_in_mid_trial_is_a_crash(launch: Launch) -> None:
+    def kill(event: Event) -> None:
+        if isinstance(event, PhaseBegan) and event.phase is Phase.MEASURE:
+            assert victim.pid is not None
+            os.kill(victim.pid, signal.SIGKILL)
+
+    with TrialRunner(launch, on_event=kill) as victim:
+        failed(victim.measure(CONFIG, {"fault": "hang"}), FailureKind.CRASHED)
+
+
+def test_sigterm_from_outside_is_an_interruption(runner: TrialRunner) -> None:
+    failed(runner.measure(CONFIG, {"fault": "terminate"}), FailureKind.INTERRUPTED)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("ConfigError", FailureKind.UNSUPPORTED),
+        ("MissingExtraError", FailureKind.UNSUPPORTED),
+        ("BadSampleError", FailureKind.BAD_DATA),
+        ("OpError", FailureKind.BAD_DATA),
+        ("ModelError", FailureKind.BUILD),
+        ("WorkerDiedError", FailureKind.CRASHED),
+        ("MemoryError", FailureKind.OUT_OF_MEMORY),
+        ("ValueError", FailureKind.CRASHED),
+    ],
+)
+def test_an_exception_becomes_its_kind(runner: TrialRunner, error: str, kind: FailureKind) -> None:
+    failure = failed(runner.measure(CONFIG, {"fault": "raise", "error": error}), kind)
+    assert "Rule broken." in failure.message
+    assert failure.hint is not None
+    assert "Traceback" in failure.log_tail
+
+
+def test_sys_exit_in_a_trial_is_a_crash(runner: TrialRunner) -> None:
+    assert "enough" in failed(runner.measure(CONFIG, {"fault": "sys_exit"}), FailureKind.CRASHED).message
+
+
+def test_too_much_memory_is_stopped_before_the_kernel_does(launch: Launch) -> None:
+    with TrialRunner(launch, memory_limit_bytes=400 << 20) as runner:
+        failure = failed(runner.measure(CONFIG, {"fault": "allocate"}), FailureKind.OUT_OF_MEMORY)
+    assert "400 MiB" in failure.message
+
+
+def test_what_a_trial_prints_disturbs_nobody(runner: TrialRunner) -> None:
+    assert isinstance(runner.measure(CONFIG, {"fault": "print_megabytes"}), Measurement)
+
+
+def test_garbage_in_the_channel_is_a_crash_that_shows_it(runner: TrialRunner) -> None:
+    failure = failed(runner.measure(CONFIG, {"fault": "garbage"}), FailureKind.CRASHED)
+    assert "this is not JSON" in failure.message
+
+
+def test_a_closed_channel_is_a_crash(runner: TrialRunner) -> None:
+    assert (
+        "closed its channel"
+        in failed(runner.measure(CONFIG, {"fault": "close_all_files"}), FailureKind.CRASHED).message
+    )
+
+
+@pytest.mark.parametrize("own_session", [False, True])
+def test_an_answer_ends_although_a_grandchild_holds_the_channel(
+    runner: TrialRunner, tmp_path: Path, own_session: bool
+) -> None:
+    path = tmp_path / "pid"
+    options: JsonObject = {"fault": "grandchild", "path": str(path), "own_session": own_session}
+    assert isinstance(runner.measure(CONFIG, options), Measurement)
+    runner.close()
+    assert is_gone(path)
+
+
+@pytest.mark.parametrize(("then", "kind"), [("kill", FailureKind.CRASHED), ("hang", FailureKind.HUNG)])
+def test_a_grandchild_ends_with_the_trial_that_fails(
+    runner: TrialRunner, tmp_path: Path, then: str, kind: FailureKind
+) -> None:
+    path = tmp_path / "pid"
+    failed(runner.measure(CONFIG, {"fault": "grandchild", "path": str(path), "then": then}), kind)
+    assert is_gone(path)
+
+
+def test_a_workload_that_fails_to_import_shows_its_line(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\n\nraise RuntimeError('no photos')\n")
+    with TrialRunner(launch) as runner:
+        failure = failed(runner.start(), FailureKind.IMPORT, Phase.IMPORT)
+    assert "train.py, line 3" in failure.message
+    assert "no photos" in failure.message
+
+
+def test_a_session_that_cannot_be_made_is_a_build_failure(launch: Launch) -> None:
+    with TrialRunner(dataclasses.replace(launch, session="trial_sessions:Refuses")) as runner:
+        failure = failed(runner.measure(CONFIG), FailureKind.BUILD, Phase.BUILD)
+    assert failure.hint == "Call compile()."
+
+
+def test_a_child_that_cannot_start_is_a_failure(launch: Launch) -> None:
+    broken = dataclasses.replace(launch, environment=(("PYTHONHOME", "/nowhere"),))
+    with TrialRunner(broken) as runner:
+        failed(runner.start(), FailureKind.CRASHED, Phase.START)
+
+
+def test_log_lines_reach_who_watches(launch: Launch, tmp_path: Path) -> None:
+    seen: list[Event] = []
+    options = {"fault": "mark_close_then_hang", "path": str(tmp_path / "closed")}
+    with TrialRunner(launch, deadlines=IMPATIENT, recycling=Recycling(), on_event=seen.append) as runner:
+        runner.measure(CONFIG, options)
+    assert Log(text="hanging") in seen

@@ -1,0 +1,154 @@
+"""How long a trial's process lives: when it is kept, when it is replaced, and that it never outlives its study."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement, Phase
+from autopipe.core.workload import Workload
+from autopipe.loaders.threads import Threads
+from autopipe.trial import group
+from autopipe.trial.child import Launch
+from autopipe.trial.protocol import Event, PhaseBegan
+from autopipe.trial.supervise import Recycling, TrialRunner
+
+CONFIG = PipelineConfig(loader=Threads(workers=1))
+GONE_SECONDS = 20
+
+
+def pids(runner: TrialRunner, *configs: PipelineConfig, **options: str | int) -> list[int]:
+    """Return the process that measured each of these."""
+    outcomes = [runner.measure(config, options) for config in configs]
+    return [outcome.ran.processes for outcome in outcomes if isinstance(outcome, Measurement)]
+
+
+def test_a_warm_child_serves_many_trials(launch: Launch) -> None:
+    other = PipelineConfig(loader=Threads(workers=2))
+    with TrialRunner(launch) as runner:
+        first, second, third = pids(runner, CONFIG, other, CONFIG)
+    assert first == second == third
+
+
+def test_a_warm_trial_costs_little_beyond_its_windows(launch: Launch) -> None:
+    with TrialRunner(launch) as runner:
+        runner.measure(CONFIG)
+        outcome = runner.measure(CONFIG)
+    assert isinstance(outcome, Measurement)
+    assert outcome.overhead_seconds < 0.5
+
+
+def test_isolation_by_process_takes_a_fresh_child_each_time(launch: Launch) -> None:
+    with TrialRunner(launch, recycling=Recycling(isolation="process")) as runner:
+        first, second = pids(runner, CONFIG, CONFIG)
+    assert first != second
+
+
+def test_a_child_is_replaced_after_so_many_trials(launch: Launch) -> None:
+    with TrialRunner(launch, recycling=Recycling(trials=2)) as runner:
+        first, second, third = pids(runner, CONFIG, CONFIG, CONFIG)
+    assert first == second != third
+
+
+def test_other_process_wide_settings_take_another_child(launch: Launch) -> None:
+    other = CONFIG.model_copy(update={"channels": "first"})
+    with TrialRunner(launch) as runner:
+        first, second, third = pids(runner, CONFIG, other, other)
+    assert first != second == third
+
+
+def test_a_child_whose_memory_grows_is_replaced(launch: Launch) -> None:
+    with TrialRunner(launch, recycling=Recycling(growth_bytes=60 << 20)) as runner:
+        assert pids(runner, CONFIG, CONFIG, fault="grow", bytes=40 << 20)[0] == runner.pid
+        first = runner.pid
+        [second] = pids(runner, CONFIG, fault="grow", bytes=40 << 20)
+        [third] = pids(runner, CONFIG)
+    assert first == second != third
+
+
+def test_an_idle_child_that_was_killed_is_replaced(launch: Launch) -> None:
+    with TrialRunner(launch) as runner:
+        [first] = pids(runner, CONFIG)
+        os.kill(first, signal.SIGKILL)
+        psutil.Process(first).wait(GONE_SECONDS)
+        [second] = pids(runner, CONFIG)
+    assert first != second
+
+
+def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
+    class Numbers:
+        def __len__(self) -> int:
+            return 8
+
+        def read(self, index: int) -> int:
+            return index
+
+    nameless = dataclasses.replace(launch, workload=Workload(data=Numbers(), ops=[], batch_size=2))
+    with TrialRunner(nameless, recycling=Recycling(isolation="process")) as runner:
+        assert len(pids(runner, CONFIG, CONFIG)) == 2
+
+
+def test_ctrl_c_goes_through_and_leaves_no_process(launch: Launch) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, PhaseBegan) and event.phase is Phase.MEASURE:
+            signal.raise_signal(signal.SIGINT)
+
+    with TrialRunner(launch, on_event=interrupt) as runner:
+        runner.start()
+        pid = runner.pid
+        assert pid is not None
+        with pytest.raises(KeyboardInterrupt):
+            runner.measure(CONFIG, {"fault": "hang"})
+        assert runner.pid is None
+        assert group.members(pid) == []
+
+
+def test_closing_twice_is_fine(launch: Launch) -> None:
+    runner = TrialRunner(launch)
+    runner.start()
+    runner.close()
+    runner.close()
+    assert psutil.Process().children(recursive=True) == []
+
+
+@pytest.mark.parametrize("fault", ["hang", "hang_and_ignore_sigterm", "grandchild"])
+def test_when_the_study_is_killed_its_trial_goes_too(launch: Launch, tmp_path: Path, fault: str) -> None:
+    study = tmp_path / "study.py"
+    study.write_text(f"""
+import pathlib
+from autopipe.core.config import PipelineConfig
+from autopipe.loaders.threads import Threads
+from autopipe.trial.child import Launch
+from autopipe.trial.supervise import TrialRunner
+
+def show(event):
+    if event.event == "{"log" if fault == "grandchild" else "phase"}":
+        print(event, runner.pid, flush=True)
+
+launch = Launch(workload="train.py:workload", session="trial_sessions:FakeSession", sys_path={launch.sys_path!r})
+options = {{"fault": "{fault}", "path": "grandchild", "then": "hang"}}
+with TrialRunner(launch, on_event=show) as runner:
+    runner.measure(PipelineConfig(loader=Threads(workers=1)), options)
+""")
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    with subprocess.Popen(
+        [sys.executable, str(study)], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        last = "hanging" if fault == "grandchild" else "MEASURE"
+        line = next(line for line in process.stdout if last in line)
+        leader = int(line.split()[-1])
+        family = group.members(leader)
+        assert len(family) == (2 if fault == "grandchild" else 1)
+        process.kill()
+    _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
+    assert left == []

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pydantic
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Estimate, FailureKind, Phase, TrialFailure, Verification
+from autopipe.loaders.threads import Threads
+from autopipe.trial import protocol
+
+CONFIG = PipelineConfig(loader=Threads(workers=3, queue_size=5), channels="first")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        protocol.Load(workload=protocol.Reference(text="train.py:workload"), sys_path=("/x",)),
+        protocol.Load(workload=protocol.Pickled(fd=7)),
+        protocol.Measure(config=CONFIG, options={"windows": 5, "cap": {"seconds": 2.5}}),
+        protocol.MeasureCeiling(),
+        protocol.Verify(configs=(CONFIG, CONFIG)),
+        protocol.Close(),
+    ],
+)
+def test_a_request_survives_the_channel(request_: protocol.Request) -> None:
+    line = request_.model_dump_json().encode()
+    assert b"\n" not in line
+    assert request_ == protocol.parse_request(line)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        protocol.PhaseBegan(phase=Phase.FIRST_BATCH),
+        protocol.Progress(images=64, images_per_second=10.5),
+        protocol.Log(text="two\nlines"),
+        protocol.Done(answer=protocol.Ready()),
+        protocol.Done(answer=TrialFailure(kind=FailureKind.BUILD, phase=Phase.BUILD, message="x")),
+        protocol.Done(answer=Verification(agreements=())),
+        protocol.Done(
+            answer=Ceiling(
+                model_images_per_second=Estimate(value=1.0, low=1.0, high=1.0), model_core_seconds_per_image=0.0
+            )
+        ),
+    ],
+)
+def test_an_event_survives_the_channel(event: protocol.Event) -> None:
+    line = event.model_dump_json().encode()
+    assert b"\n" not in line
+    assert event == protocol.parse_event(line)
+
+
+@pytest.mark.parametrize("line", [b"", b"hello", b"{}", b'{"event": "done"}', b'{"event": "phase", "phase": "lunch"}'])
+def test_another_language_is_refused(line: bytes) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        protocol.parse_event(line)
