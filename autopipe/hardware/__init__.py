@@ -1,0 +1,1 @@
+"""What this machine has, and what a process tree uses of it: facts and readings, no decisions about pipelines."""

@@ -1,0 +1,137 @@
+"""The file system under a path, and how fast files come from it.
+
+Measures and reports; whether a format fits on the disk, or a disk bounds a loader, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autopipe.hardware import mounts, pagecache
+
+_NETWORK = frozenset(
+    ("9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "virtiofs")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """The file system under a path. Two are equal if they are of the same kind, however full.
+
+    Attributes:
+        kind: the file system type as mounted: `ext4`, `nfs4`, `overlay`, `tmpfs`, ...; `unknown` where none is listed.
+        rotational: whether the kernel takes the device for a spinning disk (virtual disks often claim to be one); None
+            where no single block device lies beneath, as for network mounts and overlays.
+        free_bytes: what this user could still write when it was read.
+    """
+
+    kind: str
+    rotational: bool | None
+    free_bytes: int = field(compare=False)
+
+    @property
+    def network(self) -> bool:
+        """Whether files come over a network or from outside of a virtual machine; every FUSE file system counts."""
+        return self.kind in _NETWORK or self.kind.startswith("fuse")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """What a reading probe saw.
+
+    Attributes:
+        read_bytes: bytes read.
+        seconds: wall time.
+        cold: whether the files were dropped from the page cache before.
+    """
+
+    read_bytes: int
+    seconds: float
+    cold: bool
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes read per second; 0 for no bytes."""
+        return self.read_bytes / self.seconds if self.read_bytes else 0.0
+
+
+def detect(path: Path, root: Path = mounts.ROOT) -> Disk:
+    """Return the file system that holds `path`, or would hold it once it exists."""
+    place = path.resolve()
+    while not place.exists():
+        place = place.parent
+    stat = os.statvfs(place)
+    mount = _mount_of(place, mounts.read(root))
+    return Disk(
+        kind=mount.kind if mount else "unknown",
+        rotational=_rotational(mount, root) if mount else None,
+        free_bytes=stat.f_bavail * stat.f_frsize,
+    )
+
+
+def read_throughput(
+    paths: Sequence[Path],
+    *,
+    cold: bool = True,
+    readers: int = 4,
+    seconds_limit: float = 1.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Throughput:
+    """Read files from beginning to end and time it, for at most about `seconds_limit`.
+
+    Args:
+        paths: what to read: some hundred files of the data set, or one large one.
+        cold: drop the files from the page cache first, and so time the disk; otherwise they are read as they are.
+            Either way they are in the page cache afterwards.
+        readers: threads that read at once, each its share of the files. One alone underrates SSDs and networks.
+        seconds_limit: stop after this time.
+        clock: the timer.
+    """
+    if cold:
+        pagecache.drop(paths)
+    started = clock()
+    deadline = started + seconds_limit
+
+    def read(shares: Sequence[Path]) -> int:
+        total = 0
+        for path in shares:
+            for count in pagecache.chunks(path):
+                total += count
+                if clock() >= deadline:
+                    return total
+        return total
+
+    with ThreadPoolExecutor(readers) as pool:
+        read_bytes = sum(pool.map(read, (paths[first::readers] for first in range(readers))))
+    return Throughput(read_bytes=read_bytes, seconds=clock() - started, cold=cold)
+
+
+def _mount_of(place: Path, listed: Sequence[mounts.Mount]) -> mounts.Mount | None:
+    """Return the innermost mount that holds `place`; of several at one point the last, which hides the others."""
+    holding = [mount for mount in listed if place.is_relative_to(mount.point)]
+    return max(reversed(holding), key=lambda mount: len(Path(mount.point).parts), default=None)
+
+
+def _rotational(mount: mounts.Mount, root: Path) -> bool | None:
+    """Ask /sys about the device. A partition has no queue of its own: its disk is the folder above."""
+    device = root / "sys/dev/block" / _device_number(mount)
+    for queue in (device / "queue", device / ".." / "queue"):
+        if answer := mounts.text_of(queue / "rotational").strip():
+            return answer == "1"
+    return None
+
+
+def _device_number(mount: mounts.Mount) -> str:
+    """Return `major:minor`; Btrfs shows a number without a device, but names the device as its source."""
+    if mount.device.startswith("0:") and mount.source.startswith("/dev/"):
+        try:
+            number = Path(mount.source).stat().st_rdev
+        except OSError:
+            return mount.device
+        return f"{os.major(number)}:{os.minor(number)}"
+    return mount.device

@@ -1,0 +1,151 @@
+"""NVIDIA GPUs through NVML: what they are, and how busy they are now.
+
+Without a driver, a library or a GPU there is simply an empty list; a figure that a GPU does not give is None. Nothing
+here starts CUDA, so it takes no GPU memory and may run beside a training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU that CUDA would show to this process.
+
+    Attributes:
+        name: the product name, such as `NVIDIA H200`.
+        memory_bytes: its own memory; None where it shares the host's.
+        driver: the version of the NVIDIA driver.
+    """
+
+    name: str
+    memory_bytes: int | None
+    driver: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUse:
+    """What one GPU does at a moment, all processes on it together.
+
+    Attributes:
+        busy_percent: share of the last 1/6 to 1 s (NVML's own window) in which any kernel ran.
+        memory_used_bytes: memory taken. A framework that reserves memory ahead counts with all that it reserved.
+        power_watts: power drawn by the whole board; since Ampere an average over the last second.
+    """
+
+    busy_percent: float | None
+    memory_used_bytes: int | None
+    power_watts: float | None
+
+
+class Nvml:
+    """An open NVML library; close it, or use it as a context manager.
+
+    It lists what CUDA_VISIBLE_DEVICES lets through, by index in bus order, by UUID or its beginning, or by MIG UUID.
+    CUDA itself counts the fastest GPU first, which differs only where GPUs of several kinds are mixed.
+
+    Args:
+        library: the module `pynvml`, or one that plays it; imported where None.
+        environment: where CUDA_VISIBLE_DEVICES is read.
+    """
+
+    def __init__(self, library: Any = None, environment: Mapping[str, str] = os.environ) -> None:
+        self._library = _pynvml() if library is None else library
+        self._open = self._library is not None and self._init()
+        self._handles = self._visible(environment.get("CUDA_VISIBLE_DEVICES")) if self._open else []
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Return the GPUs in the order of `use`."""
+        return tuple(self._gpu(handle) for handle in self._handles)
+
+    def use(self) -> tuple[GpuUse, ...]:
+        """Return what each GPU does now."""
+        return tuple(self._use(handle) for handle in self._handles)
+
+    def close(self) -> None:
+        """Let go of the library; afterwards no GPU is listed."""
+        if self._open:
+            self._ask("nvmlShutdown")
+        self._open, self._handles = False, []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _init(self) -> bool:
+        try:
+            self._library.nvmlInit()
+        except self._library.NVMLError:  # no driver, no library, or one that does not fit the other
+            return False
+        return True
+
+    def _ask(self, function: str, *arguments: object) -> Any:
+        """Call NVML; None where this GPU or driver has no answer."""
+        try:
+            return getattr(self._library, function)(*arguments)
+        except self._library.NVMLError:
+            return None
+
+    def _visible(self, setting: str | None) -> list[Any]:
+        every = [self._ask("nvmlDeviceGetHandleByIndex", i) for i in range(self._ask("nvmlDeviceGetCount") or 0)]
+        if setting is None:
+            return [handle for handle in every if handle is not None]
+        uuids = [self._ask("nvmlDeviceGetUUID", handle) or "" for handle in every]
+        chosen: list[Any] = []
+        for entry in map(str.strip, setting.split(",")):
+            handle = self._ask("nvmlDeviceGetHandleByUUID", entry) if entry.startswith("MIG-") else None
+            if handle is None and (index := _index(entry, uuids)) is not None:
+                handle = every[index]
+            if handle is None:  # CUDA hides the first entry that names no GPU, and all behind it
+                break
+            chosen.append(handle)
+        return chosen
+
+    def _gpu(self, handle: Any) -> Gpu:
+        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+        return Gpu(
+            name=self._ask("nvmlDeviceGetName", handle) or "NVIDIA GPU",
+            memory_bytes=None if memory is None else int(memory.total),
+            driver=self._ask("nvmlSystemGetDriverVersion"),
+        )
+
+    def _use(self, handle: Any) -> GpuUse:
+        rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
+        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+        milliwatts = self._ask("nvmlDeviceGetPowerUsage", handle)
+        return GpuUse(
+            busy_percent=None if rates is None else float(rates.gpu),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            power_watts=None if milliwatts is None else milliwatts / 1000,
+        )
+
+
+def detect(library: Any = None) -> tuple[Gpu, ...]:
+    """Return the GPUs that CUDA would show to this process; empty without any."""
+    with Nvml(library) as nvml:
+        return nvml.gpus()
+
+
+def _pynvml() -> Any:
+    try:
+        import pynvml  # 45 ms, for a few commands only
+    except ImportError:
+        return None
+    return pynvml
+
+
+def _index(entry: str, uuids: Sequence[str]) -> int | None:
+    """Return the GPU that an entry of CUDA_VISIBLE_DEVICES names, or None."""
+    if entry.isdecimal():
+        return int(entry) if int(entry) < len(uuids) else None
+    matches = [index for index, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
+    return matches[0] if len(matches) == 1 else None

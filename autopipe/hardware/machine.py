@@ -1,0 +1,116 @@
+"""The whole machine as one value: what `autopipe doctor` shows and what a tuned profile is matched against.
+
+Gathers what the other modules of this layer find. Which differences matter is decided where profiles are compared.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from autopipe.hardware import cpu, gpu, memory, mounts, opencv
+from autopipe.hardware.cpu import Cpu
+from autopipe.hardware.gpu import Gpu
+from autopipe.hardware.memory import Memory, SharedMemory, size_text
+
+_TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """Versions of the packages that matter to speed, from their metadata; None where one is not installed.
+
+    A package that lies on the path without metadata is not seen. Nothing is imported to find out.
+    """
+
+    autopipe: str | None
+    tensorflow: str | None
+    keras: str | None
+    jax: str | None
+    torch: str | None
+    opencv: str | None
+    numpy: str | None
+    optuna: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What this process has to work with. Equal to another one if nothing but the free space differs.
+
+    Attributes:
+        cpu: the processor and the cores that may be used.
+        memory: main memory, limited by cgroups.
+        shm: /dev/shm; None where there is none.
+        gpus: the visible GPUs, in NVML's order.
+        os: the distribution, such as `Ubuntu 24.04.1 LTS`.
+        kernel: such as `Linux 6.8.0-45-generic`.
+        python: such as `3.11.7`.
+        versions: of the packages that matter.
+    """
+
+    cpu: Cpu
+    memory: Memory
+    shm: SharedMemory | None
+    gpus: tuple[Gpu, ...]
+    os: str
+    kernel: str
+    python: str
+    versions: Versions
+
+    def one_line(self) -> str:
+        """Return the machine in a line, as in `2 cores (AMD EPYC), 23.5 GiB, no GPU, /dev/shm 23.5 GiB`."""
+        shm = f"no {memory.SHM}" if self.shm is None else f"{memory.SHM} {size_text(self.shm.size_bytes)}"
+        return ", ".join((self._cores(), size_text(self.memory.usable_bytes), *self._gpus(), shm))
+
+    def _cores(self) -> str:
+        limited = f" of {self.cpu.logical_cores}" if self.cpu.cores < self.cpu.logical_cores else ""
+        return f"{self.cpu.cores}{limited} core{'s' if self.cpu.cores > 1 else ''} ({self.cpu.model})"
+
+    def _gpus(self) -> list[str]:
+        texts = []
+        for same, group in groupby(self.gpus):
+            count = len(list(group))
+            size = "" if same.memory_bytes is None else f" {size_text(same.memory_bytes)}"
+            texts.append(f"{f'{count} x ' if count > 1 else ''}{same.name}{size}")
+        return texts or ["no GPU"]
+
+
+def detect(root: Path = mounts.ROOT) -> Machine:
+    """Look at this machine. Imports no framework and starts no CUDA."""
+    return Machine(
+        cpu=cpu.detect(root),
+        memory=memory.detect(root),
+        shm=memory.shared_memory(),
+        gpus=gpu.detect(),
+        os=_distribution(),
+        kernel=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        versions=installed_versions(),
+    )
+
+
+def installed_versions() -> Versions:
+    """Return the installed versions of the packages that matter to speed."""
+    return Versions(
+        autopipe=_first_version("autopipe-tuner"),
+        tensorflow=_first_version(*_TENSORFLOW),
+        keras=_first_version("keras", "keras-nightly"),
+        jax=_first_version("jax"),
+        torch=_first_version("torch"),
+        opencv=_first_version(*opencv.DISTRIBUTIONS),
+        numpy=_first_version("numpy"),
+        optuna=_first_version("optuna"),
+    )
+
+
+def _first_version(*names: str) -> str | None:
+    return next((version for name in names if (version := opencv.distribution_version(name)) is not None), None)
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()

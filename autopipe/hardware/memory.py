@@ -1,0 +1,119 @@
+"""How much memory this process may use, how much is free now, and the size of /dev/shm.
+
+Reads and reports; what is reserved for the model, or refused, is decided where memory is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from autopipe.hardware import cgroup, mounts
+
+SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own name for it
+"""Where POSIX shared memory lives; a container gets 64 MiB of it unless told otherwise."""
+
+
+class _Files(NamedTuple):
+    limits: tuple[str, ...]
+    use: str
+    cache: str  # a line of memory.stat
+
+
+_UNIFIED = _Files(("memory.max", "memory.high"), "memory.current", "inactive_file")
+_LEGACY = _Files(("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Main memory. Two are equal if they are the same size, however full.
+
+    Attributes:
+        usable_bytes: the least of the machine's memory and the limits of all enclosing cgroups.
+        available_bytes: what could be allocated when this was read, page cache that can be given up counted as free.
+    """
+
+    usable_bytes: int
+    available_bytes: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedMemory:
+    """The file system for POSIX shared memory. Two are equal if they are the same size, however full.
+
+    Attributes:
+        size_bytes: its size.
+        free_bytes: what was left in it when this was read. Its pages also count as main memory.
+    """
+
+    size_bytes: int
+    free_bytes: int = field(compare=False)
+
+
+def detect(root: Path = mounts.ROOT) -> Memory:
+    """Return this machine's memory, limited to what this process may use."""
+    total, available = _meminfo(root)
+    for limit, used in _limits(root):
+        total = min(total, limit)
+        available = min(available, max(0, limit - used))
+    return Memory(usable_bytes=total, available_bytes=available)
+
+
+def shared_memory(folder: Path = SHM) -> SharedMemory | None:
+    """Return the size of /dev/shm from statvfs, or None where there is none."""
+    try:
+        stat = os.statvfs(folder)
+    except OSError:
+        return None
+    return SharedMemory(size_bytes=stat.f_blocks * stat.f_frsize, free_bytes=stat.f_bavail * stat.f_frsize)
+
+
+def size_text(count_bytes: float) -> str:
+    """Return a size for people to read.
+
+    >>> size_text(64 * 2**20), size_text(25_165_824_000)
+    ('64 MiB', '23.4 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count_bytes < 1024:
+            return f"{_short(count_bytes)} {unit}"
+        count_bytes /= 1024
+    return f"{_short(count_bytes)} TiB"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _meminfo(root: Path) -> tuple[int, int]:
+    """Return total and available bytes of the machine, from /proc/meminfo (in KiB there)."""
+    entries = _entries(root / "proc/meminfo")
+    total = entries.get("MemTotal", 0) * 1024
+    return total, entries.get("MemAvailable", total // 1024) * 1024
+
+
+def _limits(root: Path) -> Iterator[tuple[int, int]]:
+    """Yield limit and use, both in bytes, of every enclosing cgroup that has a limit.
+
+    `memory.high` counts as a limit: above it the kernel slows a process down until it gives memory back. File pages on
+    the inactive list count as free, as they do for `docker stats` and for the kubelet. A version 1 group without a
+    limit says almost 2**63, which is above any machine's memory.
+    """
+    for hierarchy in cgroup.hierarchies("memory", root):
+        files = _UNIFIED if hierarchy.unified else _LEGACY
+        for folder in hierarchy.folders:
+            limits = [limit for name in files.limits if (limit := cgroup.number(folder / name)) is not None]
+            if limits:
+                cache = _entries(folder / "memory.stat").get(files.cache, 0)
+                yield min(limits), max(0, (cgroup.number(folder / files.use) or 0) - cache)
+
+
+def _entries(path: Path) -> dict[str, int]:
+    """Return the lines `name number` or `name: number unit` of a kernel file."""
+    pairs = [line.split()[:2] for line in mounts.text_of(path).splitlines()]
+    return {
+        pair[0].rstrip(":"): value for pair in pairs if len(pair) == 2 and (value := cgroup.whole(pair[1])) is not None
+    }

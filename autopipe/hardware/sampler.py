@@ -1,0 +1,118 @@
+"""Looks at a process tree, /dev/shm and the GPUs at a steady pace, from a thread of its own.
+
+Started best in the process that watches a trial, where it takes nothing from the trial's interpreter. It only takes
+samples; the figures are derived in `usage`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from autopipe.hardware import memory, process_tree
+from autopipe.hardware.gpu import Nvml
+from autopipe.hardware.process_tree import ProcessTree
+from autopipe.hardware.usage import Sample, Usage
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_BUSY = (1, 2, 3, 6, 7, 8)  # words of /proc/stat: user, nice, system, irq, softirq, steal; others are idle or in these
+
+
+class Sampler:
+    """Samples a process tree from `start` to `stop`, or within a `with` block.
+
+    Example:
+        >>> with Sampler(period_seconds=0.05) as sampler:
+        ...     total = sum(range(1000))
+        >>> sampler.usage.peak_processes >= 1
+        True
+
+    Args:
+        pid: the first process of the tree; this process where None.
+        period_seconds: time between samples. What one costs is in `Usage.sampling_percent`.
+        nvml: an open library to ask about GPUs, which stays open; where None, one is opened and closed here.
+        clock: time of a sample.
+        proc: where the kernel shows processes; a test shows its own.
+    """
+
+    def __init__(
+        self,
+        pid: int | None = None,
+        *,
+        period_seconds: float = 0.25,
+        nvml: Nvml | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        proc: Path = process_tree.PROC,
+    ) -> None:
+        self._tree = ProcessTree(os.getpid() if pid is None else pid, proc)
+        self._period = period_seconds
+        self._given, self._nvml = nvml, nvml
+        self._clock = clock
+        self._proc = proc
+        self._samples: list[Sample] = []
+        self._cost = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="autopipe-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Take the first sample and go on in a thread. A sampler starts once."""
+        self._nvml = self._given or Nvml()
+        self._sample()
+        self._thread.start()
+
+    def stop(self) -> Usage:
+        """Take the last sample, end the thread and return everything; a second call returns the same."""
+        if self._thread.is_alive():
+            self._stopping.set()
+            self._thread.join()
+            self._sample()
+            if self._nvml is not None and self._given is None:
+                self._nvml.close()
+        return self.usage
+
+    @property
+    def usage(self) -> Usage:
+        """What was seen until now."""
+        return Usage(samples=tuple(self._samples), sampling_cpu_seconds=self._cost)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._period):
+            self._sample()
+
+    def _sample(self) -> None:
+        began = time.thread_time()
+        tree, shm = self._tree.read(), memory.shared_memory()
+        self._samples.append(
+            Sample(
+                seconds=self._clock(),
+                cpu_seconds=tree.cpu_seconds,
+                machine_cpu_seconds=self._machine_cpu_seconds(),
+                memory_bytes=tree.memory_bytes,
+                processes=tree.processes,
+                shm_bytes=shm.size_bytes - shm.free_bytes if shm else 0,
+                gpus=self._nvml.use() if self._nvml else (),
+            )
+        )
+        self._cost += time.thread_time() - began
+
+    def _machine_cpu_seconds(self) -> float:
+        try:
+            with (self._proc / "stat").open("rb") as file:
+                words = file.readline().split()
+        except OSError:
+            return 0.0
+        return sum(int(words[place]) for place in _BUSY if place < len(words)) / _TICKS_PER_SECOND

@@ -1,0 +1,138 @@
+"""What a process tree used over some time: the samples, and the figures derived from them. Pure; `sampler` fills it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from autopipe.hardware.gpu import GpuUse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look at a process tree.
+
+    Attributes:
+        seconds: when, by `time.monotonic`, which on Linux all processes of a machine share.
+        cpu_seconds: CPU time of the tree until now.
+        machine_cpu_seconds: CPU time of everything on the machine until now, time stolen by a hypervisor included.
+        memory_bytes: memory of the tree; see `process_tree.ProcessTree` for what is counted.
+        processes: processes in the tree.
+        shm_bytes: what /dev/shm holds, of anybody.
+        gpus: what each GPU does, for anybody.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    machine_cpu_seconds: float
+    memory_bytes: int
+    processes: int
+    shm_bytes: int
+    gpus: tuple[GpuUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """The samples of some time, oldest first, and what follows from them.
+
+    Peaks are of the samples: what comes and goes between two is not seen. Percentages of CPU are of one core: two busy
+    cores are 200 %. A figure that no sample holds is None.
+
+    Attributes:
+        samples: as taken.
+        sampling_cpu_seconds: CPU time that taking them cost.
+    """
+
+    samples: tuple[Sample, ...]
+    sampling_cpu_seconds: float
+
+    def between(self, start_seconds: float, stop_seconds: float) -> Usage:
+        """Return the part from the last sample before `start_seconds` to the first one after `stop_seconds`.
+
+        Args:
+            start_seconds: by `time.monotonic`, of any process on this machine.
+            stop_seconds: likewise.
+        """
+        times = [sample.seconds for sample in self.samples]
+        first, last = bisect_right(times, start_seconds) - 1, bisect_left(times, stop_seconds)
+        part = self.samples[max(0, first) : last + 1]
+        cost = self.sampling_cpu_seconds * len(part) / max(1, len(times))
+        return Usage(samples=part, sampling_cpu_seconds=cost)
+
+    @property
+    def seconds(self) -> float:
+        """Time from the first sample to the last."""
+        return self.samples[-1].seconds - self.samples[0].seconds if self.samples else 0.0
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time that the tree used."""
+        return self.samples[-1].cpu_seconds - self.samples[0].cpu_seconds if self.samples else 0.0
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """Mean CPU use of the tree."""
+        return 100 * self.cpu_seconds / self.seconds if self.seconds > 0 else None
+
+    @property
+    def others_cpu_percent(self) -> float | None:
+        """Mean CPU use of everything else on the machine: the noisy neighbours, on cores that were ours or not."""
+        if self.seconds <= 0:
+            return None
+        machine = self.samples[-1].machine_cpu_seconds - self.samples[0].machine_cpu_seconds
+        return max(0.0, 100 * (machine - self.cpu_seconds) / self.seconds)
+
+    @property
+    def peak_cpu_percent(self) -> float | None:
+        """Highest CPU use of the tree between two samples."""
+        rates = (
+            (after.cpu_seconds - before.cpu_seconds) / (after.seconds - before.seconds)
+            for before, after in pairwise(self.samples)
+            if after.seconds > before.seconds
+        )
+        return max((100 * rate for rate in rates), default=None)
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """Most memory that the tree held."""
+        return max((sample.memory_bytes for sample in self.samples), default=None)
+
+    @property
+    def peak_processes(self) -> int | None:
+        """Most processes that the tree had."""
+        return max((sample.processes for sample in self.samples), default=None)
+
+    @property
+    def peak_shm_bytes(self) -> int | None:
+        """By how much /dev/shm was fuller at most than at the first sample."""
+        return max((sample.shm_bytes - self.samples[0].shm_bytes for sample in self.samples), default=None)
+
+    @property
+    def gpu_busy_percent(self) -> float | None:
+        """Mean over samples and GPUs of the share of time in which kernels ran."""
+        return _mean(use.busy_percent for sample in self.samples for use in sample.gpus)
+
+    @property
+    def peak_gpu_memory_bytes(self) -> int | None:
+        """Most memory taken on all GPUs together."""
+        sums = (sum(use.memory_used_bytes or 0 for use in sample.gpus) for sample in self.samples if sample.gpus)
+        return max(sums, default=None)
+
+    @property
+    def gpu_watts(self) -> float | None:
+        """Mean power of all GPUs together."""
+        sums = [[use.power_watts for use in sample.gpus if use.power_watts is not None] for sample in self.samples]
+        return _mean(sum(watts) for watts in sums if watts)
+
+    @property
+    def sampling_percent(self) -> float | None:
+        """What sampling cost, in percent of one core."""
+        return 100 * self.sampling_cpu_seconds / self.seconds if self.seconds > 0 else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
