@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
 from autopipe.core import fingerprint
 from autopipe.core.arrays import ArrayNamespace
 from autopipe.core.config import PipelineConfig
@@ -10,9 +13,17 @@ from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
 from autopipe.core.order import BatchOrder
 from autopipe.core.plan import Plan
+from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
+from autopipe.errors import ModelError
 from autopipe.ops.plan import make_plan
+
+if TYPE_CHECKING:
+    import keras
+
+    from autopipe.devices.strategy import DeviceStrategy
+    from autopipe.devices.trainer import Trainer
 
 
 def build_loader(
@@ -42,8 +53,60 @@ def build_loader(
     return config.loader.open(_job(workload, config, plan, shard))
 
 
-def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[int, int]) -> LoadJob:
-    order = BatchOrder(
+def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
+    """Return a trainer: the workload's model, fed as `config` says.
+
+    Args:
+        workload: what is trained.
+        config: how it is fed.
+        shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
+
+    Raises:
+        ModelError: the model cannot be built, is not compiled, or does not fit the batches.
+        AutopipeError: whatever `build_loader` raises.
+    """
+    from autopipe.devices.trainer import Trainer
+
+    config = config.normalised()
+    plan = make_plan(workload)
+    strategy, model = build_model(workload, devices=config.devices, channels=config.channels)
+    loader = build_loader(workload, config, shard=shard, plan=plan)
+    return Trainer(
+        model,
+        loader,
+        strategy=strategy,
+        device_prefetch=config.device_prefetch,
+        evaluation_loader=lambda data: evaluation_loader(workload, config, data),
+    )
+
+
+def build_model(workload: Workload, *, devices: int, channels: Literal["last", "first"]) -> tuple[DeviceStrategy, keras.Model]:
+    """Return the device strategy and the workload's model, built in its scope.
+
+    Raises:
+        ModelError: there are not so many devices, or there is no compiled model.
+    """
+    from autopipe.devices import choose
+    from autopipe.devices import model as models
+
+    if workload.model is None:
+        raise ModelError("The workload has no `model`, so nothing can be trained.", hint="Pass model=build_model to ap.Workload.")
+    strategy = choose.strategy(devices)
+    return strategy, models.build(workload.model, channels=channels, strategy=strategy)
+
+
+def evaluation_loader(workload: Workload, config: PipelineConfig, data: Source) -> Loader:
+    """Return a loader over other data, in order and without the random ops, for validation and prediction."""
+    ops = tuple(op for op in workload.ops if not op.is_random)
+    plain = dataclasses.replace(workload, data=data, ops=ops, shuffle=False, drop_remainder=False)
+    if len(data) < plain.batch_size:
+        plain = dataclasses.replace(plain, batch_size=len(data))
+    return build_loader(plain, config.model_copy(update={"storage": "files"}))
+
+
+def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1)) -> BatchOrder:
+    """Return which samples make up the batches of a workload."""
+    return BatchOrder(
         count=len(workload.data),
         batch_size=workload.batch_size,
         seed=workload.seed,
@@ -51,6 +114,9 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[in
         drop_remainder=workload.drop_remainder,
         shard=shard,
     )
+
+
+def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[int, int]) -> LoadJob:
     on_host = config.finish == "host"
     steps = plan.prefix + plan.body + (plan.suffix if on_host else ())
     fixed = len(plan.prefix)
@@ -70,7 +136,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[in
     )
     return LoadJob(
         recipe=recipe,
-        order=order,
+        order=batch_order(workload, shard),
         finish=finish,
         cache=config.cache == "memory",
         bad_sample_log=workload.bad_sample_log,

@@ -209,6 +209,57 @@ class Verification(_Value):
     agreements: tuple[Agreement, ...]
 
 
+class Impossible(_Value):
+    """One setting that a workload rules out, and why."""
+
+    parameter: str
+    value: str | int
+    reason: str
+
+
+class Description(_Value):
+    """What has to be known of a workload before its configurations are chosen; found where the workload can be imported.
+
+    Attributes:
+        samples: in an epoch.
+        data_bytes: all samples as they are read.
+        fixed_bytes: all samples after the deterministic first ops, as a cache holds them; None if they differ in size.
+        compact_bytes: one sample as it is sent to a device that finishes.
+        finished_bytes: one sample as the model takes it.
+        fixed_ops: names of the deterministic first ops, reading included.
+        suffix_ops: names of the cheap last ops.
+        devices: how many devices could share a batch.
+        impossible: settings that cannot be used.
+        mean_bytes: of a sample as it is read.
+        sizes: bytes of some samples, spread over the data.
+        storage_kind: the file system that the samples lie on; "memory" for those in no file.
+        data_digest: of the files: count, names, sizes, times.
+        ops_digest: of the ops and their settings.
+        model_digest: of the model's structure, without its weights.
+    """
+
+    status: Literal["described"] = "described"
+    schema_version: Literal[1] = SCHEMA_VERSION
+    samples: int = pydantic.Field(ge=1)
+    batch_size: int = pydantic.Field(ge=1)
+    data_bytes: int = pydantic.Field(ge=0)
+    fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
+    compact_bytes: int = pydantic.Field(ge=0)
+    finished_bytes: int = pydantic.Field(ge=0)
+    fixed_ops: tuple[str, ...]
+    suffix_ops: tuple[str, ...]
+    backend: str
+    devices: int = pydantic.Field(ge=1)
+    impossible: tuple[Impossible, ...] = ()
+    mean_bytes: float = pydantic.Field(ge=0)
+    sizes: tuple[int, ...] = ()
+    storage_kind: str = "unknown"
+    data_digest: str
+    ops_digest: str
+    model_digest: str
+    epochs: int | None = None
+
+
 class TrialFailure(_Value):
     """No measurement, and why.
 

@@ -1,0 +1,96 @@
+"""autopipe: measures how to feed a training, and hands back the fastest way as code to import.
+
+This module holds the public names and nothing else. They are imported when first used, so that the command line, and
+worker processes, start without what they do not need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from autopipe._version import __version__
+
+if TYPE_CHECKING:
+    from autopipe.api import build_loader as build_loader
+    from autopipe.api import build_trainer as build_trainer
+    from autopipe.api import load as load
+    from autopipe.api import tune as tune
+    from autopipe.core.config import PipelineConfig as PipelineConfig
+    from autopipe.core.workload import Workload as Workload
+    from autopipe.data.arrays import Arrays as Arrays
+    from autopipe.data.image_folder import ImageFolder as ImageFolder
+    from autopipe.data.image_pairs import ImagePairs as ImagePairs
+    from autopipe.data.table import Table as Table
+    from autopipe.data.tfrecords import TFRecords as TFRecords
+    from autopipe.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
+    from autopipe.errors import AutopipeError as AutopipeError
+    from autopipe.loaders.keras import Keras as Keras
+    from autopipe.loaders.processes import Processes as Processes
+    from autopipe.loaders.tfdata import TfData as TfData
+    from autopipe.loaders.threads import Threads as Threads
+    from autopipe.ops.color import RandomBrightness as RandomBrightness
+    from autopipe.ops.color import RandomContrast as RandomContrast
+    from autopipe.ops.crop import CenterCrop as CenterCrop
+    from autopipe.ops.crop import RandomCrop as RandomCrop
+    from autopipe.ops.custom import Map as Map
+    from autopipe.ops.decode import Decode as Decode
+    from autopipe.ops.flip import RandomFlip as RandomFlip
+    from autopipe.ops.mask import MaskToClass as MaskToClass
+    from autopipe.ops.onehot import OneHot as OneHot
+    from autopipe.ops.pad import Pad as Pad
+    from autopipe.ops.resize import Resize as Resize
+    from autopipe.ops.scale import Cast as Cast
+    from autopipe.ops.scale import Normalize as Normalize
+    from autopipe.ops.scale import Rescale as Rescale
+
+_HOMES = {
+    "build_loader": "api",
+    "build_trainer": "api",
+    "load": "api",
+    "tune": "api",
+    "PipelineConfig": "core.config",
+    "Workload": "core.workload",
+    "Arrays": "data.arrays",
+    "ImageFolder": "data.image_folder",
+    "ImagePairs": "data.image_pairs",
+    "Table": "data.table",
+    "TFRecords": "data.tfrecords",
+    "SimulatedAccelerator": "devices.simulated",
+    "AutopipeError": "errors",
+    "Keras": "loaders.keras",
+    "Processes": "loaders.processes",
+    "TfData": "loaders.tfdata",
+    "Threads": "loaders.threads",
+    "RandomBrightness": "ops.color",
+    "RandomContrast": "ops.color",
+    "CenterCrop": "ops.crop",
+    "RandomCrop": "ops.crop",
+    "Map": "ops.custom",
+    "Decode": "ops.decode",
+    "RandomFlip": "ops.flip",
+    "MaskToClass": "ops.mask",
+    "OneHot": "ops.onehot",
+    "Pad": "ops.pad",
+    "Resize": "ops.resize",
+    "Cast": "ops.scale",
+    "Normalize": "ops.scale",
+    "Rescale": "ops.scale",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  # the names are strings
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        from autopipe.errors import near
+
+        raise AttributeError(f"module 'autopipe' has no attribute {name!r}.{near(name, _HOMES)}")
+    value = getattr(importlib.import_module(f"autopipe.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,41 @@
+"""A part of the data: as many samples as a trial can use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from autopipe.core.sample import Source
+from autopipe.data import source as data_source
+
+
+class Subset:
+    """The first `count` samples of a source, in an order of their own that is spread over the whole of it."""
+
+    def __init__(self, source: Source, count: int) -> None:
+        self._source = source
+        self._count = min(count, len(source))
+        self._stride = len(source) // self._count
+        self.x_kind = getattr(source, "x_kind", None)
+        self.y_kind = getattr(source, "y_kind", None)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, index: int) -> Any:
+        """Return a sample of the source."""
+        return self._source.read(index * self._stride)
+
+    def name(self, index: int) -> str:
+        """Return what the source calls the sample."""
+        name = getattr(self._source, "name", None)
+        return str(name(index * self._stride)) if callable(name) else f"sample {index * self._stride}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the files of some samples, or of all."""
+        chosen = range(self._count) if indices is None else indices
+        return data_source.files(self._source, [index * self._stride for index in chosen])
+
+    def digest(self) -> str:
+        """Describe the part by the whole and the count."""
+        return f"{data_source.digest(self._source)} subset={self._count}"

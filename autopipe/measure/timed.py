@@ -1,0 +1,76 @@
+"""A loader that notes how long each of its batches was waited for, whatever kind of loader it is.
+
+The training thread takes batches itself, one by one (`autopipe.devices.feed`), so the time it spends in here is exactly
+the time in which the model had nothing to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from autopipe.core.loader import Loader
+from autopipe.core.sample import Batch
+
+
+class TimedLoader(Loader):
+    """Hands on the batches of another loader.
+
+    Attributes:
+        waited_seconds: time spent in waiting for batches so far.
+        taken: batches taken so far.
+        first_taken: when the first batch was handed over, on `clock`; None before.
+        restarts: how long the first batch of each later epoch was waited for, in seconds.
+    """
+
+    def __init__(self, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
+        self._loader = loader
+        self._clock = clock
+        self.spec = loader.spec
+        self.finish = loader.finish
+        self.batch_size = loader.batch_size
+        self.buffered_batches = loader.buffered_batches
+        self.waited_seconds = 0.0
+        self.taken = 0
+        self.first_taken: float | None = None
+        self.restarts: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    @property
+    def identity(self) -> str:
+        return self._loader.identity
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        return self._timed(self._loader.batches(epoch, start, last=last))
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        dataset = self._loader.native_dataset(epoch, epochs, start)
+        return self._timed(dataset) if isinstance(dataset, Iterable) else dataset
+
+    def occupancy(self) -> tuple[int, int] | None:
+        return self._loader.occupancy()
+
+    def close(self) -> None:
+        self._loader.close()
+
+    def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
+        source, fresh = iter(batches), True
+        while True:
+            began = self._clock()
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            now = self._clock()
+            self.waited_seconds += now - began
+            self.taken += 1
+            if self.first_taken is None:
+                self.first_taken = now
+            elif fresh:
+                self.restarts.append(now - began)
+            fresh = False
+            yield batch
+            del batch  # whoever took it may be done with it before the next is asked for
