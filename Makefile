@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO := examples/photos/demo
 
 # opencv-python needs libGL and libX11, which slim servers lack. Its headless wheel has the same module without them, but
-# the two overwrite each other's files: hence the uninstall first, and --force-reinstall in case an earlier run swapped too.
+# the two overwrite each other's files: hence the uninstall first, and --force-reinstall for when a run before swapped too.
 define HEADLESS_IF_NEEDED
 $(BIN)/python -c "import cv2" 2>/dev/null || { \
 	echo "import cv2 fails here: putting opencv-python-headless in the place of opencv-python"; \
