@@ -65,8 +65,9 @@ class Machine:
         return ", ".join((self._cores(), size_text(self.memory.usable_bytes), *self._gpus(), shm))
 
     def _cores(self) -> str:
-        limited = f" of {self.cpu.logical_cores}" if self.cpu.cores < self.cpu.logical_cores else ""
-        return f"{self.cpu.cores}{limited} core{'s' if self.cpu.cores > 1 else ''} ({self.cpu.model})"
+        cores, every = self.cpu.cores, self.cpu.logical_cores
+        limited = f"{cores} of " if cores < every else ""
+        return f"{limited}{every} core{'s' if every > 1 else ''} ({self.cpu.model})"
 
     def _gpus(self) -> list[str]:
         texts = []

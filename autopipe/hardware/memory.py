@@ -105,7 +105,7 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
     for hierarchy in cgroup.hierarchies("memory", root):
         files = _UNIFIED if hierarchy.unified else _LEGACY
         for folder in hierarchy.folders:
-            limits = [limit for name in files.limits if (limit := cgroup.number(folder / name)) is not None]
+            limits = [max(0, limit) for name in files.limits if (limit := cgroup.number(folder / name)) is not None]
             if limits:
                 cache = _entries(folder / "memory.stat").get(files.cache, 0)
                 yield min(limits), max(0, (cgroup.number(folder / files.use) or 0) - cache)

@@ -25,7 +25,9 @@ Choice = Literal["warm", "cold", "auto"]
 """What can be asked for; `auto` becomes one of the regimes."""
 
 _CHUNK_BYTES = 1 << 20
-_WRITTEN_SECONDS = 120  # the kernel writes what was changed after 30 s (vm.dirty_expire_centisecs), unless told otherwise
+_WRITTEN_SECONDS = (
+    120  # what was changed is on disk after 30 s (vm.dirty_expire_centisecs) unless a kernel is told otherwise
+)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 

@@ -1,0 +1,22 @@
+"""A folder that plays /proc and /sys of another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
+    """Write files by their path and return the root they lie under; more can be written later."""
+
+    def write(files: dict[str, str]) -> Path:
+        for name, text in files.items():
+            file = tmp_path / "root" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return tmp_path / "root"
+
+    return write

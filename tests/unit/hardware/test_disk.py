@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autopipe.hardware import disk
+
+Play = Callable[[dict[str, str]], Path]
+
+ROOT_MOUNT = "27 1 254:0 / / rw - ext4 /dev/vda rw\n"
+
+
+def test_the_innermost_mount_holds_a_path(play: Play, tmp_path: Path) -> None:
+    inner = tmp_path / "data"
+    inner.mkdir()
+    root = play({"proc/self/mountinfo": f"40 27 0:44 / {inner} rw - nfs4 server:/data rw\n{ROOT_MOUNT}"})
+    assert disk.detect(inner, root).kind == "nfs4"
+    assert disk.detect(tmp_path, root).kind == "ext4"
+
+
+def test_of_two_mounts_at_one_point_the_later_counts(play: Play, tmp_path: Path) -> None:
+    lines = f"40 27 0:44 / {tmp_path} rw - nfs4 server:/data rw\n41 40 0:45 / {tmp_path} rw - tmpfs tmpfs rw\n"
+    assert disk.detect(tmp_path, play({"proc/self/mountinfo": ROOT_MOUNT + lines})).kind == "tmpfs"
+
+
+def test_a_folder_yet_to_be_made_is_judged_by_the_one_above(play: Play, tmp_path: Path) -> None:
+    found = disk.detect(tmp_path / "a/b/c", play({"proc/self/mountinfo": ROOT_MOUNT}))
+    assert found.kind == "ext4"
+    assert found.free_bytes > 0
+
+
+@pytest.mark.parametrize(("answer", "rotational"), [("1\n", True), ("0\n", False), ("", None)])
+def test_the_kernel_says_whether_a_disk_spins(play: Play, tmp_path: Path, answer: str, rotational: bool | None) -> None:
+    root = play({"proc/self/mountinfo": ROOT_MOUNT, "sys/dev/block/254:0/queue/rotational": answer})
+    assert disk.detect(tmp_path, root).rotational is rotational
+
+
+def test_a_partition_spins_as_its_disk_does(play: Play, tmp_path: Path) -> None:
+    root = play(
+        {
+            "proc/self/mountinfo": ROOT_MOUNT.replace("254:0", "8:1"),
+            "sys/devices/sda/queue/rotational": "1\n",
+            "sys/devices/sda/sda1/partition": "1\n",
+            "sys/dev/block/.keep": "",
+        }
+    )
+    (root / "sys/dev/block/8:1").symlink_to(root / "sys/devices/sda/sda1")
+    assert disk.detect(tmp_path, root).rotational is True
+
+
+def test_without_a_list_of_mounts_the_kind_is_unknown(tmp_path: Path) -> None:
+    assert disk.detect(tmp_path, tmp_path).kind == "unknown"
+
+
+@pytest.mark.parametrize(("kind", "network"), [("nfs4", True), ("fuse.sshfs", True), ("ext4", False), ("tmpfs", False)])
+def test_files_from_elsewhere_are_told_by_their_file_system(kind: str, network: bool) -> None:
+    assert disk.Disk(kind=kind, rotational=None, free_bytes=0).network is network
+
+
+def files(folder: Path, count: int, size: int) -> list[Path]:
+    paths = [folder / f"{index}.bin" for index in range(count)]
+    for path in paths:
+        path.write_bytes(bytes(size))
+    return paths
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_probe_reads_every_file_once(tmp_path: Path, cold: bool) -> None:
+    found = disk.read_throughput(files(tmp_path, 5, 1000), cold=cold, readers=2, seconds_limit=60)
+    assert (found.read_bytes, found.cold) == (5000, cold)
+    assert found.bytes_per_second > 0
+
+
+def test_a_probe_ends_at_its_limit(tmp_path: Path) -> None:
+    seconds = itertools.count()
+    found = disk.read_throughput(
+        files(tmp_path, 9, 1000), readers=1, seconds_limit=3, clock=lambda: float(next(seconds))
+    )
+    assert found == disk.Throughput(read_bytes=3000, seconds=4.0, cold=True)
+
+
+def test_a_probe_of_nothing_finds_no_speed() -> None:
+    assert disk.read_throughput([]).bytes_per_second == 0.0
