@@ -80,7 +80,9 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     )
 
 
-def build_model(workload: Workload, *, devices: int, channels: Literal["last", "first"]) -> tuple[DeviceStrategy, keras.Model]:
+def build_model(
+    workload: Workload, *, devices: int, channels: Literal["last", "first"]
+) -> tuple[DeviceStrategy, keras.Model]:
     """Return the device strategy and the workload's model, built in its scope.
 
     Raises:
@@ -90,7 +92,9 @@ def build_model(workload: Workload, *, devices: int, channels: Literal["last", "
     from autopipe.devices import model as models
 
     if workload.model is None:
-        raise ModelError("The workload has no `model`, so nothing can be trained.", hint="Pass model=build_model to ap.Workload.")
+        raise ModelError(
+            "The workload has no `model`, so nothing can be trained.", hint="Pass model=build_model to ap.Workload."
+        )
     strategy = choose.strategy(devices)
     return strategy, models.build(workload.model, channels=channels, strategy=strategy)
 

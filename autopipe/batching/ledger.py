@@ -42,7 +42,8 @@ class BadSampleLedger:
                 file.write(json.dumps(row) + "\n")
         if self.counts[epoch] > self._tolerated:
             raise DataError(
-                f"{self.counts[epoch]} samples of epoch {epoch} are bad, more than the {self._tolerated} (1 %) that are skipped; "
+                f"{self.counts[epoch]} samples of epoch {epoch} are bad, "
+                f"more than the {self._tolerated} (1 %) that are skipped; "
                 f"the last: {bad[-1].message}",
                 hint=f"They are listed in {self._path}.",
             )

@@ -1,7 +1,7 @@
 """A worker process, seen from the process that owns it: starts it, gives it batches to fill, replaces it when it dies.
 
-The two talk over a socket pair, one message a batch; memory goes by file descriptor. The worker ends when the socket does,
-so none survives its owner, however the owner ended.
+The two talk over a socket pair, one message a batch; memory goes by file descriptor. The worker ends when the socket
+does, so none survives its owner, however the owner ended.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from autopipe.batching.memory import SharedBlock
 from autopipe.batching.slots import Slot
 from autopipe.core.job import Recipe
 from autopipe.errors import LoaderError, WorkerDiedError
-from autopipe.ops import plan
 
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
 MESSAGE_BYTES = 1 << 20  # the largest message; a task of 100,000 indices fits
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
+_ONE_THREAD = {
+    name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+}
 
 
 def packed_recipe(recipe: Recipe) -> SharedBlock:
     """Return the recipe pickled into a block that workers map.
 
-    Functions and classes of the user's own files are pickled by value, so that a worker need not import a training script
-    (and with it a framework) to get at them.
+    Functions and classes of the user's own files are pickled by value, so that a worker need not import a training
+    script (and with it a framework) to get at them.
 
     Raises:
         LoaderError: something in it does not pickle.
@@ -48,13 +49,14 @@ def packed_recipe(recipe: Recipe) -> SharedBlock:
     try:
         with _by_value(_users_modules(recipe)):
             body = cloudpickle.dumps(recipe)
-    except Exception:  # noqa: BLE001  # what a user's module holds may fail to pickle in any way; by reference may still do
+    except Exception:  # noqa: BLE001  # what a user's module holds may fail in any way; by reference may still do
         try:
             body = cloudpickle.dumps(recipe)
         except Exception as error:
             raise LoaderError(
-                f"`Processes` must pickle the data and the ops for its workers, but that failed: {type(error).__name__}: {error}",
-                hint="Keep open files and locks out of the data object and of functions in ap.Map, or use the `Threads` loader.",
+                "`Processes` must pickle the data and the ops for its workers, but that failed: "
+                f"{type(error).__name__}: {error}",
+                hint="Keep open files and locks out of the data and of functions in ap.Map, or use `Threads`.",
             ) from error
     packed = pickle.dumps((sys.path, body))
     block = SharedBlock(len(packed))
@@ -96,7 +98,8 @@ class WorkerProcess:
                 raise answer.error from RemoteTraceback(answer.traceback)
             return list(answer)
         raise WorkerDiedError(
-            f"A worker process {_ending(status)} {_DEATHS_ALLOWED} times on one batch, with the samples {_shown(indices)} of epoch {epoch}.",
+            f"A worker process {_ending(status)} {_DEATHS_ALLOWED} times on one batch, "
+            f"with the samples {_shown(indices)} of epoch {epoch}.",
             hint="Look for too little memory (fewer workers), or for a sample that crashes its decoder.",
         )
 
@@ -132,7 +135,7 @@ class WorkerProcess:
         answer = self._socket.recv(MESSAGE_BYTES)
         if not answer:
             raise EOFError
-        return pickle.loads(answer)
+        return pickle.loads(answer)  # noqa: S301  # from our own child over a private socket
 
     def _replace(self) -> int:
         with self._lock:
@@ -182,8 +185,16 @@ def _users_modules(recipe: Recipe) -> list[ModuleType]:
     for step in recipe.steps:
         things += [type(step.op), getattr(step.op, "function", None)]
     names = {getattr(thing, "__module__", None) for thing in things}
-    modules = (sys.modules.get(name) for name in names if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__"))
-    return [module for module in modules if module is not None and "site-packages" not in (getattr(module, "__file__", None) or "site-packages")]
+    modules = (
+        sys.modules.get(name)
+        for name in names
+        if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__")
+    )
+    return [
+        module
+        for module in modules
+        if module is not None and "site-packages" not in (getattr(module, "__file__", None) or "site-packages")
+    ]
 
 
 @contextlib.contextmanager

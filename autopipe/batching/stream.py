@@ -1,8 +1,8 @@
 """The order of batches: hands tasks to workers in order, takes results in any order, hands them on in order.
 
-A stream runs on from epoch to epoch: when the last batch of an epoch has been given out, workers go on with the next one,
-so that an epoch starts without a gap. At most `capacity` batches are between being given out and being taken. All waiting
-is on one lock; nothing here knows what a batch holds.
+A stream runs on from epoch to epoch: when the last batch of an epoch has been given out, workers go on with the next
+one, so that an epoch starts without a gap. At most `capacity` batches are between being given out and being taken. All
+waiting is on one lock; nothing here knows what a batch holds.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ class BatchStream(Generic[T]):
     def _seek(self, epoch: int, start: int, *, last: bool) -> int:
         with self._lock:
             if self._closed:
-                raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
+                raise LoaderError(
+                    "The loader is closed.", hint="Build a new one with ap.build_loader(workload, config)."
+                )
             if self._last_epoch == -1 or self._wanted != (epoch, start) or self._given < (epoch, start):
                 self._run += 1
                 self._given = self._wanted = (epoch, start)
@@ -119,7 +121,7 @@ class BatchStream(Generic[T]):
                 raise LoaderError("The loader was closed while an epoch was being read.")
             if run != self._run:
                 raise LoaderError(
-                    f"A loader serves one epoch at a time, but another was started while epoch {wanted[0]} was being read.",
+                    f"A loader serves one epoch at a time, but another was started while epoch {wanted[0]} was read.",
                     hint="Finish one epoch before the next, or build a second loader.",
                 )
             result = self._done.pop(wanted)

@@ -55,7 +55,9 @@ class StreamingLoader(Loader):
         self._stream: BatchStream[Filled] = BatchStream(job.order, self.buffered_batches)
         self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
         threads = [
-            threading.Thread(target=_work, args=(self._stream, self._pool, filler), name=f"autopipe-{number}", daemon=True)
+            threading.Thread(
+                target=_work, args=(self._stream, self._pool, filler), name=f"autopipe-{number}", daemon=True
+            )
             for number, filler in enumerate(fillers)
         ]
         self._shut_down = weakref.finalize(self, _shut_down, self._stream, fillers, threads)

@@ -43,9 +43,9 @@ def main() -> None:
 
 def _unpacked(descriptor: int) -> Recipe:
     size = os.fstat(descriptor).st_size
-    path, body = pickle.loads(SharedBlock(size, descriptor).array((size,), np.dtype(np.uint8)).tobytes())
+    path, body = pickle.loads(SharedBlock(size, descriptor).array((size,), np.dtype(np.uint8)).tobytes())  # noqa: S301  # from the owner
     sys.path[:] = path
-    recipe: Recipe = pickle.loads(body)
+    recipe: Recipe = pickle.loads(body)  # noqa: S301  # from the owner
     return recipe
 
 
@@ -60,7 +60,7 @@ def _serve(channel: socket.socket, recipe: Recipe, kernel: Kernel, owner: int) -
             continue
         if not message:
             return
-        number, size, rows, epoch, packed, gone = pickle.loads(message)
+        number, size, rows, epoch, packed, gone = pickle.loads(message)  # noqa: S301  # from the owner
         for old in gone:
             del blocks[old]
         if descriptors:
@@ -79,7 +79,9 @@ def _serve(channel: socket.socket, recipe: Recipe, kernel: Kernel, owner: int) -
 
 def _packed_failure(error: Exception) -> bytes:
     text = "".join(traceback.format_exception(error))[-_TRACEBACK_CHARACTERS:]
-    known = error if isinstance(error, AutopipeError) else LoaderError(f"A worker failed: {type(error).__name__}: {error}")
+    known = (
+        error if isinstance(error, AutopipeError) else LoaderError(f"A worker failed: {type(error).__name__}: {error}")
+    )
     return pickle.dumps(RemoteFailure(known, text))
 
 

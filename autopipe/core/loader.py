@@ -1,7 +1,7 @@
 """What a loader is: something that hands over the batches of an epoch, in order, as fast as its configuration allows.
 
-Concrete loaders live in `autopipe.loaders`. Whoever opens a loader closes it; its batches stay valid as long as they are
-referenced, also after closing.
+Concrete loaders live in `autopipe.loaders`. Whoever opens a loader closes it; its batches stay valid as long as they
+are referenced, also after closing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import pydantic
 
-from autopipe.core.arrays import ArrayNamespace
 from autopipe.core.finish import Finish
 from autopipe.core.sample import Batch, SampleSpec
 from autopipe.errors import ConfigError
@@ -102,10 +101,13 @@ class Loader(abc.ABC):
         try:
             loaded = LoaderState.model_validate(state)
         except pydantic.ValidationError as error:
-            raise ConfigError(f"The loader state cannot be read: {error.errors()[0]['msg']}, but got {state!r}.") from None
+            raise ConfigError(
+                f"The loader state cannot be read: {error.errors()[0]['msg']}, but got {state!r}."
+            ) from None
         if loaded.identity != self.identity:
             raise ConfigError(
-                f"The loader state belongs to another workload or shard: {loaded.identity}, this one is {self.identity}.",
+                "The loader state belongs to another workload or shard: "
+                f"{loaded.identity}, this one is {self.identity}.",
                 hint="Load the state into a loader of the same data, ops, batch size, seed and shard.",
             )
         if loaded.batch >= max(1, len(self)):

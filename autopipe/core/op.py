@@ -25,7 +25,8 @@ class Op(abc.ABC):
 
     Class attributes:
         draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
-        batchable: whether it acts on each value or pixel alone, so that it can run on a whole batch, also on the device.
+        batchable: whether it acts on each value or pixel alone, so that it can run on a whole batch, also on the
+            device.
     """
 
     draws: ClassVar[int] = 0

@@ -48,6 +48,11 @@ class BatchOrder:
         whole, rest = divmod(self.samples, self.batch_size)
         return whole + (1 if rest and not self.drop_remainder else 0)
 
+    @property
+    def has_short_batch(self) -> bool:
+        """Whether the last batch of an epoch is smaller than the others."""
+        return self.samples % self.batch_size != 0 and not self.drop_remainder
+
     def epoch(self, number: int) -> NDArray[np.int64]:
         """Return the sample indices of an epoch in order, shape (samples,), 8 bytes a sample."""
         part, parts = self.shard

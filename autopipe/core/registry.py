@@ -28,9 +28,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         self._discover()
         if name not in self._plugins:
-            raise ConfigError(
-                f"`{self._kind}` must be one of {', '.join(self)}, but got {name!r}.{near(name, self)}"
-            )
+            raise ConfigError(f"`{self._kind}` must be one of {', '.join(self)}, but got {name!r}.{near(name, self)}")
         return self._plugins[name]
 
     def __iter__(self) -> Iterator[str]:

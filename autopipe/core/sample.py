@@ -27,13 +27,21 @@ class FieldKind(enum.StrEnum):
     ARRAY = "array"  # any other array; ops leave its geometry alone
 
 
+class FilePath(bytes):
+    """The path of a file whose content is a part of a sample: what `reference` gives where `read` gives the content."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """One part of a sample. `shape` and `dtype` are those of one sample, None where samples differ or bytes are held."""
+    """One part of a sample. `shape` and `dtype` are those of one sample, None where samples differ or bytes are held.
+
+    `rank` is the number of axes, which is known also where samples differ in shape alone.
+    """
 
     kind: FieldKind
     shape: tuple[int, ...] | None
     dtype: np.dtype[Any] | None
+    rank: int | None = dataclasses.field(default=None, compare=False)
 
     @property
     def bytes(self) -> int:
@@ -70,8 +78,9 @@ class SampleSpec:
 class Source(Protocol):
     """Where samples come from. Any object with these two methods will do.
 
-    `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its pickle.
-    Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`, `files()`.
+    `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
+    pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
+    `files()`, and `reference(index)`, which is `read` with a `FilePath` in place of the content of each file.
     """
 
     def __len__(self) -> int: ...

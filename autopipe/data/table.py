@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind
+from autopipe.core.sample import FieldKind, FilePath
 from autopipe.data.paths import PathList, short_digest, spread
 from autopipe.errors import DataError, near, shortened
 
@@ -73,6 +73,11 @@ class Table:
         """Return the image's file as bytes, and its label; or the bytes alone where the table has no label column."""
         content = self._paths.read(index)
         return content if self._labels is None else (content, self._labels[index])
+
+    def reference(self, index: int) -> object:
+        """Return the path of the image's file, and its label where there is one."""
+        path = FilePath(self._paths.path(index))
+        return path if self._labels is None else (path, self._labels[index])
 
     def name(self, index: int) -> str:
         """Return the path of an image, and the row that names it."""

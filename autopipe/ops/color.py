@@ -39,7 +39,8 @@ class RandomBrightness(PixelOp):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         shift = np.float32((2 * random[0] - 1) * self.delta)
         if array.dtype != np.uint8:
-            return array + shift.astype(array.dtype)
+            shifted: NDArray[Any] = array + shift.astype(array.dtype)
+            return shifted
         table = np.clip(np.rint(_LEVELS + shift * np.float32(255)), 0, 255).astype(np.uint8)
         return _look_up(array, table)
 
@@ -69,13 +70,16 @@ class RandomContrast(PixelOp):
 
     def __post_init__(self) -> None:
         if not 0 <= self.lower < self.upper:
-            raise ConfigError(f"RandomContrast needs 0 <= lower < upper, but got lower={self.lower!r}, upper={self.upper!r}.")
+            raise ConfigError(
+                f"RandomContrast needs 0 <= lower < upper, but got lower={self.lower!r}, upper={self.upper!r}."
+            )
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         factor = np.float32(self.lower + (self.upper - self.lower) * random[0])
         if array.dtype != np.uint8:
             mean = array.mean(axis=(0, 1), keepdims=True, dtype=np.float64).astype(array.dtype)
-            return (array - mean) * factor.astype(array.dtype) + mean
+            stretched: NDArray[Any] = (array - mean) * factor.astype(array.dtype) + mean
+            return stretched
         # Whole-number sums make the mean, and so the table, the same in both halves.
         mean = (array.sum(axis=(0, 1), dtype=np.int64) / (array.shape[0] * array.shape[1])).astype(np.float32)
         table = np.clip(np.rint((_LEVELS[:, None] - mean) * factor + mean), 0, 255).astype(np.uint8)
@@ -95,5 +99,5 @@ class RandomContrast(PixelOp):
 
 
 def _look_up(array: NDArray[np.uint8], table: NDArray[np.uint8]) -> NDArray[Any]:
-    looked_up = cv2.LUT(array, table)
+    looked_up: NDArray[Any] = cv2.LUT(array, table)
     return looked_up if looked_up.ndim == array.ndim else looked_up[..., None]

@@ -1,7 +1,7 @@
 """Decode: from the bytes of an image file to pixels.
 
-Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped, 16 bits become 8, and
-an EXIF rotation is left alone, as TensorFlow, PIL and Keras do.
+Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped, 16 bits become 8,
+and an EXIF rotation is left alone, as TensorFlow, PIL and Keras do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from autopipe.core.op import Op, Target
 from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError
 
-_IMAGE_FLAGS = {3: cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION, 1: cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION}
+_IMAGE_FLAGS = {
+    3: cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION,
+    1: cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION,
+}
 _MASK_FLAGS = cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
 
 
@@ -64,7 +67,9 @@ class Decode(Op):
 
         x, y = sample
         if spec.x.kind is FieldKind.ENCODED:
-            x = _by_format(x, lambda data: tf.io.decode_jpeg(data, self.channels, dct_method="INTEGER_ACCURATE"), self._image_numpy)
+            x = _by_format(
+                x, lambda data: tf.io.decode_jpeg(data, self.channels, dct_method="INTEGER_ACCURATE"), self._image_numpy
+            )
         if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
             y = _mask_tensorflow(y)
         return x, y
@@ -125,10 +130,9 @@ def _by_format(data: Any, decode: Any, fallback: Any) -> Any:
     """Decode JPEG and PNG by TensorFlow's kernel, and what that does not know through NumPy."""
     import tensorflow as tf
 
-    head = tf.strings.substr(data, 0, 4)
-    known = tf.reduce_any([tf.strings.regex_full_match(head, b"(?s)\xff\xd8.*"), tf.equal(head, b"\x89PNG")])
-    pixels = tf.cond(known, lambda: decode(data), lambda: tf.numpy_function(fallback, [data], tf.uint8))
-    return pixels
+    head = tf.strings.substr(data, 0, 2)
+    known = tf.logical_or(tf.equal(head, b"\xff\xd8"), tf.equal(head, b"\x89P"))
+    return tf.cond(known, lambda: decode(data), lambda: tf.numpy_function(fallback, [data], tf.uint8))
 
 
 def _mask_tensorflow(data: Any) -> Any:

@@ -40,11 +40,15 @@ class MaskToClass(PixelOp):
     def __post_init__(self) -> None:
         object.__setattr__(self, "palette", _checked(self.palette))
         if self.unknown is not None and not 0 <= self.unknown < _UNKNOWN:
-            raise ConfigError(f"`unknown` of MaskToClass must be None or a class from 0 to 254, but got {self.unknown!r}.")
+            raise ConfigError(
+                f"`unknown` of MaskToClass must be None or a class from 0 to 254, but got {self.unknown!r}."
+            )
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
-            raise BadSampleError(f"`MaskToClass` needs a colour mask (height, width, 3) uint8, but got {array.shape} {array.dtype}.")
+            raise BadSampleError(
+                f"`MaskToClass` needs a colour mask (height, width, 3) uint8, but got {array.shape} {array.dtype}."
+            )
         classes: NDArray[np.uint8] = _table(self.palette)[_codes(array)]  # type: ignore[arg-type]  # _checked made it a Palette
         if self.unknown is None:
             if classes.max(initial=0) == _UNKNOWN:

@@ -60,5 +60,8 @@ def _decoded(part: Part, op: Op) -> NDArray[Any]:
         return part
     name = type(op).__name__
     if isinstance(part, bytes | memoryview):
-        raise OpError(f"`{name}` needs a decoded image, but got {len(part)} encoded bytes.", hint=f"Put ap.Decode() before ap.{name}.")
+        raise OpError(
+            f"`{name}` needs a decoded image, but got {len(part)} encoded bytes.",
+            hint=f"Put ap.Decode() before ap.{name}.",
+        )
     raise OpError(f"`{name}` needs an image, but got {shortened(part)}.")

@@ -1,7 +1,7 @@
 """The op list, split by where each op can run: a deterministic prefix, a body, and a suffix that is cheap on a batch.
 
-The suffix may run after transfer, on the device; the prefix can be cached or stored once. Shapes and dtypes are found by
-running the NumPy halves on a few real samples, never by guessing.
+The suffix may run after transfer, on the device; the prefix can be cached or stored once. Shapes and dtypes are found
+by running the NumPy halves on a few real samples, never by guessing.
 """
 
 from __future__ import annotations
@@ -81,12 +81,15 @@ def _probe_samples(workload: Workload) -> list[tuple[int, Sample]]:
     for index in wanted:
         try:
             samples.append((index, normalise(workload.data.read(index))))
-        except Exception as error:  # noqa: BLE001  # whatever a user's source raises is shown with the sample's name
+        except Exception as error:  # whatever a user's source raises is shown with the sample's name
             failure = read_failure(error, workload.data, index)
             if workload.on_bad_sample == "error":
                 raise failure from error
     if not samples:
-        raise DataError(f"none of {len(wanted)} samples could be read.", hint="Check the data, or set on_bad_sample='error' to see the first error.")
+        raise DataError(
+            f"none of {len(wanted)} samples could be read.",
+            hint="Check the data, or set on_bad_sample='error' to see the first error.",
+        )
     return samples
 
 
@@ -114,10 +117,10 @@ def _field(kind: FieldKind, part: Part) -> Field:
         return Field(FieldKind.ENCODED, None, None)
     array = np.asarray(part)
     if kind is FieldKind.LABEL and array.dtype.kind in "iu":
-        return Field(kind, array.shape, np.dtype(np.int64) if isinstance(part, int) else array.dtype)
+        return Field(kind, array.shape, np.dtype(np.int64) if isinstance(part, int) else array.dtype, array.ndim)
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise DataError(f"samples must be bytes, numbers or arrays of numbers, but one is {array.dtype} {part!r:.80}.")
-    return Field(kind, array.shape, array.dtype)
+    return Field(kind, array.shape, array.dtype, array.ndim)
 
 
 def _fields(like: SampleSpec, sample: Sample) -> tuple[Field, ...]:
@@ -133,8 +136,13 @@ def _merge(first: SampleSpec, samples: Sequence[Sample]) -> SampleSpec:
         alike = all(field.shape == column[0].shape for field in column)
         dtypes = {field.dtype for field in column}
         if len(dtypes) > 1:
-            raise WorkloadError(f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.", hint="Put ap.Cast before they are batched, or convert the data.")
-        merged.append(dataclasses.replace(column[0], shape=column[0].shape if alike else None))
+            raise WorkloadError(
+                f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.",
+                hint="Put ap.Cast before they are batched, or convert the data.",
+            )
+        one_rank = len({field.rank for field in column}) == 1
+        shape, rank = column[0].shape if alike else None, column[0].rank if one_rank else None
+        merged.append(dataclasses.replace(column[0], shape=shape, rank=rank))
     return SampleSpec(merged[0], merged[1] if len(merged) > 1 else None)
 
 
@@ -157,7 +165,7 @@ def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload
     for index, sample in samples:
         try:
             after.append((index, op.apply(sample, spec, random)))
-        except Exception as error:  # noqa: BLE001  # whatever a user's function raises is shown with op and sample
+        except Exception as error:  # whatever a user's function raises is shown with op and sample
             failure = op_failure(error, op, workload.data, index)
             if workload.on_bad_sample == "error" or not isinstance(error, BadSampleError):
                 raise failure from error
@@ -174,7 +182,8 @@ def _with_kinds(kinds: tuple[FieldKind, FieldKind | None], sample: Sample) -> Sa
 def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, int]], int]:
     """Return the ops with those of the suffix moved to the end, and how many come before it.
 
-    A batchable op belongs to the suffix if no op that stays before it touches the same field afterwards: a OneHot of the
+    A batchable op belongs to the suffix if no op that stays before it touches the same field afterwards: a OneHot of
+        the
     label, say, may stand anywhere in the list.
     """
     body: list[tuple[Op, int]] = []
@@ -202,7 +211,12 @@ def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source
         if field is None or field.shape is not None:
             continue
         if field.kind is FieldKind.ENCODED:
-            raise WorkloadError(f"{label} are still encoded files where they are batched.", hint="Put ap.Decode() first in `ops`.")
+            raise WorkloadError(
+                f"{label} are still encoded files where they are batched.", hint="Put ap.Decode() first in `ops`."
+            )
         shapes = {np.shape(sample[position]): index for index, sample in reversed(samples)}
         shown = ", ".join(f"{shape} ({sample_name(source, index)})" for shape, index in list(shapes.items())[:3])
-        raise WorkloadError(f"{label} must have one size to be batched, but got {shown}.", hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops`.")
+        raise WorkloadError(
+            f"{label} must have one size to be batched, but got {shown}.",
+            hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops`.",
+        )

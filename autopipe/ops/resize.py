@@ -16,7 +16,12 @@ from autopipe.core.sample import FieldKind, Part
 from autopipe.errors import ConfigError
 from autopipe.ops.pixels import PixelOp
 
-_INTERPOLATIONS = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT, "area": cv2.INTER_AREA, "bicubic": cv2.INTER_CUBIC}
+_INTERPOLATIONS = {
+    "bilinear": cv2.INTER_LINEAR,
+    "nearest": cv2.INTER_NEAREST_EXACT,
+    "area": cv2.INTER_AREA,
+    "bicubic": cv2.INTER_CUBIC,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +41,9 @@ class Resize(PixelOp):
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
         if self.interpolation not in _INTERPOLATIONS:
-            raise ConfigError(f"`interpolation` must be one of {', '.join(_INTERPOLATIONS)}, but got {self.interpolation!r}.")
+            raise ConfigError(
+                f"`interpolation` must be one of {', '.join(_INTERPOLATIONS)}, but got {self.interpolation!r}."
+            )
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         if array.shape[:2] == (self.height, self.width):
@@ -67,4 +74,6 @@ def check_size(op: object, height: int, width: int) -> None:
     """Refuse sizes that are not whole positive numbers of pixels."""
     for name, value in (("height", height), ("width", width)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"`{name}` of {type(op).__name__} must be a whole number of pixels >= 1, but got {name}={value!r}.")
+            raise ConfigError(
+                f"`{name}` of {type(op).__name__} must be a whole number of pixels >= 1, but got {name}={value!r}."
+            )

@@ -39,7 +39,10 @@ class _ValueOp(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         if not isinstance(x, np.ndarray | np.generic):
-            raise OpError(f"`{type(self).__name__}` needs a decoded image, but got {type(x).__name__}.", hint="Put ap.Decode() before it.")
+            raise OpError(
+                f"`{type(self).__name__}` needs a decoded image, but got {type(x).__name__}.",
+                hint="Put ap.Decode() before it.",
+            )
         if out is None:
             return self.values(x, NUMPY), y
         self.values_into(np.asarray(x), out)

@@ -1,11 +1,21 @@
-"""Array operations of batchable ops in TensorFlow, for pipelines that finish inside tf.data."""
+"""The ops' TensorFlow halves, put together for a tf.data pipeline, and the array operations of batchable ops.
+
+What has no TensorFlow half runs its NumPy half inside the graph. Datasets are built in `autopipe.loaders.tfdata`, not
+here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.op import Op
+from autopipe.core.plan import Step
+from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
 
 
 class _TensorFlow:
@@ -31,3 +41,58 @@ class _TensorFlow:
 
 
 TENSORFLOW: ArrayNamespace = _TensorFlow()
+
+
+def apply_step(step: Step, sample: Sample, random: Any) -> Sample:
+    """Return the tensors of one sample after an op, their shapes set as far as the plan knows them."""
+    try:
+        x, y = step.op.apply_tensorflow(sample, step.before, random)
+    except NotImplementedError:
+        x, y = _through_numpy(step, sample, random)
+    return shaped((x, y), step.after)
+
+
+def shaped(sample: Sample, spec: SampleSpec) -> Sample:
+    """Set the static shapes of a sample's tensors, which TensorFlow forgets wherever Python made them."""
+    x, y = sample
+    _set_shape(x, spec.x)
+    if spec.y is None:
+        return x, None
+    _set_shape(y, spec.y)
+    return x, y
+
+
+def tensor_types(spec: SampleSpec) -> list[Any]:
+    """Return the TensorFlow dtypes of a sample's fields."""
+    import tensorflow as tf
+
+    return [tf.string if field.dtype is None else tf.as_dtype(field.dtype) for field in spec.fields]
+
+
+def _set_shape(tensor: Any, field: Field) -> None:
+    if field.kind is FieldKind.ENCODED:
+        tensor.set_shape(())
+    elif field.shape is not None:
+        tensor.set_shape(field.shape)
+    elif field.rank is not None:
+        tensor.set_shape([None] * field.rank)
+
+
+def _through_numpy(step: Step, sample: Sample, random: Any) -> Sample:
+    import tensorflow as tf
+
+    tensors = [tensor for tensor in sample if tensor is not None]
+    out = tf.numpy_function(_NumPyHalf(step.op, step.before), [random, *tensors], tensor_types(step.after))
+    return out[0], out[1] if step.after.y is not None else None
+
+
+class _NumPyHalf:
+    """An op's NumPy half as a function of arrays alone."""
+
+    def __init__(self, op: Op, spec: SampleSpec) -> None:
+        self._op = op
+        self._spec = spec
+
+    def __call__(self, random: NDArray[np.float64], x: Any, y: Any = None) -> Any:
+        x, y = self._op.apply((x, y), self._spec, random)
+        return [x] if y is None else [x, y]

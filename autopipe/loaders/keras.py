@@ -1,0 +1,240 @@
+"""Keras: batches through `keras.utils.PyDataset`, Keras's own queue and its own workers, as `fit` runs them.
+
+Here so that what people have today can be measured, and kept where it is fast enough. The batches themselves are made
+by the same kernel as everywhere. What a PyDataset does beyond that (its queue, its forked processes) is Keras's
+business.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+import cv2
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.batching.diagnosis import failure_of, refuse_skipping
+from autopipe.batching.kernel import Kernel
+from autopipe.batching.streaming import require_memory
+from autopipe.core.config import LoaderConfig
+from autopipe.core.job import LoadJob
+from autopipe.core.loader import Loader
+from autopipe.core.sample import Batch
+from autopipe.errors import AutopipeError, LoaderError
+
+_DEFAULT_QUEUE_SIZE = 10
+
+
+class Keras(LoaderConfig):
+    """A `keras.utils.PyDataset` with Keras's own workers.
+
+    Attributes:
+        workers: threads, or processes, of Keras's queue. One thread is none: each batch is made when it is asked for.
+        use_multiprocessing: forked processes instead of threads. Refused once TensorFlow or JAX has run in this
+            process, because forked children then hang; `Processes` has no such limit.
+        max_queue_size: batches that may wait.
+    """
+
+    kind: Literal["keras"] = "keras"
+    workers: int = pydantic.Field(default=1, ge=0, le=1024)
+    use_multiprocessing: bool = False
+    max_queue_size: int = pydantic.Field(default=_DEFAULT_QUEUE_SIZE, ge=1, le=1024)
+
+    @property
+    def _is_inline(self) -> bool:
+        return self.workers == 0 or (self.workers == 1 and not self.use_multiprocessing)
+
+    def normalised(self) -> Self:
+        if self._is_inline:
+            update = {"workers": 1, "use_multiprocessing": False, "max_queue_size": _DEFAULT_QUEUE_SIZE}
+        else:  # no more batches are ever under way than the queue holds, the one being put there and the one awaited
+            update = {"workers": min(self.workers, self.max_queue_size + 2)}
+        return self.model_copy(update=update)
+
+    def worker_count(self) -> int:
+        return self.normalised().workers
+
+    def buffered_batches(self) -> int:
+        return 1 if self._is_inline else self.max_queue_size + 2
+
+    def open(self, job: LoadJob) -> Loader:
+        refuse_skipping(job, self.kind)
+        if self.use_multiprocessing:
+            _require_safe_fork()
+        recipe = job.recipe
+        cache_bytes = MemoryCache.bytes_needed(recipe.fixed_spec, len(recipe.source)) if job.cache else 0
+        require_memory(job, self.buffered_batches() + 2, cache_bytes)
+        cv2.setNumThreads(0)
+        cache = MemoryCache(recipe.fixed_spec, len(recipe.source)) if job.cache else None
+        return _KerasLoader(job, self.normalised(), Kernel(recipe, cache))
+
+
+class _KerasLoader(Loader):
+    """Owns one PyDataset and, while an epoch is read, the Keras adapter that reads it."""
+
+    def __init__(self, job: LoadJob, knobs: Keras, kernel: Kernel) -> None:
+        self.spec = job.recipe.spec
+        self.finish = job.finish
+        self.batch_size = job.order.batch_size
+        self.buffered_batches = knobs.buffered_batches()
+        self._job = job
+        self._forks = knobs.use_multiprocessing
+        self._dataset = _dataset_class()(job, kernel, knobs)
+        self._reader: _Reader | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return self._job.order.batches
+
+    @property
+    def identity(self) -> str:
+        return self._job.identity
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for element in self._read(epoch, start, arrays=True):
+            yield element[0], element[1] if len(element) > 1 else None
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        return _Epochs(self, epoch, epochs, start) if _has_tensorflow_path(self._forks) else None
+
+    def elements(self, epoch: int, start: int) -> Iterator[Any]:
+        """Yield the batches of an epoch as `fit` gets them."""
+        return self._read(epoch, start, arrays=False)
+
+    def close(self) -> None:
+        self._closed = True
+        self._reader = None
+
+    def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
+        return self.finish(x, y, self._job.device_arrays())
+
+    def _read(self, epoch: int, start: int, *, arrays: bool) -> Iterator[Any]:
+        self._require_open()
+        if self._forks:
+            _require_safe_fork()
+        self._dataset.turn_to(epoch, start)
+        reader, self._reader = self._reader or _Reader(self._dataset, forks=self._forks), None
+        taken = 0
+        try:
+            for element in reader.epoch(arrays=arrays):
+                yield element
+                taken += 1
+                self._require_open()
+        except Exception as error:
+            if isinstance(error, AutopipeError) and not self._forks:
+                raise
+            failure = failure_of(self._job, epoch, start + taken)
+            raise failure or LoaderError(f"Keras could not make batch {start + taken} of epoch {epoch}: {error}") from (
+                failure.__cause__ if failure else error
+            )
+        finally:
+            reader.end()
+        self._reader = reader  # one that was left in mid-epoch holds batches that nobody wants any more
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
+
+
+class _Epochs:
+    """The batches of consecutive epochs, as `fit` gets them from Keras's adapter."""
+
+    def __init__(self, loader: _KerasLoader, epoch: int, epochs: int, start: int) -> None:
+        self._loader = loader
+        self._range = range(epoch, epoch + epochs)
+        self._start = start
+
+    def __iter__(self) -> Iterator[Any]:
+        for epoch in self._range:
+            yield from self._loader.elements(epoch, self._start if epoch == self._range.start else 0)
+
+
+class _Reader:
+    """Keras's adapter of a PyDataset, and the `tf.data.Dataset` that it makes where TensorFlow is the backend."""
+
+    def __init__(self, dataset: Any, *, forks: bool) -> None:
+        from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+        self._adapter = PyDatasetAdapter(dataset)
+        self._tensors = self._adapter.get_tf_dataset() if _has_tensorflow_path(forks) else None
+
+    def epoch(self, *, arrays: bool) -> Iterator[Any]:
+        self._adapter.on_epoch_begin()
+        if self._tensors is None:
+            return iter(self._adapter.get_numpy_iterator())
+        return iter(self._tensors.as_numpy_iterator() if arrays else self._tensors)
+
+    def end(self) -> None:
+        self._adapter.on_epoch_end()
+
+
+@functools.cache
+def _dataset_class() -> type[Any]:
+    import keras
+
+    class Batches(keras.utils.PyDataset):
+        """Makes each batch anew, when Keras asks for it."""
+
+        def __init__(self, job: LoadJob, kernel: Kernel, knobs: Keras) -> None:
+            super().__init__(knobs.workers, knobs.use_multiprocessing, knobs.max_queue_size)
+            self._order = job.order
+            self._spec = job.recipe.spec
+            self._kernel = kernel
+
+        def turn_to(self, epoch: int, start: int) -> None:
+            """Begin with batch `start` of an epoch; Keras counts from 0."""
+            self._epoch, self._start = epoch, start
+            self._indices = self._order.epoch(epoch)
+
+        def __len__(self) -> int:
+            return self._order.batches - self._start
+
+        def __getitem__(self, number: int) -> tuple[NDArray[Any], ...]:
+            size = self._order.batch_size
+            indices = self._indices[(self._start + number) * size :][:size]
+            fields = self._spec.fields
+            arrays = tuple(np.empty((len(indices), *(field.shape or ())), field.dtype) for field in fields)
+            self._kernel.fill(self._epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
+            return arrays
+
+    return Batches
+
+
+def _has_tensorflow_path(forks: bool) -> bool:
+    """Tell whether `fit` would read through tf.data. Reading through forked processes must not start TensorFlow."""
+    import keras
+
+    return not forks and keras.config.backend() == "tensorflow"
+
+
+def _require_safe_fork() -> None:
+    running = _running_framework()
+    if multiprocessing.get_start_method() != "fork":
+        raise LoaderError(
+            "`use_multiprocessing` of Keras is supported with the start method `fork` only, "
+            f"but it is `{multiprocessing.get_start_method()}`.",
+            hint="Use the `processes` loader.",
+        )
+    if running is not None:
+        raise LoaderError(
+            f"`use_multiprocessing` of Keras forks, and children forked after {running} has run, as it has here, hang.",
+            hint="Use the `processes` loader, or use_multiprocessing=False.",
+        )
+
+
+def _running_framework() -> str | None:
+    """Return the framework whose threads a fork would lose, without importing any."""
+    tensorflow = sys.modules.get("tensorflow.python.eager.context")
+    context = tensorflow.context_safe() if tensorflow is not None else None
+    if context is not None and getattr(context, "_initialized", True):
+        return "TensorFlow"
+    jax = sys.modules.get("jax._src.xla_bridge")
+    if jax is not None and getattr(jax, "_backends", True):
+        return "JAX"
+    return None

@@ -1,0 +1,318 @@
+"""TfData: a `tf.data` pipeline of the ops' TensorFlow halves, which `fit` takes as it is.
+
+Order and random numbers enter it as data, once a batch, from the same functions as everywhere; so it gives the batches
+of the other loaders, within the rounding of TensorFlow's own resize. With `cache="memory"` the NumPy kernel makes whole
+batches.
+The graph is traced once and takes the range of batches as its argument, so that nothing grows from epoch to epoch.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import cv2
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.batching.diagnosis import failure_of, refuse_skipping
+from autopipe.batching.kernel import Kernel
+from autopipe.batching.streaming import require_memory
+from autopipe.core import randomness
+from autopipe.core.config import LoaderConfig
+from autopipe.core.job import LoadJob
+from autopipe.core.loader import Loader
+from autopipe.core.sample import Batch, FilePath, SampleSpec
+from autopipe.errors import AutopipeError, LoaderError
+from autopipe.ops import plan
+from autopipe.ops.tensorflow import TENSORFLOW, apply_step, shaped, tensor_types
+
+_AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
+
+
+class TfData(LoaderConfig):
+    """A tf.data pipeline.
+
+    Attributes:
+        num_parallel_calls: samples made at a time, or "auto" to have tf.data find out, which takes it 10 to 60 s.
+        prefetch: finished batches that may wait for the model, or "auto".
+    """
+
+    kind: Literal["tfdata"] = "tfdata"
+    num_parallel_calls: Annotated[int, pydantic.Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    prefetch: Annotated[int, pydantic.Field(ge=0, le=1024)] | Literal["auto"] = "auto"
+    needs_tensorflow: ClassVar[bool] = True
+
+    def worker_count(self) -> int | None:
+        return None if self.num_parallel_calls == "auto" else self.num_parallel_calls
+
+    def buffered_batches(self) -> int | None:
+        return None if self.prefetch == "auto" else self.prefetch + 1
+
+    def open(self, job: LoadJob) -> Loader:
+        refuse_skipping(job, self.kind)
+        recipe = job.recipe
+        cache_bytes = MemoryCache.bytes_needed(recipe.fixed_spec, len(recipe.source)) if job.cache else 0
+        buffered = self.buffered_batches() or _AUTO_BUFFER
+        require_memory(job, buffered + 2, cache_bytes)
+        cv2.setNumThreads(0)
+        cache = MemoryCache(recipe.fixed_spec, len(recipe.source)) if job.cache else None
+        return _TfDataLoader(job, self, cache, buffered)
+
+
+class _TfDataLoader(Loader):
+    """Owns the traced graph; each epoch is a dataset of its own made by it."""
+
+    def __init__(self, job: LoadJob, knobs: TfData, cache: MemoryCache | None, buffered: int) -> None:
+        self.spec = job.recipe.spec
+        self.finish = job.finish
+        self.batch_size = job.order.batch_size
+        self.buffered_batches = buffered
+        self._job = job
+        self._work = _Work(job, Kernel(job.recipe, cache), remember=buffered + 8)
+        self._graph: _Graph | None = _Graph(job, knobs, self._work, whole_batches=cache is not None)
+
+    def __len__(self) -> int:
+        return self._job.order.batches
+
+    @property
+    def identity(self) -> str:
+        return self._job.identity
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        elements = iter(self.native_dataset(epoch, 1, start).as_numpy_iterator())
+        for batch in range(start, len(self)):
+            yield self._next(elements, epoch, batch)
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        first = epoch * len(self)
+        return self._open_graph().dataset(first + start, first + epochs * len(self))
+
+    def diagnose(self, error: BaseException) -> AutopipeError | None:
+        """Return what is behind an error that TensorFlow raised while it read `native_dataset`, if it can be found."""
+        for epoch, batch in list(self._work.requested):
+            failure = failure_of(self._job, epoch, batch)
+            if failure is not None:
+                return failure
+        return None
+
+    def close(self) -> None:
+        self._graph = None
+        self._work.close()
+
+    def _next(self, elements: Iterator[tuple[NDArray[Any], ...]], epoch: int, batch: int) -> Batch:
+        import tensorflow as tf
+
+        self._open_graph()
+        try:
+            element = next(elements)
+        except tf.errors.OpError as error:
+            failure = failure_of(self._job, epoch, batch)
+            if failure is not None:
+                raise failure from failure.__cause__
+            raise LoaderError(f"tf.data could not make batch {batch} of epoch {epoch}: {error.message}") from error
+        return element[0], element[1] if len(element) > 1 else None
+
+    def _open_graph(self) -> _Graph:
+        if self._graph is None:
+            raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
+        return self._graph
+
+    def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
+        return self.finish(x, y, self._job.device_arrays())
+
+
+class _Work:
+    """What the graph calls in Python. TensorFlow keeps such functions for ever, so `close` lets go of all that they
+    hold.
+
+    Attributes:
+        requested: the (epoch, batch) asked for last.
+    """
+
+    def __init__(self, job: LoadJob, kernel: Kernel, remember: int) -> None:
+        self._job: LoadJob | None = job
+        self._kernel = kernel
+        self._epoch = (-1, np.empty(0, np.int64))
+        self.requested: collections.deque[tuple[int, int]] = collections.deque(maxlen=remember)
+
+    def close(self) -> None:
+        self._job = None
+        del self._kernel
+
+    def fill(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
+        """Return a whole batch, made by the kernel."""
+        job, epoch, indices = self._batch(int(number))
+        spec = job.recipe.spec
+        arrays = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in spec.fields]
+        self._kernel.fill(epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
+        return arrays
+
+    def request(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
+        """Return the random numbers of a batch's samples, and what they are found by: references or indices."""
+        job, epoch, indices = self._batch(int(number))
+        recipe = job.recipe
+        drawn = [
+            randomness.uniforms(recipe.seed, epoch, indices, step.stream, step.op.draws)
+            for step in recipe.steps
+            if step.op.draws
+        ]
+        numbers = np.concatenate(drawn, axis=1) if drawn else np.empty((len(indices), 0))
+        if not _has_references(recipe.source):
+            return [numbers, indices]
+        return [numbers, *self._references(recipe.source, indices.tolist(), _source_spec(job))]
+
+    def read(self, index: NDArray[np.int64]) -> list[Any]:
+        """Return one sample as the source reads it."""
+        x, y = plan.normalise(self._open_job().recipe.source.read(int(index)))
+        return [x] if y is None else [x, y]
+
+    def _references(self, source: Any, indices: list[int], spec: SampleSpec) -> list[NDArray[Any]]:
+        columns = zip(*(plan.normalise(source.reference(index)) for index in indices), strict=True)
+        return [np.array(column, field.dtype or object) for column, field in zip(columns, spec.fields, strict=False)]
+
+    def _batch(self, number: int) -> tuple[LoadJob, int, NDArray[np.int64]]:
+        job = self._open_job()
+        epoch, batch = divmod(number, job.order.batches)
+        self.requested.append((epoch, batch))
+        cached = self._epoch
+        if cached[0] != epoch:
+            cached = self._epoch = (epoch, job.order.epoch(epoch))
+        return job, epoch, cached[1][batch * job.order.batch_size :][: job.order.batch_size]
+
+    def _open_job(self) -> LoadJob:
+        if self._job is None:
+            raise LoaderError("The loader was closed while an epoch was being read.")
+        return self._job
+
+
+class _Graph:
+    """The pipeline as one traced function of the range of batches (counted on from epoch to epoch)."""
+
+    def __init__(self, job: LoadJob, knobs: TfData, work: _Work, *, whole_batches: bool) -> None:
+        import tensorflow as tf
+
+        self._job = job
+        self._work = work
+        self._whole_batches = whole_batches
+        self._calls = tf.data.AUTOTUNE if knobs.num_parallel_calls == "auto" else knobs.num_parallel_calls
+        self._prefetch = tf.data.AUTOTUNE if knobs.prefetch == "auto" else knobs.prefetch
+        self._element_spec: Any = None
+        number = tf.TensorSpec((), tf.int64)
+        self._variant = tf.function(self._traced, autograph=False).get_concrete_function(number, number)
+
+    def dataset(self, first: int, stop: int) -> Any:
+        import tensorflow as tf
+
+        variant = self._variant(tf.constant(first, tf.int64), tf.constant(stop, tf.int64))
+        return tf.data.experimental.from_variant(variant, self._element_spec)
+
+    def _traced(self, first: Any, stop: Any) -> Any:
+        import tensorflow as tf
+
+        numbers = tf.data.Dataset.range(first, stop)
+        dataset = (
+            self._map(numbers, self._filled) if self._whole_batches else self._finished(self._sampled(numbers, first))
+        )
+        if self._prefetch != 0:
+            dataset = dataset.prefetch(self._prefetch)
+        options = tf.data.Options()
+        options.deterministic = True
+        options.autotune.enabled = tf.data.AUTOTUNE in (self._calls, self._prefetch)
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
+        self._element_spec = dataset.element_spec
+        return tf.data.experimental.to_variant(dataset)
+
+    def _map(self, dataset: Any, function: Callable[..., Any]) -> Any:
+        import tensorflow as tf
+
+        return dataset.map(tf.autograph.experimental.do_not_convert(function), self._calls, deterministic=True)
+
+    def _filled(self, number: Any) -> Any:
+        import tensorflow as tf
+
+        spec, order = self._job.recipe.spec, self._job.order
+        arrays = tf.numpy_function(self._work.fill, [number], tensor_types(spec))
+        rows = None if order.has_short_batch else order.batch_size
+        for array, field in zip(arrays, spec.fields, strict=True):
+            array.set_shape((rows, *(field.shape or ())))
+        return tuple(arrays)
+
+    def _sampled(self, numbers: Any, first: Any) -> Any:
+        import tensorflow as tf
+
+        order = self._job.order
+        samples = self._map(
+            numbers.map(tf.autograph.experimental.do_not_convert(self._requested)).unbatch(), self._sample
+        )
+        if not order.has_short_batch:
+            return samples.batch(order.batch_size, drop_remainder=True)
+        sizes = np.array([order.batch_samples(batch) for batch in range(order.batches)], np.int64)
+        return samples.batch(1).rebatch(tf.roll(sizes, -(first % order.batches), axis=0))
+
+    def _requested(self, number: Any) -> Any:
+        import tensorflow as tf
+
+        spec, referenced = _source_spec(self._job), _has_references(self._job.recipe.source)
+        types = [tf.float64, *(tensor_types(spec) if referenced else [tf.int64])]
+        columns = tf.numpy_function(self._work.request, [number], types)
+        columns[0].set_shape((None, sum(step.op.draws for step in self._job.recipe.steps)))
+        shapes = [field.shape or () for field in spec.fields] if referenced else [()]
+        for column, shape in zip(columns[1:], shapes, strict=True):
+            column.set_shape((None, *shape))
+        return tuple(columns)
+
+    def _sample(self, numbers: Any, *found_by: Any) -> Any:
+        sample = self._read(*found_by)
+        used = 0
+        for step in self._sample_steps():
+            sample = apply_step(step, sample, numbers[used : used + step.op.draws])
+            used += step.op.draws
+        return tuple(part for part in sample if part is not None)
+
+    def _read(self, *found_by: Any) -> tuple[Any, Any]:
+        import tensorflow as tf
+
+        source: Any = self._job.recipe.source
+        spec = _source_spec(self._job)
+        if _has_references(source):
+            reference = plan.normalise(source.reference(0))
+            parts = [
+                tf.io.read_file(part) if isinstance(like, FilePath) else part
+                for part, like in zip(found_by, reference, strict=False)
+            ]
+        else:
+            parts = tf.numpy_function(self._work.read, list(found_by), tensor_types(spec))
+        return shaped((parts[0], parts[1] if len(parts) > 1 else None), spec)
+
+    def _finished(self, batches: Any) -> Any:
+        steps = self._job.recipe.steps[len(self._sample_steps()) :]
+        if not steps:
+            return batches
+
+        def finish(x: Any, y: Any = None) -> Any:
+            for step in steps:
+                x, y = step.op.apply_batch(x, y, step.before, TENSORFLOW)
+            return (x,) if y is None else (x, y)
+
+        return self._map(batches, finish)
+
+    def _sample_steps(self) -> tuple[Any, ...]:
+        """Return the steps up to the last that cannot run on a batch."""
+        steps = self._job.recipe.steps
+        end = max((number for number, step in enumerate(steps, start=1) if not step.op.batchable), default=0)
+        return steps[:end]
+
+
+def _has_references(source: Any) -> bool:
+    """Tell whether a source can name its samples' files, so that TensorFlow reads them itself."""
+    return callable(getattr(source, "reference", None))
+
+
+def _source_spec(job: LoadJob) -> SampleSpec:
+    steps = job.recipe.steps
+    return steps[0].before if steps else job.recipe.spec
