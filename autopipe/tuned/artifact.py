@@ -1,0 +1,147 @@
+"""Reads and writes `autopipe.json`. Whatever the file holds, reading it gives an `Artifact` or an `ArtifactError`.
+
+A file is data: nothing in it is unpickled, imported or evaluated here, and its paths are not followed. What its values
+mean is in `autopipe.tuned.record`; which profile fits a machine, in `autopipe.tuned.pick`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pydantic
+import pydantic_core
+
+from autopipe.core.outcome import JsonObject
+from autopipe.errors import ArtifactError, near, shortened
+from autopipe.tuned.record import SCHEMA_VERSION, Artifact
+
+MAX_BYTES: Final = 16 * 2**20
+"""A profile takes a few kilobytes, so that anything larger is no artefact."""
+
+Migration = Callable[[JsonObject], JsonObject]
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {}
+"""From the version that a function takes to the function; what it returns is of the next version."""
+
+
+def read(path: str | os.PathLike[str]) -> Artifact:
+    """Return the artefact in a file.
+
+    Raises:
+        ArtifactError: there is no such file, or it is no artefact of this version; the message names the place.
+    """
+    file = Path(path)
+    try:
+        if not file.is_file():
+            raise _no_file(file)
+        with file.open("rb") as stream:
+            text = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise ArtifactError(f"The artefact `{file}` cannot be read: {error}.") from error
+    return parse(text, str(file))
+
+
+def parse(text: bytes, name: str = "autopipe.json", migrations: Mapping[int, Migration] = MIGRATIONS) -> Artifact:
+    """Return the artefact that `text` is. `name` is what messages call it.
+
+    Raises:
+        ArtifactError: it is none.
+    """
+    if len(text) > MAX_BYTES:
+        raise ArtifactError(f"`{name}` is larger than {MAX_BYTES // 2**20} MiB, which no artefact is.")
+    try:
+        content = pydantic_core.from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise ArtifactError(
+            f"`{name}` is no JSON, or was cut: {error}.", hint="Restore it from a backup, or run `autopipe tune` again."
+        ) from None
+    if not isinstance(content, dict):
+        raise ArtifactError(f"`{name}` must hold a JSON object, but holds {shortened(content)}.")
+    current = _migrated(content, name, migrations)
+    try:
+        return Artifact.model_validate_json(text if current is content else json.dumps(current))
+    except pydantic.ValidationError as error:
+        raise ArtifactError(f"`{name}`: {_sentence(error)}") from None
+
+
+def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
+    """Write the artefact, in place of an older one, and return its path. A reader sees the old file or the new one.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    return replace_text(path, artifact.model_dump_json(indent=2, exclude_none=True) + "\n")
+
+
+def replace_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a text file by way of a temporary one beside it.
+
+    Raises:
+        ArtifactError: it cannot be written.
+    """
+    file = Path(path)
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        with unfinished.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(file)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError, ValueError):
+            unfinished.unlink(missing_ok=True)
+        raise ArtifactError(
+            f"`{file}` cannot be written: {error}.", hint="Name a folder that exists and may be written to."
+        ) from error
+    return file
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the file."""
+    schema = Artifact.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "autopipe.json"}
+
+
+def _no_file(file: Path) -> ArtifactError:
+    if file.is_dir():
+        return ArtifactError(
+            f"The artefact is a file, but `{file}` is a folder.", hint=f"Name the file in it: {file / 'autopipe.json'}"
+        )
+    beside = [entry.name for entry in file.parent.glob("*.json")] if file.parent.is_dir() else []
+    return ArtifactError(
+        f"There is no artefact `{file}`.{near(file.name, beside)}",
+        hint=f"`autopipe tune` writes one. Paths are taken from the working directory, {Path.cwd()}.",
+    )
+
+
+def _migrated(content: JsonObject, name: str, migrations: Mapping[int, Migration]) -> JsonObject:
+    """Return what a file of this version would hold."""
+    if "schema_version" not in content:
+        raise ArtifactError(f"`{name}` has no `schema_version`, so it is no artefact of autopipe.")
+    version = content["schema_version"]
+    if type(version) is int and version == SCHEMA_VERSION:
+        return content
+    if type(version) is int and version in migrations:
+        return _migrated(migrations[version](content), name, migrations)
+    newer = isinstance(version, int) and version > SCHEMA_VERSION
+    raise ArtifactError(
+        f"`{name}` has schema_version={shortened(version)}, but this autopipe reads version {SCHEMA_VERSION}.",
+        hint="It was written by a newer release: pip install --upgrade autopipe-tuner"
+        if newer
+        else "Run `autopipe tune` again to write a new one.",
+    )
+
+
+def _sentence(error: pydantic.ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".") or "it"
+    if first["type"] == "extra_forbidden":
+        return f"`{place}` is no key of an artefact of version {SCHEMA_VERSION}."
+    if first["type"] == "missing":
+        return f"`{place}` is missing."
+    return f"`{place}` is wrong: {first['msg']}, but got {shortened(first['input'])}."

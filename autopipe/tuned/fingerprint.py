@@ -1,0 +1,253 @@
+"""What makes two machines, or two workloads, the same for a tuned configuration; and the fingerprints of these here.
+
+`compare_hardware` and `compare_workload` are the whole rule. What follows from a difference is decided elsewhere: which
+profile is taken in `autopipe.tuned.pick`, whether one is stale in `autopipe.tuned.check`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from autopipe.core import fingerprint
+from autopipe.core.sample import Source
+from autopipe.core.workload import Workload
+from autopipe.data import source as data_source
+from autopipe.hardware import disk, machine, memory
+from autopipe.tuned.record import Gpu, Hardware, WorkloadDigest
+
+MEMORY_TOLERANCE: Final = 0.05
+"""A kernel keeps a little more or less for itself from one start to the next."""
+COUNT_TOLERANCE: Final = 0.25
+"""More samples are more of the same, until they no longer fit a cache."""
+BYTES_TOLERANCE: Final = 0.10
+"""Reading and decoding cost in proportion to it."""
+
+_PROBES = 16
+_UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
+_NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
+_UNSTABLE_KEYS = frozenset({"name", "seed", "build_config", "registered_name", "module"})
+
+
+class Kinship(enum.StrEnum):
+    """How far figures from one machine hold on another."""
+
+    SAME = "same"
+    NEAR = "near"
+    """The same processor and cards, more or fewer of them."""
+    OTHER = "other"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One field in which two fingerprints differ, in words."""
+
+    field: str
+    known: str
+    here: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.known} there, {self.here} here"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """How two machines compare.
+
+    Attributes:
+        kinship: what decides.
+        differences: in the hardware; none if it is the same.
+        software: differing versions. They make no other machine, but may make a profile stale.
+    """
+
+    kinship: Kinship
+    differences: tuple[Difference, ...] = ()
+    software: tuple[Difference, ...] = ()
+
+
+def compare_hardware(known: Hardware, here: Hardware) -> Match:
+    """Say whether figures of machine `known` hold on machine `here`.
+
+    Another model of processor or card is another machine. The same models in another number, or with other memory or
+    storage, are near. Versions of software are listed, and make no other machine.
+    """
+    models = [
+        _difference("processor", known.cpu_model, here.cpu_model),
+        _difference("GPU model", _gpu_models(known), _gpu_models(here)),
+    ]
+    amounts = [
+        _difference("usable cores", known.cores, here.cores),
+        _difference("GPUs", len(known.gpus), len(here.gpus)),
+        _difference("GPU memory", _gpu_memory(known), _gpu_memory(here)) if known.gpus and here.gpus else None,
+        None
+        if _close(known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE)
+        else _difference("memory", memory.size_text(known.memory_bytes), memory.size_text(here.memory_bytes)),
+        None if _UNKNOWN in (known.storage, here.storage) else _difference("storage", known.storage, here.storage),
+    ]
+    others = tuple(difference for difference in models if difference is not None)
+    fewer = tuple(difference for difference in amounts if difference is not None)
+    kinship = Kinship.OTHER if others else Kinship.NEAR if fewer else Kinship.SAME
+    return Match(kinship=kinship, differences=others + fewer, software=_software(known, here))
+
+
+def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Difference, ...]:
+    """Return in what a workload differs from the one that was measured, so far as it matters to speed.
+
+    The ops, the batch size and the model's structure must be equal; the data may grow a little. A model that was not
+    built on one of both sides is not compared.
+    """
+    found = [
+        None
+        if _close(known.samples, here.samples, COUNT_TOLERANCE)
+        else _difference("samples", known.samples, here.samples),
+        None
+        if _close(known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE)
+        else _difference(
+            "mean size of a sample", memory.size_text(known.mean_bytes), memory.size_text(here.mean_bytes)
+        ),
+        _difference("ops", known.ops, here.ops),
+        _difference("batch size", known.batch_size, here.batch_size),
+        _difference("model", known.model, here.model) if known.model and here.model else None,
+    ]
+    return tuple(difference for difference in found if difference is not None)
+
+
+def detect(data: Source | None = None) -> Hardware:
+    """Return the fingerprint of this machine, with the storage that `data` lie on. Imports no framework."""
+    return of_machine(machine.detect(), storage_of(data))
+
+
+def of_machine(found: machine.Machine, storage: str = _UNKNOWN) -> Hardware:
+    """Return the fingerprint of a machine."""
+    versions = dataclasses.asdict(found.versions)
+    return Hardware(
+        cpu_model=found.cpu.model,
+        cores=found.cpu.cores,
+        memory_bytes=found.memory.usable_bytes,
+        gpus=tuple(Gpu(name=gpu.name, memory_bytes=gpu.memory_bytes) for gpu in found.gpus),
+        gpu_driver=next((gpu.driver for gpu in found.gpus if gpu.driver), None),
+        storage=storage,
+        system=f"{found.os}, {_minor(found.kernel)}",
+        python=found.python,
+        packages={name: version for name, version in versions.items() if version and name not in _NO_MATTER},
+    )
+
+
+def storage_of(data: Source | None) -> str:
+    """Return the kind of storage that the samples lie on, "memory" for those in no file."""
+    if data is None:
+        return _UNKNOWN
+    files = data_source.files(data, [0])
+    if not files:
+        return "memory"
+    found = disk.detect(Path(os.fspath(files[0])))
+    return f"{found.kind} over the network" if found.network else found.kind
+
+
+def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDigest:
+    """Return the digest of a workload; `model` is that of its model, where it was built. Reads a few samples."""
+    count = len(workload.data)
+    probes = sorted({int(index) for index in np.linspace(0, count - 1, _PROBES)})
+    return WorkloadDigest(
+        samples=count,
+        mean_bytes=round(data_source.mean_bytes(workload.data), 1),
+        sizes=tuple(_sample_bytes(workload.data.read(index)) for index in probes),
+        ops=fingerprint.ops_digest(tuple(workload.ops)),
+        batch_size=workload.batch_size,
+        model=model,
+    )
+
+
+def model_digest(model: Any) -> str:
+    """Return a digest of a Keras model's structure: its layers' kinds, settings and weights' shapes, in order.
+
+    Neither the weights' values count nor names, which Keras numbers on from model to model. How layers are connected is
+    not looked at. Keras is not imported.
+    """
+    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else (model,)
+    optimizer = type(getattr(model, "optimizer", None)).__name__
+    return fingerprint.digest(str(getattr(model, "input_shape", None)), optimizer, *map(_layer_text, layers))
+
+
+def _layer_text(layer: Any) -> str:
+    try:
+        settings = _stable(layer.get_config())
+    except (
+        AttributeError,
+        NotImplementedError,
+        TypeError,
+        ValueError,
+    ):  # a layer of the user's own need not have a config
+        settings = None
+    shapes = [tuple(weight.shape) for weight in getattr(layer, "weights", ())]
+    policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
+    # A container's settings repeat its layers with their names; the layers follow on their own.
+    own = None if isinstance(settings, dict) and "layers" in settings else settings
+    return f"{type(layer).__name__} {policy} {shapes} {json.dumps(own, sort_keys=True, default=_kind)}"
+
+
+def _stable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _stable(item) for key, item in value.items() if key not in _UNSTABLE_KEYS}
+    return [_stable(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _kind(value: object) -> str:
+    return type(value).__qualname__
+
+
+def _sample_bytes(value: Any) -> int:
+    parts = value if isinstance(value, tuple) else (value,)
+    return sum(
+        len(part) if isinstance(part, bytes | bytearray) else int(np.asarray(part).nbytes)
+        for part in parts
+        if part is not None
+    )
+
+
+def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
+    """Compare versions to the second number: a bug fix changes no speed that could be promised."""
+    pairs = {
+        "operating system": (known.system, here.system),
+        "GPU driver": (_minor(known.gpu_driver), _minor(here.gpu_driver)),
+        "Python": (_minor(known.python), _minor(here.python)),
+    }
+    for name in sorted(known.packages.keys() | here.packages.keys()):
+        pairs[name] = (_minor(known.packages.get(name)), _minor(here.packages.get(name)))
+    found = (_difference(name, *pair) for name, pair in pairs.items())
+    return tuple(difference for difference in found if difference is not None)
+
+
+def _difference(field: str, known: object, here: object) -> Difference | None:
+    if known == here:
+        return None
+    return Difference(field=field, known=_text(known), here=_text(here))
+
+
+def _text(value: object) -> str:
+    return "none" if value is None or value == "" else str(value)
+
+
+def _minor(version: str | None) -> str | None:
+    return None if version is None else ".".join(version.split(".")[:2])
+
+
+def _close(first: float, second: float, tolerance: float) -> bool:
+    return abs(first - second) <= tolerance * max(first, second)
+
+
+def _gpu_models(hardware: Hardware) -> str:
+    return ", ".join(sorted({gpu.name for gpu in hardware.gpus}))
+
+
+def _gpu_memory(hardware: Hardware) -> str:
+    """Name the memory of each model once; the number of cards is a field of its own."""
+    sizes = dict(sorted((gpu.name, gpu.memory_bytes) for gpu in hardware.gpus))
+    return ", ".join("unknown" if size is None else memory.size_text(size) for size in sizes.values())

@@ -1,0 +1,204 @@
+"""Which profile of an artefact a machine gets, and how profiles of several machines come into one artefact.
+
+Pure decisions over values: nothing is read, detected or warned about here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Iterable, Sequence
+
+import pydantic_core
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import JsonObject
+from autopipe.errors import ArtifactError, ConfigError
+from autopipe.tuned.fingerprint import Kinship, Match, compare_hardware
+from autopipe.tuned.record import Artifact, Hardware, Profile
+
+RETUNE = "Run `autopipe retune autopipe.json` on this machine."
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a machine gets.
+
+    Attributes:
+        config: what to run.
+        profile: where it comes from.
+        match: how the profile's machine compares with this one.
+        warning: what the user should know; None where the profile is this machine's own.
+    """
+
+    config: PipelineConfig
+    profile: Profile
+    match: Match
+    warning: str | None = None
+
+
+def pick(artifact: Artifact, here: Hardware, *, strict: bool = False) -> Choice:
+    """Choose for a machine: its own profile; else the nearest one; else the configuration that is nowhere bad.
+
+    Args:
+        artifact: the profiles to choose from.
+        here: the machine.
+        strict: refuse anything but the machine's own profile.
+
+    Raises:
+        ArtifactError: `strict`, and there is no profile of this machine; or the configuration cannot be read.
+    """
+    profile, match = nearest(artifact, here)
+    if match.kinship is Kinship.SAME:
+        return Choice(config=config_of(profile), profile=profile, match=match)
+    known = f"{len(artifact.profiles)} profile{'s' if len(artifact.profiles) > 1 else ''}"
+    differences = "; ".join(map(str, match.differences))
+    if strict:
+        raise ArtifactError(
+            f"None of the artefact's {known} is of this machine. The nearest differs in {differences}.", hint=RETUNE
+        )
+    if match.kinship is Kinship.NEAR:
+        said = f"The profile was measured on a machine like this one, which differs in {differences}. {RETUNE}"
+    else:
+        profile = most_robust(artifact.profiles)
+        match = compare_hardware(profile.hardware, here)
+        differences = "; ".join(map(str, match.differences))
+        said = (
+            f"None of the artefact's {known} is of a machine like this one; taking the configuration whose worst case "
+            f"is the best. Its machine differs in {differences}. {RETUNE}"
+        )
+    config, reduced = _with_devices_here(config_of(profile), here)
+    return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced))))
+
+
+def nearest(artifact: Artifact, here: Hardware) -> tuple[Profile, Match]:
+    """Return the profile whose machine is the most like `here`, and how they compare."""
+    profile = ranked(artifact, here)[0]
+    return profile, compare_hardware(profile.hardware, here)
+
+
+def ranked(artifact: Artifact, here: Hardware) -> list[Profile]:
+    """Return all profiles, the one of the most similar machine first; of equals, the latest."""
+    latest_first = sorted(artifact.profiles, key=lambda profile: profile.measured_at, reverse=True)
+    return sorted(latest_first, key=functools.partial(_distance, here))
+
+
+def warm_start(artifact: Artifact, here: Hardware) -> list[PipelineConfig]:
+    """Return what a retune should try first: each profile's best, then what else did well; nearest machine first."""
+    profiles = ranked(artifact, here)
+    configs = [profile.config for profile in profiles]
+    configs += [tried.config for profile in profiles for tried in profile.tried]
+    unique = {_text(config): config for config in configs}
+    return [parse_config(config) for config in unique.values()]
+
+
+def most_robust(profiles: Sequence[Profile]) -> Profile:
+    """Return the profile whose configuration is the best in its worst case over all profiles.
+
+    On each machine a configuration is worth its rate there over the best rate there; one that was not measured there is
+    taken for as slow as anything that was. Of equals, the one of the smaller machine, which a larger one can run too.
+    """
+
+    def worst_case(profile: Profile) -> float:
+        return min(_worth(profile.config, other) for other in profiles)
+
+    return max(profiles, key=lambda profile: (worst_case(profile), -profile.hardware.cores, profile.measured_at))
+
+
+def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
+    """Return the artefact with a profile in the place of the one of the same machine, or beside the others."""
+    others = tuple(
+        known
+        for known in artifact.profiles
+        if compare_hardware(known.hardware, profile.hardware).kinship is not Kinship.SAME
+    )
+    return artifact.model_copy(update={"profiles": (*others, profile)})
+
+
+def merge(artifacts: Sequence[Artifact]) -> Artifact:
+    """Unite the profiles of several artefacts of one workload; of one machine's profiles the latest stays.
+
+    Raises:
+        ArtifactError: they are not of one workload.
+    """
+    first = artifacts[0]
+    for other in artifacts[1:]:
+        _require_one_workload(first, other)
+    profiles = sorted(
+        (profile for artifact in artifacts for profile in artifact.profiles), key=lambda profile: profile.measured_at
+    )
+    merged = first.model_copy(update={"profiles": profiles[:1]})
+    return functools.reduce(with_profile, profiles[1:], merged)
+
+
+def config_of(profile: Profile) -> PipelineConfig:
+    """Return a profile's configuration.
+
+    Raises:
+        ArtifactError: it is none that this release knows.
+    """
+    return parse_config(profile.config)
+
+
+def parse_config(config: JsonObject) -> PipelineConfig:
+    """Return the configuration that is kept as JSON.
+
+    Raises:
+        ArtifactError: it is none that this release knows.
+    """
+    try:
+        return PipelineConfig.model_validate_json(pydantic_core.to_json(config)).normalised()
+    except ConfigError as error:
+        raise ArtifactError(
+            f"The `config` of a profile cannot be used: {error.message}",
+            hint=error.hint or "It may come from another release of autopipe. " + RETUNE,
+        ) from error
+
+
+def _require_one_workload(first: Artifact, other: Artifact) -> None:
+    known, new = first.profiles[0].workload, other.profiles[0].workload
+    if (known.ops, known.batch_size) != (new.ops, new.batch_size):
+        raise ArtifactError(
+            "Only artefacts of one workload can be merged, but these differ: "
+            f"ops {known.ops} and {new.ops}, batch size {known.batch_size} and {new.batch_size}.",
+            hint="Keep them in files of their own.",
+        )
+
+
+def _with_devices_here(config: PipelineConfig, here: Hardware) -> tuple[PipelineConfig, str | None]:
+    """A configuration for more devices than there are would not run at all."""
+    devices = min(config.devices, max(1, len(here.gpus)))
+    if devices == config.devices:
+        return config, None
+    return config.model_copy(update={"devices": devices}), f"It trains on {devices} of {config.devices} devices."
+
+
+def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
+    """Order first by kinship, then by how many times more or less there is of everything."""
+    known = profile.hardware
+    order = (Kinship.SAME, Kinship.NEAR, Kinship.OTHER)
+    amounts = (
+        (known.cores, here.cores),
+        (1 + len(known.gpus), 1 + len(here.gpus)),
+        (1 + known.memory_bytes, 1 + here.memory_bytes),
+    )
+    times = sum(abs(math.log(first / second)) for first, second in amounts)
+    return order.index(compare_hardware(known, here).kinship), times + (known.storage != here.storage)
+
+
+def _worth(config: JsonObject, profile: Profile) -> float:
+    rates = {_text(tried.config): tried.images_per_second for tried in profile.tried}
+    rates[_text(profile.config)] = profile.measurement.images_per_second.value
+    baselines = [baseline.images_per_second.value for baseline in profile.baselines]
+    best = max(rates.values())
+    return rates.get(_text(config), _least((*rates.values(), *baselines))) / best if best > 0 else 0.0
+
+
+def _least(rates: Iterable[float]) -> float:
+    return min(rates, default=0.0)
+
+
+def _text(config: JsonObject) -> str:
+    return json.dumps(config, sort_keys=True)

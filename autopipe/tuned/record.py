@@ -1,0 +1,232 @@
+"""The artefact's values: what `autopipe.json` holds, and nothing that a study needs only while it runs.
+
+The file outlives the release that wrote it. So these are values of their own, and not the ones that trials exchange,
+which change more freely; a change here is a new `SCHEMA_VERSION` and a migration in `autopipe.tuned.artifact`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from autopipe.core.outcome import Ceiling, Estimate, JsonObject, Measurement
+
+SCHEMA_VERSION: Literal[1] = 1
+
+_NAME = r"^[^\W\d]\w*$"
+_MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
+_PATH = r"^[^\x00-\x1f]+$"
+
+_PathText = Annotated[str, pydantic.Field(pattern=_PATH, max_length=4096)]
+_NameText = Annotated[str, pydantic.Field(pattern=_NAME, max_length=256)]
+_Count = Annotated[int, pydantic.Field(ge=0, le=2**62)]
+
+
+class Record(pydantic.BaseModel):
+    """Anything in the artefact: frozen, and exact about keys and types."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Gpu(Record):
+    """One graphics card."""
+
+    name: str
+    memory_bytes: _Count | None = None
+
+
+class Hardware(Record):
+    """What a figure depends on besides the workload; `autopipe.tuned.fingerprint` says when two are the same.
+
+    Attributes:
+        cpu_model: as /proc/cpuinfo names it.
+        cores: that the process could use, by affinity and cgroups.
+        memory_bytes: that the process could use.
+        gpus: the cards that the process could see.
+        gpu_driver: its version.
+        storage: the file system that the data lie on, such as "ext4" or "nfs4 over the network".
+        system: the operating system and its kernel.
+        python: its version.
+        packages: versions of what does the work.
+    """
+
+    cpu_model: str
+    cores: int = pydantic.Field(ge=1, le=2**20)
+    memory_bytes: _Count
+    gpus: tuple[Gpu, ...] = ()
+    gpu_driver: str | None = None
+    storage: str = "unknown"
+    system: str
+    python: str
+    packages: dict[str, str] = {}
+
+
+class FileReference(Record):
+    """A workload in a Python file.
+
+    Attributes:
+        path: the file, from the artefact's folder.
+        origin: where the file lay when it was tuned, if outside of that folder; looked at when `path` leads nowhere.
+        attribute: the name of the workload in it.
+    """
+
+    kind: Literal["file"] = "file"
+    path: _PathText
+    origin: _PathText | None = None
+    attribute: _NameText = "workload"
+
+
+class ModuleReference(Record):
+    """A workload in a module that Python can import."""
+
+    kind: Literal["module"] = "module"
+    module: str = pydantic.Field(pattern=_MODULE, max_length=1024)
+    attribute: _NameText = "workload"
+
+
+class ImagesReference(Record):
+    """A workload without code: a folder of images by class, and a model of `keras.applications`.
+
+    Attributes:
+        path: the folder, from the artefact's folder.
+        origin: see `FileReference`.
+        model: the model's name, such as "mobilenet_v2" or "MobileNetV2".
+        image_size: the height and width that images are resized to.
+    """
+
+    kind: Literal["images"] = "images"
+    path: _PathText
+    origin: _PathText | None = None
+    model: _NameText
+    image_size: int = pydantic.Field(default=224, ge=1, le=65536)
+    batch_size: int = pydantic.Field(default=32, ge=1, le=2**20)
+    seed: int = 0
+
+
+Reference = Annotated[FileReference | ModuleReference | ImagesReference, pydantic.Field(discriminator="kind")]
+
+
+class WorkloadDigest(Record):
+    """What was trained, as far as figures depend on it.
+
+    Attributes:
+        samples: how many there are.
+        mean_bytes: of a sample as it is read.
+        sizes: bytes of some samples, spread over the data.
+        ops: a digest of the ops and their settings.
+        batch_size: samples a batch.
+        model: a digest of the model's structure, without its weights; None where no model was built.
+    """
+
+    samples: _Count
+    mean_bytes: float = pydantic.Field(ge=0)
+    sizes: tuple[int, ...] = ()
+    ops: str
+    batch_size: int = pydantic.Field(ge=1)
+    model: str | None = None
+
+
+class Figures(Record):
+    """What a configuration did on a machine: the summary of a measurement, whose windows are in the study."""
+
+    images_per_second: Estimate
+    data_wait_share: float = pydantic.Field(ge=0, le=1)
+    first_batch_seconds: float | None = pydantic.Field(default=None, ge=0)
+    peak_rss_bytes: _Count | None = None
+    cpu_percent: float | None = pydantic.Field(default=None, ge=0)
+    stable: bool = True
+    page_cache: Literal["warm", "cold"] = "warm"
+
+    @classmethod
+    def of(cls, measurement: Measurement, proved: Estimate | None = None) -> Figures:
+        """Return the summary of a measurement; `proved` replaces its rate by the one of a confirmation run."""
+        return cls(
+            images_per_second=proved or measurement.images_per_second,
+            data_wait_share=measurement.data_wait_share,
+            first_batch_seconds=measurement.first_batch_seconds,
+            peak_rss_bytes=measurement.resources.peak_rss_bytes,
+            cpu_percent=measurement.resources.cpu_percent,
+            stable=measurement.stable,
+            page_cache=measurement.page_cache,
+        )
+
+
+class Baseline(Record):
+    """What people had before: a configuration by its usual name, measured beside the tuned one."""
+
+    name: str
+    images_per_second: Estimate
+    config: JsonObject | None = None
+
+
+class Limit(Record):
+    """What no configuration can exceed on the machine."""
+
+    model_images_per_second: Estimate
+    bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
+
+    @classmethod
+    def of(cls, ceiling: Ceiling) -> Limit:
+        """Return what of a ceiling is worth keeping."""
+        return cls(
+            model_images_per_second=ceiling.model_images_per_second,
+            bound_images_per_second=ceiling.bound_images_per_second,
+        )
+
+
+class Tried(Record):
+    """Another configuration that did well, kept as evidence for machines that nobody has tuned on."""
+
+    config: JsonObject
+    images_per_second: float = pydantic.Field(ge=0)
+
+
+class Profile(Record):
+    """The best configuration on one machine, and why it is that.
+
+    Attributes:
+        hardware: the machine.
+        workload: what was trained.
+        config: a `PipelineConfig` in its canonical form.
+        key: its short name, as in the study.
+        measurement: what it did.
+        baselines: what it is compared with.
+        ceiling: what no configuration can exceed, if it was measured.
+        tried: other configurations that did well.
+        study: the Optuna study's name.
+        study_url: the storage it is in; never with a password.
+        measured_at: when, with time zone.
+    """
+
+    hardware: Hardware
+    workload: WorkloadDigest
+    config: JsonObject
+    key: str
+    measurement: Figures
+    baselines: tuple[Baseline, ...] = ()
+    ceiling: Limit | None = None
+    tried: tuple[Tried, ...] = ()
+    study: str | None = None
+    study_url: str | None = None
+    measured_at: pydantic.AwareDatetime
+
+    @property
+    def share_of_ceiling(self) -> float | None:
+        """The measured rate as a part of what the model alone can take, or None where that was not measured."""
+        if self.ceiling is None or self.ceiling.model_images_per_second.value <= 0:
+            return None
+        return self.measurement.images_per_second.value / self.ceiling.model_images_per_second.value
+
+
+class Artifact(Record):
+    """All of `autopipe.json`.
+
+    Attributes:
+        workload: where the workload comes from; None where it has no name, so that `ap.load` must be given it.
+        profiles: one for each kind of machine that was tuned on.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    workload: Reference | None = None
+    profiles: tuple[Profile, ...] = pydantic.Field(min_length=1, max_length=1000)

@@ -1,0 +1,66 @@
+"""Profiles of machines that nobody here has, for tests of what is made of them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Estimate, JsonObject
+from autopipe.loaders.threads import Threads
+from autopipe.tuned.record import Artifact, Baseline, Figures, Gpu, Hardware, Limit, Profile, WorkloadDigest
+
+GIB = 2**30
+H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB)
+NOON = datetime.datetime(2025, 6, 1, 12, tzinfo=datetime.UTC)
+
+
+def hardware(**changes: Any) -> Hardware:
+    """Return a machine of two cores, or one that differs from it."""
+    plain: dict[str, Any] = {
+        "cpu_model": "Imaginary 9000",
+        "cores": 2,
+        "memory_bytes": 8 * GIB,
+        "system": "Linux 6.8",
+        "python": "3.11.7",
+        "packages": {"tensorflow": "2.21.0", "keras": "3.15.0"},
+    }
+    return Hardware(**{**plain, **changes})
+
+
+def config(**changes: Any) -> JsonObject:
+    """Return a configuration as JSON."""
+    return (
+        PipelineConfig(**{"loader": Threads(workers=2, queue_size=8), **changes}).normalised().model_dump(mode="json")
+    )
+
+
+def digest(**changes: Any) -> WorkloadDigest:
+    """Return the digest of a workload."""
+    plain: dict[str, Any] = {"samples": 2000, "mean_bytes": 38000.0, "ops": "0123456789abcdef", "batch_size": 32}
+    return WorkloadDigest(**{**plain, **changes})
+
+
+def profile(**changes: Any) -> Profile:
+    """Return a profile of 1000 images a second, of at most 1250."""
+    plain: dict[str, Any] = {
+        "hardware": hardware(),
+        "workload": digest(),
+        "config": config(),
+        "key": "0123456789ab",
+        "measurement": figures(1000.0),
+        "baselines": (Baseline(name="keras", images_per_second=Estimate(value=400.0, low=390.0, high=410.0)),),
+        "ceiling": Limit(model_images_per_second=Estimate(value=1250.0, low=1240.0, high=1260.0)),
+        "measured_at": NOON,
+    }
+    return Profile(**{**plain, **changes})
+
+
+def figures(rate: float) -> Figures:
+    """Return a measurement of that many images a second, give or take 2 %."""
+    return Figures(images_per_second=Estimate(value=rate, low=0.98 * rate, high=1.02 * rate), data_wait_share=0.05)
+
+
+def artifact(*profiles: Profile, **changes: Any) -> Artifact:
+    """Return an artefact of these profiles, or of one."""
+    return Artifact(**{"profiles": profiles or (profile(),), **changes})

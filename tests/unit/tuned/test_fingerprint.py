@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.hardware import cpu, gpu, machine, memory
+from autopipe.ops.scale import Rescale
+from autopipe.tuned import fingerprint
+from autopipe.tuned.fingerprint import Kinship
+from tests.fakes import profiles
+from tests.fakes.profiles import GIB, H200, digest, hardware
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinship", "fields"),
+    [
+        ({}, Kinship.SAME, []),
+        ({"memory_bytes": int(7.8 * GIB)}, Kinship.SAME, []),
+        ({"storage": "ext4"}, Kinship.SAME, []),  # the other one is unknown
+        ({"memory_bytes": 4 * GIB}, Kinship.NEAR, ["memory"]),
+        ({"cores": 16, "memory_bytes": 64 * GIB}, Kinship.NEAR, ["usable cores", "memory"]),
+        ({"cpu_model": "Imaginary 9001"}, Kinship.OTHER, ["processor"]),
+        ({"gpus": (H200,)}, Kinship.OTHER, ["GPU model", "GPUs"]),
+    ],
+)
+def test_what_counts_as_the_same_machine(changes: dict[str, Any], kinship: Kinship, fields: list[str]) -> None:
+    match = fingerprint.compare_hardware(hardware(), hardware(**changes))
+    assert kinship is match.kinship
+    assert fields == [difference.field for difference in match.differences]
+
+
+def test_more_cards_of_the_same_model_are_near() -> None:
+    match = fingerprint.compare_hardware(hardware(gpus=(H200, H200)), hardware(gpus=(H200,)))
+    assert Kinship.NEAR is match.kinship
+    assert list(map(str, match.differences)) == ["GPUs: 2 there, 1 here"]
+
+
+def test_a_card_with_other_memory_is_near() -> None:
+    smaller = H200.model_copy(update={"memory_bytes": 80 * GIB})
+    match = fingerprint.compare_hardware(hardware(gpus=(H200,)), hardware(gpus=(smaller,)))
+    assert list(map(str, match.differences)) == ["GPU memory: 141 GiB there, 80 GiB here"]
+
+
+def test_other_storage_is_near() -> None:
+    match = fingerprint.compare_hardware(hardware(storage="ext4"), hardware(storage="nfs4 over the network"))
+    assert Kinship.NEAR is match.kinship
+
+
+def test_versions_are_listed_to_the_second_number_and_make_no_other_machine() -> None:
+    newer = hardware(packages={"tensorflow": "2.22.0", "keras": "3.15.9"}, gpu_driver="570.1")
+    match = fingerprint.compare_hardware(hardware(), newer)
+    assert Kinship.SAME is match.kinship
+    assert list(map(str, match.software)) == ["GPU driver: none there, 570.1 here", "tensorflow: 2.21 there, 2.22 here"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({}, []),
+        ({"samples": 2400, "mean_bytes": 39000.0}, []),
+        ({"samples": 20_000}, ["samples"]),
+        ({"mean_bytes": 60_000.0}, ["mean size of a sample"]),
+        ({"ops": "f" * 16, "batch_size": 64}, ["ops", "batch size"]),
+        ({"model": "f" * 16}, []),  # not known on the other side
+    ],
+)
+def test_what_counts_as_the_same_workload(changes: dict[str, Any], fields: list[str]) -> None:
+    assert fields == [found.field for found in fingerprint.compare_workload(digest(), digest(**changes))]
+
+
+def test_another_model_is_another_workload() -> None:
+    assert [d.field for d in fingerprint.compare_workload(digest(model="a"), digest(model="b"))] == ["model"]
+
+
+def test_a_machine_becomes_a_fingerprint() -> None:
+    found = machine.Machine(
+        cpu=cpu.Cpu(model="Imaginary 9000", cores=2, logical_cores=8),
+        memory=memory.Memory(usable_bytes=8 * GIB, available_bytes=GIB),
+        shm=None,
+        gpus=(gpu.Gpu(name="NVIDIA H200", memory_bytes=141 * GIB, driver="570.1"),) * 2,
+        os="Ubuntu 24.04.1 LTS",
+        kernel="Linux 6.8.0-45-generic",
+        python="3.11.7",
+        versions=machine.Versions(
+            autopipe="0.1.0", tensorflow=None, keras="3.15.0", jax="0.10.0", torch=None, opencv=None, numpy="2.3.0",
+            optuna="5.0.0",
+        ),
+    )  # fmt: skip
+    expected = hardware(
+        gpus=(H200, H200), gpu_driver="570.1", system="Ubuntu 24.04.1 LTS, Linux 6.8", storage="ext4",
+        packages={"autopipe": "0.1.0", "keras": "3.15.0", "jax": "0.10.0", "numpy": "2.3.0"},
+    )  # fmt: skip
+    assert expected == fingerprint.of_machine(found, "ext4")
+
+
+def test_this_machine_is_the_same_as_itself() -> None:
+    here = fingerprint.detect()
+    assert Kinship.SAME is fingerprint.compare_hardware(here, fingerprint.detect()).kinship
+    assert here.cores >= 1
+
+
+def test_the_storage_of_samples_is_looked_up_where_they_lie(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 2)))
+    assert fingerprint.storage_of(Arrays(np.zeros((4, 2)))) == "memory"
+    assert fingerprint.storage_of(Arrays(tmp_path / "x.npy")) not in ("memory", "unknown")
+
+
+def test_a_workload_digest_sees_data_ops_and_batch_size() -> None:
+    def of(count: int, scale: float = 1.0, batch_size: int = 2) -> object:
+        data = Arrays(np.zeros((count, 2), np.float32))
+        return fingerprint.workload_digest(Workload(data=data, ops=[Rescale(scale)], batch_size=batch_size))
+
+    assert of(4) == of(4)
+    assert len({str(digest) for digest in (of(4), of(5), of(4, scale=2.0), of(4, batch_size=1))}) == 4
+
+
+def test_sizes_of_samples_spread_over_the_data_are_kept() -> None:
+    data = Arrays(np.zeros((100, 3), np.uint8), np.zeros(100, np.int64))
+    found = fingerprint.workload_digest(Workload(data=data, ops=[], batch_size=2))
+    assert found.sizes == (3 + 8,) * 16
+    assert found.mean_bytes == 11.0
+
+
+class _Layer:
+    """What `model_digest` looks at of a Keras layer."""
+
+    def __init__(self, name: str, units: int) -> None:
+        self.name = name
+        self.units = units
+        self.weights = [np.zeros((3, units))]
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "units": self.units,
+            "kernel": {"registered_name": None, "config": {"seed": id(self)}},
+        }
+
+
+class _Model:
+    def __init__(self, *layers: _Layer) -> None:
+        self.layers = layers
+        self.input_shape = (None, 3)
+
+    def _flatten_layers(self) -> tuple[_Layer, ...]:
+        return self.layers
+
+
+def test_a_model_digest_is_of_the_structure_without_names_weights_and_seeds() -> None:
+    first, second = _Model(_Layer("dense", 4)), _Model(_Layer("dense_1", 4))
+    second.layers[0].weights[0] += 1.0
+    assert fingerprint.model_digest(first) == fingerprint.model_digest(second)
+    assert fingerprint.model_digest(first) != fingerprint.model_digest(_Model(_Layer("dense", 5)))
+    assert fingerprint.model_digest(first) != fingerprint.model_digest(_Model(_Layer("dense", 4), _Layer("dense", 4)))
+
+
+def test_the_profile_maker_makes_valid_profiles() -> None:
+    assert profiles.profile().share_of_ceiling == pytest.approx(0.8)
