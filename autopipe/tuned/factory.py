@@ -1,0 +1,217 @@
+"""The tuned pipeline: the configuration for this machine, and what is built with it.
+
+Loading reads the artefact and looks at the machine; the user's own code is imported when a loader or trainer is asked
+for, and not before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autopipe import assembly
+from autopipe.core.config import PipelineConfig
+from autopipe.core.loader import Loader
+from autopipe.core.workload import Workload
+from autopipe.errors import ArtifactError
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint, images, pick, reference
+from autopipe.tuned.record import (
+    Artifact,
+    Baseline,
+    Figures,
+    Hardware,
+    ImagesReference,
+    Limit,
+    ModuleReference,
+    Profile,
+    Reference,
+)
+
+if TYPE_CHECKING:
+    from autopipe.devices.trainer import Trainer
+
+ImportWorkload = Callable[[str], Workload]
+"""Returns the workload that "train.py:workload" or "package.module:workload" names."""
+
+
+class ProfileWarning(UserWarning):
+    """The configuration was not measured on this machine."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Tuned:
+    """A configuration that was measured to be the best for a workload, and the means to train with it.
+
+    Attributes:
+        artifact: everything that is known, of other machines too.
+        choice: which profile this machine gets, and why.
+        source: returns the workload; called when it is first needed.
+        folder: where the artefact's paths start; None where they are absolute.
+        study: the Optuna study, if it was made in this process.
+    """
+
+    artifact: Artifact
+    choice: pick.Choice
+    source: Callable[[], Workload]
+    folder: Path | None = None
+    study: Any = None
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The configuration for this machine."""
+        return self.choice.config
+
+    @property
+    def profile(self) -> Profile:
+        """The profile that the configuration comes from."""
+        return self.choice.profile
+
+    @property
+    def measurement(self) -> Figures:
+        """What the configuration did when it was measured."""
+        return self.profile.measurement
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """What the configuration was compared with."""
+        return self.profile.baselines
+
+    @property
+    def ceiling(self) -> Limit | None:
+        """What no configuration can exceed, if it was measured."""
+        return self.profile.ceiling
+
+    @functools.cached_property
+    def workload(self) -> Workload:
+        """The workload; the first use imports it."""
+        return self.source()
+
+    def make_loader(self, *, shard: tuple[int, int] = (0, 1)) -> Loader:
+        """Return an open loader of the workload's batches.
+
+        Args:
+            shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
+
+        Example:
+            >>> with ap.load("autopipe.json").make_loader() as loader:  # doctest: +SKIP
+            ...     for x, y in loader.epoch(0):
+            ...         ...
+        """
+        return assembly.build_loader(self.workload, self.config, shard=shard)
+
+    def make_trainer(self) -> Trainer:
+        """Return a trainer of the workload's model.
+
+        Example:
+            >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
+        """
+        return assembly.build_trainer(self.workload, self.config)
+
+    def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
+        """Write the artefact, with the profiles of all machines, and return its path.
+
+        Raises:
+            ArtifactError: it cannot be written.
+        """
+        return files.write(self.artifact_for(Path(path).parent), path)
+
+    def artifact_for(self, folder: Path) -> Artifact:
+        """Return the artefact as it reads in a file in `folder`: its paths start there."""
+        moved = reference.moved(self.artifact.workload, self.folder, folder)
+        return self.artifact.model_copy(update={"workload": moved})
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    import_workload: ImportWorkload,
+    workload: Workload | str | None = None,
+    strict: bool = False,
+    allow_outside: bool = False,
+    here: Hardware | None = None,
+) -> Tuned:
+    """Return the tuned pipeline of an artefact, with the profile that fits this machine.
+
+    Args:
+        path: the artefact.
+        import_workload: imports a workload by its name.
+        workload: the workload, or "train.py:workload", in place of the one that the artefact names.
+        strict: refuse a profile of another machine.
+        allow_outside: let the artefact name files outside of its folder.
+        here: the machine, if it is known already.
+
+    Raises:
+        ArtifactError: the file is no artefact; or `strict`, and no profile is of this machine.
+    """
+    file = Path(path).absolute()  # the working directory may be another one when the workload is imported
+    artifact = files.read(file)
+    choice = pick.pick(artifact, fingerprint.detect() if here is None else here, strict=strict)
+    if choice.warning is not None:
+        warnings.warn(f"`{file}`: {choice.warning}", ProfileWarning, stacklevel=3)
+    if workload is None:
+        source = functools.partial(_named_workload, artifact, file.parent, import_workload, allow_outside=allow_outside)
+    else:
+        source = functools.partial(_given_workload, workload, import_workload)
+    return Tuned(artifact=artifact, choice=choice, source=source, folder=file.parent)
+
+
+def of_profile(
+    profile: Profile,
+    workload: Workload | Callable[[], Workload],
+    *,
+    named: Reference | None = None,
+    known: Tuned | None = None,
+    study: Any = None,
+) -> Tuned:
+    """Return the tuned pipeline of a profile that was just measured on this machine.
+
+    Args:
+        profile: the profile.
+        workload: what was tuned, or what returns it.
+        named: where the workload comes from, with an absolute path; found out if None.
+        known: what was known before: profiles of other machines are kept.
+        study: the Optuna study.
+    """
+    match = fingerprint.compare_hardware(profile.hardware, profile.hardware)
+    choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)
+    if isinstance(workload, Workload):
+        named = named or reference.of_object(workload)
+        source: Callable[[], Workload] = functools.partial(_itself, workload)
+    else:
+        source = workload
+    if known is None:
+        artifact = Artifact(workload=named, profiles=(profile,))
+        return Tuned(artifact=artifact, choice=choice, source=source, study=study)
+    artifact = pick.with_profile(known.artifact, profile)
+    return dataclasses.replace(known, artifact=artifact, choice=choice, source=source, study=study)
+
+
+def _itself(workload: Workload) -> Workload:
+    return workload
+
+
+def _given_workload(workload: Workload | str, import_workload: ImportWorkload) -> Workload:
+    return import_workload(workload) if isinstance(workload, str) else workload
+
+
+def _named_workload(
+    artifact: Artifact, folder: Path, import_workload: ImportWorkload, *, allow_outside: bool
+) -> Workload:
+    named = artifact.workload
+    if named is None:
+        raise ArtifactError(
+            "The artefact does not say where its workload is: it was tuned as an object without a name.",
+            hint="Pass it: ap.load(..., workload=workload)",
+        )
+    if isinstance(named, ModuleReference):
+        return import_workload(f"{named.module}:{named.attribute}")
+    path = reference.located(named, folder, allow_outside=allow_outside)
+    if isinstance(named, ImagesReference):
+        return images.workload_of(named, path)
+    return import_workload(f"{path}:{named.attribute}")

@@ -1,0 +1,43 @@
+"""The workload that `--images DIR --model NAME` stands for: a folder of images by class, and a model without code.
+
+It is an ordinary workload in every way; only where it comes from is special.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from autopipe.core.workload import Workload
+from autopipe.data.image_folder import ImageFolder
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Rescale
+from autopipe.tuned.record import ImagesReference
+
+
+def workload_of(reference: ImagesReference, images: Path) -> Workload:
+    """Return the workload of the images in a folder; `images` is where the reference leads.
+
+    The model is built when it is needed, from `keras.applications` with random weights.
+
+    Raises:
+        DataError: the folder is not laid out in classes.
+    """
+    data = ImageFolder(images)
+    size = reference.image_size
+    return Workload(
+        data=data,
+        ops=[Decode(), Resize(size, size), RandomFlip(), Rescale(1 / 255)],
+        batch_size=reference.batch_size,
+        model=functools.partial(_build, reference.model, size, len(data.classes)),
+        seed=reference.seed,
+    )
+
+
+def _build(name: str, size: int, classes: int) -> Any:
+    from autopipe.devices import applications  # imports Keras
+
+    return applications.build(name, size, classes)

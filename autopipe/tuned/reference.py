@@ -1,0 +1,92 @@
+"""Where an artefact's workload comes from: how it is named in the file, and found again from there.
+
+Importing what is named is not done here: `autopipe.tuned.factory` asks for it when a loader or trainer is built. Paths
+lead below the artefact's folder unless the caller allows others, because an artefact may come from anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from autopipe.core.workload import Workload
+from autopipe.errors import ArtifactError
+from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference, Reference
+
+
+def parse(text: str) -> FileReference | ModuleReference:
+    """Return the reference that "train.py:workload" or "package.module:workload" is; paths become absolute."""
+    target, _, attribute = text.rpartition(":")
+    if target.endswith(".py"):
+        return FileReference(path=str(Path(target).absolute()), attribute=attribute)
+    return ModuleReference(module=target, attribute=attribute)
+
+
+def of_object(workload: Workload) -> FileReference | ModuleReference | None:
+    """Return under which name a workload object can be imported again, or None if no module holds it.
+
+    A workload of the running script is found in the script's file; one in a notebook or function has no name.
+    """
+    for name, module in list(sys.modules.items()):
+        attributes = getattr(module, "__dict__", None)
+        if not isinstance(attributes, dict):
+            continue
+        attribute = next((key for key, value in list(attributes.items()) if value is workload), None)
+        if attribute is None:
+            continue
+        file = attributes.get("__file__")
+        if isinstance(file, str) and file.endswith(".py"):
+            return FileReference(path=str(Path(file).absolute()), attribute=attribute)
+        if name != "__main__":
+            return ModuleReference(module=name, attribute=attribute)
+    return None
+
+
+def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference | None:
+    """Return the reference as it reads in an artefact in folder `new`.
+
+    Args:
+        reference: as it reads in folder `old`.
+        old: None for a reference whose path is absolute.
+        new: the folder that the artefact is written to.
+    """
+    if reference is None or isinstance(reference, ModuleReference):
+        return reference
+    absolute = (Path() if old is None else old).joinpath(reference.path).resolve()
+    if not absolute.exists() and reference.origin is not None:
+        absolute = Path(reference.origin)
+    folder = new.resolve()
+    inside = absolute.is_relative_to(folder)
+    path = Path(os.path.relpath(absolute, folder)).as_posix()
+    return reference.model_copy(update={"path": path, "origin": None if inside else str(absolute)})
+
+
+def is_outside(reference: Reference | None, folder: Path) -> bool:
+    """Return whether the reference leads out of the artefact's folder, also by way of a link."""
+    if reference is None or isinstance(reference, ModuleReference):
+        return False
+    return not (folder / reference.path).resolve().is_relative_to(folder.resolve())
+
+
+def located(reference: FileReference | ImagesReference, folder: Path, *, allow_outside: bool) -> Path:
+    """Return the file or folder that the reference leads to from the artefact's folder.
+
+    Raises:
+        ArtifactError: it leads out of that folder, which was not allowed; or nowhere.
+    """
+    if is_outside(reference, folder) and not allow_outside:
+        raise ArtifactError(
+            f"Paths of an artefact must stay inside its folder, `{folder}`, but its workload is `{reference.path}`.",
+            hint="If you trust the artefact, pass allow_outside=True, or the workload itself: workload=...",
+        )
+    path = (folder / reference.path).resolve()
+    if path.exists():
+        return path
+    if reference.origin is not None and allow_outside and Path(reference.origin).exists():
+        return Path(reference.origin)
+    tried = f"`{path}`" if reference.origin is None else f"`{path}` nor at `{reference.origin}`"
+    raise ArtifactError(
+        f"The artefact's workload is not at {tried}.",
+        hint="Put it back, or pass it: ap.load(..., workload=...), where it may be a Workload or `train.py:workload`.",
+    )

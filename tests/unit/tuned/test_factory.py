@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.errors import ArtifactError
+from autopipe.loaders.threads import Threads
+from autopipe.tuned import artifact as files
+from autopipe.tuned import factory
+from autopipe.tuned.record import FileReference, ModuleReference
+from tests.fakes.profiles import artifact, config, figures, hardware, profile
+
+WORKLOAD = Workload(data=Arrays(np.arange(16.0).reshape(8, 2)), ops=[], batch_size=2, shuffle=False)
+
+
+class _Importer:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, name: str) -> Workload:
+        self.asked.append(name)
+        return WORKLOAD
+
+
+@pytest.fixture
+def importer() -> _Importer:
+    return _Importer()
+
+
+def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path: Path, importer: _Importer) -> None:
+    (tmp_path / "train.py").touch()
+    path = files.write(
+        artifact(workload=FileReference(path="train.py", attribute="photos")), tmp_path / "autopipe.json"
+    )
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert tuned.config.loader == Threads(workers=2, queue_size=8)
+    assert importer.asked == []
+    with tuned.make_loader(shard=(1, 2)) as loader:
+        rows = [x.tolist() for x, _ in loader.epoch(0)]
+    tuned.make_loader().close()
+    assert importer.asked == [f"{tmp_path / 'train.py'}:photos"]  # once for all
+    assert len(rows) == 2
+
+
+def test_what_was_measured_comes_with_it(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(), tmp_path / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert tuned.measurement == figures(1000.0)
+    assert tuned.baselines[0].name == "keras"
+    assert tuned.ceiling == profile().ceiling
+    assert tuned.study is None
+
+
+def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(), tmp_path / "autopipe.json")
+    with pytest.warns(factory.ProfileWarning, match="usable cores: 2 there, 4 here") as warnings:
+        factory.load(path, import_workload=importer, here=hardware(cores=4))
+    assert str(path) in str(warnings[0].message)
+    with pytest.raises(ArtifactError, match="usable cores"):
+        factory.load(path, import_workload=importer, here=hardware(cores=4), strict=True)
+
+
+@pytest.mark.parametrize("workload", [WORKLOAD, "elsewhere.py:workload"])
+def test_a_workload_that_is_given_is_used_instead(
+    tmp_path: Path, importer: _Importer, workload: Workload | str
+) -> None:
+    path = files.write(artifact(workload=FileReference(path="/gone.py")), tmp_path / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware(), workload=workload)
+    assert tuned.workload is WORKLOAD
+    assert importer.asked == ([workload] if isinstance(workload, str) else [])
+
+
+def test_a_workload_outside_of_the_folder_is_imported_only_if_allowed(tmp_path: Path, importer: _Importer) -> None:
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "train.py").touch()
+    path = files.write(artifact(workload=FileReference(path="../train.py")), tmp_path / "tuned" / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    with pytest.raises(ArtifactError, match="must stay inside"):
+        tuned.make_loader()
+    assert importer.asked == []
+    allowed = factory.load(path, import_workload=importer, here=hardware(), allow_outside=True)
+    assert allowed.workload is WORKLOAD
+
+
+def test_a_module_is_imported_by_its_name(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(workload=ModuleReference(module="project.train")), tmp_path / "autopipe.json")
+    assert factory.load(path, import_workload=importer, here=hardware()).workload is WORKLOAD
+    assert importer.asked == ["project.train:workload"]
+
+
+def test_an_artifact_without_a_reference_asks_for_the_workload(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(), tmp_path / "autopipe.json")
+    with pytest.raises(ArtifactError, match="does not say where its workload is") as error:
+        factory.load(path, import_workload=importer, here=hardware()).make_trainer()
+    assert "workload=workload" in str(error.value.hint)
+
+
+def test_a_relative_path_holds_when_the_working_directory_changes(
+    tmp_path: Path, importer: _Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").touch()
+    files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    monkeypatch.chdir(tmp_path)
+    tuned = factory.load("autopipe.json", import_workload=importer, here=hardware())
+    monkeypatch.chdir("/")
+    assert tuned.workload is WORKLOAD
+
+
+def test_saving_elsewhere_keeps_the_way_to_the_workload(tmp_path: Path, importer: _Importer) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "tuned").mkdir()
+    first = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    second = factory.load(first, import_workload=importer, here=hardware()).save(tmp_path / "tuned" / "autopipe.json")
+    assert files.read(second).workload == FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
+
+
+def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path, importer: _Importer) -> None:
+    named = FileReference(path=str(tmp_path / "train.py"))
+    tuned = factory.of_profile(profile(), WORKLOAD, named=named, study="the study")
+    assert tuned.workload is WORKLOAD
+    assert tuned.study == "the study"
+    again = factory.load(tuned.save(tmp_path / "autopipe.json"), import_workload=importer, here=hardware())
+    assert again.artifact.workload == FileReference(path="train.py")
+    assert again.config == tuned.config
+
+
+def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, importer: _Importer) -> None:
+    other = profile(hardware=hardware(cores=64))
+    path = files.write(artifact(other, profile(), workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    known = factory.load(path, import_workload=importer, here=hardware())
+    new = profile(config=config(loader=Threads(workers=1)))
+    tuned = factory.of_profile(new, WORKLOAD, known=known)
+    assert tuned.artifact.profiles == (other, new)
+    assert tuned.config.loader == Threads(workers=1)
+    assert files.read(tuned.save(path)).workload == FileReference(path="train.py")

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.errors import ArtifactError
+from autopipe.tuned import reference
+from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference, Reference
+
+
+def test_a_file_and_a_module_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert reference.parse("train.py:photos") == FileReference(path=str(tmp_path / "train.py"), attribute="photos")
+    assert reference.parse("project.train:photos") == ModuleReference(module="project.train", attribute="photos")
+
+
+@pytest.fixture
+def workload() -> Workload:
+    return Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
+
+
+def test_an_object_is_found_in_the_module_that_holds_it(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("training")
+    module.__dict__["photos"] = workload
+    monkeypatch.setitem(sys.modules, "training", module)
+    assert reference.of_object(workload) == ModuleReference(module="training", attribute="photos")
+    module.__file__ = "/project/training.py"
+    assert reference.of_object(workload) == FileReference(path="/project/training.py", attribute="photos")
+
+
+def test_an_object_of_a_notebook_has_no_name(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("__main__")
+    module.__dict__["photos"] = workload
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    assert reference.of_object(workload) is None
+
+
+def test_an_object_that_no_module_holds_has_no_name(workload: Workload) -> None:
+    assert reference.of_object(workload) is None
+
+
+def test_a_path_is_written_from_the_folder_that_the_artifact_is_in(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    absolute = FileReference(path=str(tmp_path / "train.py"))
+    assert reference.moved(absolute, None, tmp_path) == FileReference(path="train.py")
+    outside = reference.moved(absolute, None, tmp_path / "tuned")
+    assert outside == FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
+    assert reference.moved(outside, tmp_path / "tuned", tmp_path) == FileReference(path="train.py")
+
+
+def test_a_module_is_named_alike_from_everywhere(tmp_path: Path) -> None:
+    named = ModuleReference(module="project.train")
+    assert reference.moved(named, tmp_path, tmp_path / "tuned") is named
+    assert reference.moved(None, tmp_path, tmp_path) is None
+
+
+def test_a_file_in_the_folder_is_found(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    assert reference.located(FileReference(path="train.py"), tmp_path, allow_outside=False) == tmp_path / "train.py"
+
+
+@pytest.mark.parametrize("path", ["../train.py", "sub/../../train.py", "/etc/passwd", "link/train.py"])
+def test_a_path_out_of_the_folder_is_refused_unless_allowed(tmp_path: Path, path: str) -> None:
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    (tmp_path / "train.py").touch()
+    named = FileReference(path=path)
+    with pytest.raises(ArtifactError, match="must stay inside its folder"):
+        reference.located(named, folder, allow_outside=False)
+    assert reference.located(named, folder, allow_outside=True).exists()
+
+
+def test_an_artifact_that_was_moved_alone_finds_its_workload_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    named = FileReference(path="../gone/train.py", origin=str(tmp_path / "train.py"))
+    assert reference.located(named, tmp_path / "elsewhere", allow_outside=True) == tmp_path / "train.py"
+
+
+@pytest.mark.parametrize(
+    "named", [FileReference(path="train.py"), ImagesReference(path="photos", model="VGG16", origin="/gone/photos")]
+)
+def test_a_workload_that_is_gone_is_named_with_all_places(
+    tmp_path: Path, named: FileReference | ImagesReference
+) -> None:
+    with pytest.raises(ArtifactError, match=str(tmp_path / named.path)) as error:
+        reference.located(named, tmp_path, allow_outside=True)
+    assert (named.origin or "") in error.value.message
+    assert "workload" in str(error.value.hint)
+
+
+def test_only_paths_lead_outside(tmp_path: Path) -> None:
+    inside: list[Reference | None] = [None, ModuleReference(module="a.b"), FileReference(path="a/../train.py")]
+    assert not any(reference.is_outside(named, tmp_path) for named in inside)
+    assert reference.is_outside(FileReference(path="../train.py"), tmp_path)
