@@ -1,0 +1,108 @@
+"""What is to be kept: the samples of a source after the first, deterministic ops. How is not said here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from autopipe.core import fingerprint
+from autopipe.core.plan import Plan, Step
+from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source
+from autopipe.core.workload import Workload
+from autopipe.data import source as data_source
+from autopipe.errors import ConfigError, WorkloadError
+from autopipe.ops import plan as ops_plan
+
+_NO_NUMBERS = np.empty(0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """Samples of a source after the first ops. It pickles if the source does.
+
+    Attributes:
+        source: where samples are read.
+        steps: the ops that are done before a sample is kept.
+        spec: the sample after them.
+        indices: which samples of the source, in order; None means all.
+        skip_bad: whether a sample that cannot be read or decoded is noted, and met again when the kept set is read,
+            instead of ending the conversion.
+        source_digest: tells whether the source is still the same.
+        ops_digest: tells whether the ops are still the same.
+    """
+
+    source: Source
+    steps: tuple[Step, ...]
+    spec: SampleSpec
+    indices: Sequence[int] | None = None
+    skip_bad: bool = False
+    source_digest: str
+    ops_digest: str
+
+    @classmethod
+    def of(cls, workload: Workload, plan: Plan, cut: int, *, indices: Sequence[int] | None = None) -> Conversion:
+        """Return what there is to keep of a workload after the first `cut` ops of its deterministic prefix.
+
+        Raises:
+            ConfigError: the prefix is shorter than that.
+        """
+        if not 0 <= cut <= len(plan.prefix):
+            raise ConfigError(
+                f"`cut` must be between 0 and {len(plan.prefix)}, the number of ops that are the same in every epoch, "
+                f"but got {cut=}."
+            )
+        steps = plan.prefix[:cut]
+        return cls(
+            source=workload.data,
+            steps=steps,
+            spec=plan.cut(cut),
+            indices=indices,
+            skip_bad=workload.on_bad_sample == "skip",
+            source_digest=data_source.digest(workload.data),
+            ops_digest=fingerprint.ops_digest(tuple(step.op for step in steps)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.source) if self.indices is None else len(self.indices)
+
+    @property
+    def cut(self) -> int:
+        """How many ops are done before a sample is kept."""
+        return len(self.steps)
+
+    @property
+    def subset_digest(self) -> str:
+        """Which samples are kept: "all", or a digest of their indices."""
+        return "all" if self.indices is None else fingerprint.digest(*self.indices)
+
+    def sample(self, position: int) -> Sample:
+        """Return a sample as it is to be kept.
+
+        Raises:
+            BadSampleError: it cannot be read or decoded.
+            OpError: an op fails on it.
+        """
+        index = position if self.indices is None else int(self.indices[position])
+        try:
+            sample = ops_plan.normalise(self.source.read(index))
+        except Exception as error:  # a user's source may raise anything; it is named and shown
+            raise ops_plan.read_failure(error, self.source, index) from error
+        for step in self.steps:
+            try:
+                sample = step.op.apply(sample, step.before, _NO_NUMBERS)
+            except Exception as error:  # a user's function may raise anything; it is named and shown
+                raise ops_plan.op_failure(error, step.op, self.source, index) from error
+        self._require_dtypes(sample, index)
+        return sample
+
+    def _require_dtypes(self, sample: Sample, index: int) -> None:
+        for part, field in zip(sample, self.spec.fields, strict=False):
+            if field.kind not in (FieldKind.ENCODED, FieldKind.LABEL) and np.asarray(part).dtype != field.dtype:
+                name = ops_plan.sample_name(self.source, index)
+                raise WorkloadError(
+                    f"Samples must be of one dtype to be kept, but sample {index} ({name}) is {np.asarray(part).dtype} "
+                    f"where others are {field.dtype}.",
+                    hint="Put ap.Cast in `ops`, or convert the data.",
+                )

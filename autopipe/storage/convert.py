@@ -1,0 +1,279 @@
+"""Writes a kept set: shard by shard, in threads, so that whatever was finished survives a kill at any moment.
+
+A folder first gets a header (`conversion.json`), then shards, each with a record once it is in place, and last the
+manifest that makes it a set. Opening and comparing sets is in `stored`; the form of the samples is a plugin's.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import errno
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import filelock
+
+from autopipe.core.sample import Sample
+from autopipe.data import source as data_source
+from autopipe.data.paths import spread
+from autopipe.errors import BadSampleError, ConfigError, StorageError
+from autopipe.storage import layout
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.form import Storage
+from autopipe.storage.manifest import (
+    HEADER_NAME,
+    MANIFEST_NAME,
+    Header,
+    Manifest,
+    ShardRecord,
+    seal_of,
+    shard_record_name,
+)
+from autopipe.storage.shard import ShardFiles, flush_to_disk
+
+_PROBES = 16
+_PROBES_UNDECODED = 256  # where a sample costs no more than reading its file
+_SPARE_BYTES = 1 << 20  # records, indexes and folders
+
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What a run of `convert` did.
+
+    Attributes:
+        folder: where the set is.
+        manifest: of the whole set, or None while parts of it are missing.
+        samples: how many samples this run wrote.
+        kept: how many samples were there already.
+        seconds: how long it took.
+        shard_seconds: how long each shard that was written took in its thread.
+    """
+
+    folder: Path
+    manifest: Manifest | None
+    samples: int
+    kept: int
+    seconds: float
+    shard_seconds: tuple[float, ...]
+
+
+def estimate_bytes(conversion: Conversion, storage: Storage) -> float:
+    """Return the bytes that the whole set will take: exact where samples have one shape, else judged by a few."""
+    probes: list[Sample] = []
+    if not conversion.spec.is_fixed:
+        for position in spread(len(conversion), _PROBES if conversion.steps else _PROBES_UNDECODED):
+            with contextlib.suppress(BadSampleError):
+                probes.append(conversion.sample(position))
+    return storage.sample_bytes(conversion.spec, probes) * len(conversion)
+
+
+def convert(
+    conversion: Conversion,
+    storage: Storage,
+    folder: Path,
+    *,
+    workers: int = 1,
+    part: tuple[int, int] = (0, 1),
+    on_progress: Progress | None = None,
+) -> Converted:
+    """Write a set into `folder`, or what is still missing of it.
+
+    Args:
+        conversion: which samples, after which ops.
+        storage: the form.
+        folder: a new or empty folder, or one with an unfinished run of the same conversion.
+        workers: threads.
+        part: `(i, n)` writes only the i-th of n parts, and no manifest; `finish` joins them.
+        on_progress: called with the samples done and to do, after each shard.
+
+    Raises:
+        StorageError: the folder holds something else, another run is at work on it, the disk is or becomes full, or the
+            source changed meanwhile. What was finished stays.
+        BadSampleError: a sample cannot be read, and bad ones are not skipped.
+    """
+    _require_possible(conversion, storage, part)
+    cv2_threads_off()
+    start = time.monotonic()
+    layout.make_folder(folder)
+    with _only_one(folder, part):
+        header = layout.open_folder(folder, conversion, storage, lambda: estimate_bytes(conversion, storage))
+        run = _Run(conversion, storage, folder, header)
+        run.write([number for number in range(header.shard_count) if number % part[1] == part[0]], workers, on_progress)
+        layout.require_unchanged(header, data_source.digest(conversion.source), folder)
+        manifest = finish(folder) if part == (0, 1) else None
+    return Converted(
+        folder=folder,
+        manifest=manifest,
+        samples=run.written,
+        kept=run.kept,
+        seconds=time.monotonic() - start,
+        shard_seconds=tuple(run.seconds),
+    )
+
+
+def finish(folder: Path) -> Manifest:
+    """Join the shards of a folder, whoever wrote them, to a whole set, and write its manifest.
+
+    Raises:
+        StorageError: a shard is missing, or its files are not as they were written.
+    """
+    header = Header.load(folder / HEADER_NAME)
+    shards = layout.finished_shards(folder, header)
+    missing = [number for number in range(header.shard_count) if number not in shards]
+    if missing:
+        raise StorageError(
+            f"`{folder}` is not complete: {len(missing)} of {header.shard_count} shards are missing or not whole, "
+            f"the first is number {missing[0]}.",
+            hint="Run the conversion again, or the parts of it that did not end.",
+        )
+    manifest = Manifest(header=header, shards=tuple(shards[number] for number in range(header.shard_count)))
+    for name in (file.name for shard in manifest.shards for file in shard.files):
+        flush_to_disk(folder / name)
+    manifest.save(folder / MANIFEST_NAME)
+    flush_to_disk(folder)
+    return manifest
+
+
+class _Run:
+    """One run over some shards."""
+
+    def __init__(self, conversion: Conversion, storage: Storage, folder: Path, header: Header) -> None:
+        self._conversion = conversion
+        self._storage = storage
+        self._folder = folder
+        self._header = header
+        self._seal = seal_of(header)
+        self._stop = threading.Event()
+        self.written = 0
+        self.kept = 0
+        self.seconds: list[float] = []
+
+    def write(self, numbers: list[int], workers: int, on_progress: Progress | None) -> None:
+        """Write the shards that are not there yet, in `workers` threads."""
+        layout.remove_parts(self._folder, numbers)
+        missing = self._missing(numbers, workers)
+        total = sum(len(self._header.positions(number)) for number in numbers)
+        to_write = sum(len(self._header.positions(number)) for number in missing)
+        self.kept = total - to_write
+        self._begin(to_write)
+        if on_progress is not None:
+            on_progress(self.kept, total)
+        with concurrent.futures.ThreadPoolExecutor(workers, "autopipe-convert") as pool:
+            futures = [pool.submit(self._write_shard, number) for number in missing]
+            try:
+                for future in concurrent.futures.as_completed(futures):
+                    samples, seconds = future.result()
+                    self.written += samples
+                    self.seconds.append(seconds)
+                    if on_progress is not None:
+                        on_progress(self.kept + self.written, total)
+            except BaseException:  # also Ctrl-C: the threads end at the next sample
+                self._stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _missing(self, numbers: list[int], workers: int) -> list[int]:
+        """Return the shards that have no record, or whose files do not match it."""
+        recorded = layout.finished_shards(self._folder, self._header)
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            intact = pool.map(
+                lambda number: (
+                    number in recorded and all(file.is_intact(self._folder) for file in recorded[number].files)
+                ),
+                numbers,
+            )
+            return [number for number, sound in zip(numbers, intact, strict=True) if not sound]
+
+    def _begin(self, samples: int) -> None:
+        """Make sure of room for `samples`; from here on the folder holds an unfinished set."""
+        if samples == 0:
+            return
+        share = samples / self._header.samples
+        needed = int(estimate_bytes(self._conversion, self._storage) * share) + _SPARE_BYTES
+        free = shutil.disk_usage(self._folder).free
+        if needed > free:
+            raise StorageError(
+                f"The disk must have room for the set: {needed:,} bytes are needed in `{self._folder}`, "
+                f"but {free:,} are free.",
+                hint="Free some, choose another folder, or keep the samples in a smaller form.",
+            )
+        try:
+            (self._folder / MANIFEST_NAME).unlink(missing_ok=True)
+            if not (self._folder / HEADER_NAME).exists():
+                self._header.save(self._folder / HEADER_NAME)
+        except OSError as error:
+            raise self._disk_error(error) from error
+
+    def _write_shard(self, number: int) -> tuple[int, float]:
+        start = time.monotonic()
+        bad: dict[int, str] = {}
+        try:
+            with ShardFiles(self._folder, number) as files:
+                self._storage.write_shard(self._samples(number, bad), self._header.spec, files)
+            record = ShardRecord(number=number, header=self._seal, files=files.records, bad=bad)
+            record.save(self._folder / shard_record_name(number))
+        except OSError as error:
+            raise self._disk_error(error) from error
+        return len(self._header.positions(number)), time.monotonic() - start
+
+    def _samples(self, number: int, bad: dict[int, str]) -> Iterator[Sample | None]:
+        for position in self._header.positions(number):
+            if self._stop.is_set():
+                raise StorageError("The conversion was stopped.")
+            try:
+                yield self._conversion.sample(position)
+            except BadSampleError as error:
+                if not self._conversion.skip_bad:
+                    raise
+                bad[position] = error.message
+                yield None
+
+    def _disk_error(self, error: OSError) -> StorageError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StorageError(
+                f"The disk is full: {self._folder} takes no more after {self.kept + self.written} of "
+                f"{self._header.samples} samples. These are kept.",
+                hint="Free some space and run the same command again; it goes on from there.",
+            )
+        return StorageError(f"`{self._folder}` cannot be written to: {error.strerror}.")
+
+
+def cv2_threads_off() -> None:
+    """Keep OpenCV from starting threads of its own beside the workers'."""
+    import cv2
+
+    cv2.setNumThreads(0)
+
+
+def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int, int]) -> None:
+    if not storage.converts or not storage.can_hold(conversion.spec):
+        kept = ", ".join(field.kind.value for field in conversion.spec.fields)
+        raise ConfigError(
+            f'storage="{storage.name}" cannot keep these samples: after {conversion.cut} ops they are {kept}.',
+            hint="Choose a cut that `storage.cuts(plan)` names, or another storage.",
+        )
+    if not 0 <= part[0] < part[1]:
+        raise ConfigError(f"`part` must be (i, n) with 0 <= i < n, but got {part}.")
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path, part: tuple[int, int]) -> Iterator[None]:
+    """Hold the lock of a part of a folder. The operating system lets go of it however the process ends."""
+    lock = filelock.FileLock(layout.lock_file(folder, part))
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise StorageError(
+            f"Another conversion is at work on `{folder}`.", hint="Wait for its end, or choose another folder."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,185 @@
+"""The records of a conversion: what it is (`Header`), the shards that are done (`ShardRecord`), and all (`Manifest`).
+
+They are JSON files with a seal, so that one that was edited, or belongs to something else, is told from a sound one.
+This module neither writes samples nor decides which shards there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pydantic
+
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.errors import StorageError
+from autopipe.storage.shard import PART_SUFFIX, FileRecord
+
+SCHEMA_VERSION = 1
+HEADER_NAME = "conversion.json"
+MANIFEST_NAME = "manifest.json"
+
+
+class Sealed(pydantic.BaseModel):
+    """A record with a digest of its own content."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    what: ClassVar[str]
+    remedy: ClassVar[str] = "Remove its folder and convert again."
+
+    def save(self, path: Path) -> None:
+        """Write the record: whole or not at all."""
+        body = self.model_dump(mode="json")
+        text = json.dumps({**body, "seal": _seal(body)}, indent=1)
+        part = path.with_name(f"{path.name}.{os.getpid()}{PART_SUFFIX}")
+        part.write_text(text + "\n", encoding="utf-8")
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a record.
+
+        Raises:
+            StorageError: it is missing, unreadable, of another version, or was edited.
+        """
+        try:
+            body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            seal = body.pop("seal", None)
+            version = body.get("schema_version", SCHEMA_VERSION)
+        except OSError as error:
+            raise StorageError(f"{cls.what} `{path}` cannot be read: {error.strerror}.") from error
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            raise _unsound(cls, path, "is no JSON object") from error
+        if version != SCHEMA_VERSION:
+            raise _unsound(cls, path, f"has schema_version {version!r}, but this release reads {SCHEMA_VERSION}")
+        if seal != _seal(body):
+            raise _unsound(cls, path, "was edited: its seal does not match")
+        try:
+            return cls.model_validate(body)
+        except pydantic.ValidationError as error:
+            raise _unsound(cls, path, f"is not as it should be: {error.errors()[0]['msg']}") from error
+
+
+class FieldRecord(pydantic.BaseModel):
+    """A field of the kept samples."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    kind: FieldKind
+    shape: tuple[int, ...] | None
+    dtype: str | None
+
+    @classmethod
+    def of(cls, field: Field) -> Self:
+        """Return the record of a field."""
+        return cls(kind=field.kind, shape=field.shape, dtype=None if field.dtype is None else field.dtype.name)
+
+    def field(self) -> Field:
+        """Return the field."""
+        return Field(self.kind, self.shape, None if self.dtype is None else np.dtype(self.dtype))
+
+
+class Header(Sealed):
+    """What is converted, how, and into how many shards.
+
+    Attributes:
+        storage: the form's name.
+        source_digest: of the data that the samples come from.
+        ops: the ops that are done, for people.
+        ops_digest: of these ops.
+        cut: how many they are.
+        subset: "all", or a digest of the indices that were chosen.
+        samples: how many samples there are.
+        samples_per_shard: of all shards but the last, which has the rest.
+        x: what is kept of x.
+        y: what is kept of y.
+    """
+
+    what: ClassVar[str] = "The conversion's record"
+
+    schema_version: int = SCHEMA_VERSION
+    storage: str
+    source_digest: str
+    ops: tuple[str, ...]
+    ops_digest: str
+    cut: int
+    subset: str
+    samples: int = pydantic.Field(ge=1)
+    samples_per_shard: int = pydantic.Field(ge=1)
+    x: FieldRecord
+    y: FieldRecord | None
+
+    @property
+    def spec(self) -> SampleSpec:
+        """The kept samples."""
+        return SampleSpec(self.x.field(), None if self.y is None else self.y.field())
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards there are."""
+        return -(-self.samples // self.samples_per_shard)
+
+    def positions(self, shard: int) -> range:
+        """Return which samples a shard holds."""
+        return range(shard * self.samples_per_shard, min((shard + 1) * self.samples_per_shard, self.samples))
+
+
+class ShardRecord(Sealed):
+    """A shard that is done.
+
+    Attributes:
+        number: which it is.
+        header: the seal of the header it was written for.
+        files: its files, with sizes and checksums.
+        bad: samples that could not be read, by position, with the message.
+    """
+
+    what: ClassVar[str] = "The shard's record"
+
+    number: int
+    header: str
+    files: tuple[FileRecord, ...]
+    bad: dict[int, str] = {}
+
+
+class Manifest(Sealed):
+    """A whole set: its header and its shards."""
+
+    what: ClassVar[str] = "The manifest"
+    remedy: ClassVar[str] = "Remove it and run the same conversion again; it keeps the shards that are sound."
+
+    schema_version: int = SCHEMA_VERSION
+    header: Header
+    shards: tuple[ShardRecord, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.bytes for shard in self.shards for file in shard.files)
+
+    @property
+    def bad(self) -> dict[int, str]:
+        """The samples that could not be read, by position, with the message."""
+        return {position: message for shard in self.shards for position, message in shard.bad.items()}
+
+
+def seal_of(record: Sealed) -> str:
+    """Return the seal that a record is saved with."""
+    return _seal(record.model_dump(mode="json"))
+
+
+def shard_record_name(number: int) -> str:
+    """Return the file name of a shard's record."""
+    return f"shard-{number:05d}.json"
+
+
+def _seal(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _unsound(cls: type[Sealed], path: Path, why: str) -> StorageError:
+    return StorageError(f"{cls.what} `{path}` {why}.", hint=cls.remedy)

@@ -1,0 +1,146 @@
+"""Opens a kept set as a source, finds the one that fits a workload, and compares one with what it was made from.
+
+It writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from autopipe.core.config import STORAGES
+from autopipe.core.sample import FieldKind, Part, Sample
+from autopipe.data.paths import spread
+from autopipe.errors import BadSampleError, StorageError
+from autopipe.storage import layout
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.form import Storage
+from autopipe.storage.manifest import HEADER_NAME, MANIFEST_NAME, Manifest, seal_of
+
+
+class StoredSource:
+    """A kept set as a source: its samples have the first ops behind them. It pickles; files are opened when read.
+
+    Attributes:
+        manifest: what the set is.
+        folder: where it is.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        header = manifest.header
+        storage: Storage = STORAGES[header.storage]
+        self.folder = folder.absolute()
+        self.manifest = manifest
+        self.x_kind: FieldKind = header.x.kind
+        self.y_kind: FieldKind | None = None if header.y is None else header.y.kind
+        self._count = header.samples
+        self._bad = manifest.bad
+        counts = [len(header.positions(number)) for number in range(header.shard_count)]
+        self._reader = storage.open(self.folder, header.spec, counts)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"StoredSource({str(self.folder)!r}: {self._count} samples as {self.manifest.header.storage})"
+
+    def read(self, index: int) -> Sample:
+        """Return a sample as it was kept.
+
+        Raises:
+            BadSampleError: it could not be read when the set was made.
+        """
+        if index in self._bad:
+            raise BadSampleError(self._bad[index])
+        return self._reader.read(index)
+
+    def name(self, index: int) -> str:
+        """Return the number of a sample and its set."""
+        return f"sample {index} of {self.folder}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the files that hold some samples, or all files."""
+        shards = self.manifest.shards
+        per_shard = self.manifest.header.samples_per_shard
+        chosen = range(len(shards)) if indices is None else sorted({index // per_shard for index in indices})
+        return [os.fspath(self.folder / file.name) for number in chosen for file in shards[number].files]
+
+    def mean_bytes(self) -> float:
+        """Return the mean size of a kept sample."""
+        return self.manifest.bytes / self._count
+
+    def digest(self) -> str:
+        """Return what identifies the set."""
+        return f"set={seal_of(self.manifest)}"
+
+
+def open_set(folder: Path, conversion: Conversion, storage: Storage) -> StoredSource:
+    """Return the set in `folder` as a source, if it is what `conversion` gives.
+
+    Raises:
+        StorageError: there is no whole set, it was edited, or it is of other data or ops.
+    """
+    manifest = layout.whole_manifest(folder)
+    layout.require_same(manifest.header, conversion, storage.name, folder)
+    return StoredSource(folder, manifest)
+
+
+def find(root: Path, conversion: Conversion, storage: Storage) -> StoredSource:
+    """Return the set that `conversion` gives, from `root` or a folder in it.
+
+    Raises:
+        StorageError: there is none; those that come near are named, with what differs.
+    """
+    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())] if root.is_dir() else []
+    reasons = []
+    for folder in folders:
+        if (folder / MANIFEST_NAME).exists() or (folder / HEADER_NAME).exists():
+            try:
+                return open_set(folder, conversion, storage)
+            except StorageError as error:
+                reasons.append(error.message)
+    what = f'the {len(conversion)} samples after {conversion.cut} ops as storage="{storage.name}"'
+    raise StorageError(f"`{root}` has no set of {what}.{' '.join(['', *reasons])}", hint="Convert the data first.")
+
+
+def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -> int:
+    """Check every file's checksum, and compare samples spread over the set with what the conversion gives now.
+
+    Returns:
+        How many samples were compared.
+
+    Raises:
+        StorageError: naming the file or the sample that differs.
+    """
+    layout.require_same(source.manifest.header, conversion, source.manifest.header.storage, source.folder)
+    for file in (file for shard in source.manifest.shards for file in shard.files):
+        if not file.is_intact(source.folder):
+            raise StorageError(
+                f"`{source.folder / file.name}` does not match its checksum {file.crc32c}.",
+                hint="Run the same conversion again; it keeps the files that are sound.",
+            )
+    positions = spread(len(source), at_most)
+    for position in positions:
+        kept, made = _sample(source.read, position), _sample(conversion.sample, position)
+        if (kept is None) != (made is None) or (kept and made and not all(map(_same, kept, made))):
+            raise StorageError(
+                f"Sample {position} of the set in `{source.folder}` is not what the source gives now.",
+                hint="Convert again into another folder. An op that depends on more than the sample cannot be kept.",
+            )
+    return len(positions)
+
+
+def _sample(read: Callable[[int], Sample], position: int) -> Sample | None:
+    try:
+        return read(position)
+    except BadSampleError:
+        return None
+
+
+def _same(kept: Part, made: Part) -> bool:
+    if kept is None or made is None or isinstance(kept, bytes):
+        return bool(kept == made)
+    return np.shape(kept) == np.shape(made) and bool(np.array_equal(kept, made))

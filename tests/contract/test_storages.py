@@ -1,0 +1,233 @@
+"""What every storage form must do. A new form is done when this passes as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from autopipe.batching.kernel import Kernel
+from autopipe.core.config import STORAGES
+from autopipe.core.job import Recipe
+from autopipe.core.plan import Plan
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.core.workload import Workload
+from autopipe.data.image_folder import ImageFolder
+from autopipe.data.image_pairs import ImagePairs
+from autopipe.errors import BadSampleError
+from autopipe.ops.crop import RandomCrop
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.plan import make_plan
+from autopipe.ops.resize import Resize
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.convert import convert, estimate_bytes
+from autopipe.storage.stored import StoredSource, open_set, verify
+
+COUNT = 70
+ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
+DECODED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype(np.uint8)), None)
+DEPTHS = {"photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2}  # ops of the deterministic prefix
+
+
+class Unlabelled:
+    """A user's source that gives encoded images alone."""
+
+    def __init__(self, folder: ImageFolder) -> None:
+        self._folder = folder
+
+    def __len__(self) -> int:
+        return len(self._folder)
+
+    def read(self, index: int) -> bytes:
+        return self._folder.read(index)[0]
+
+
+def write_image(path: Path, number: int, size: tuple[int, int]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(number).integers(0, 255, (*size, 3), np.uint8)
+    assert cv2.imwrite(str(path), pixels)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    for number in range(COUNT):
+        size = (20 + number % 3, 30 - number % 2)
+        write_image(root / "photos" / f"class_{number % 3}" / f"{number:03d}.png", number, size)
+        write_image(root / "images" / f"{number:03d}.png", number, size)
+        write_image(root / "masks" / f"{number:03d}.png", number + 1000, size)
+    return root
+
+
+def workload(case: str, folder: Path) -> Workload:
+    photos = ImageFolder(folder / "photos")
+    ops = [Decode(), Resize(16, 16), RandomFlip()]
+    if case == "pairs":
+        crop = [Decode(), RandomCrop(16, 16)]
+        return Workload(data=ImagePairs(folder / "images", folder / "masks"), ops=crop, batch_size=8)
+    if case == "unlabelled":
+        return Workload(data=Unlabelled(photos), ops=ops, batch_size=8)
+    if case == "one_bad":
+        return Workload(data=photos, ops=ops, batch_size=8, on_bad_sample="skip")
+    return Workload(data=photos, ops=ops, batch_size=8)
+
+
+@dataclasses.dataclass
+class Case:
+    workload: Workload
+    plan: Plan
+    conversion: Conversion
+    stored: StoredSource
+
+
+def cuts() -> list[Any]:
+    """Every form, case and cut that go together; samples are encoded before the first op and decoded after it."""
+    return [
+        pytest.param((name, case, cut), id=f"{name}-{case}-{cut}")
+        for name in STORAGES
+        for case, depth in DEPTHS.items()
+        for cut in range(depth + 1)
+        if STORAGES[name].converts and STORAGES[name].can_hold(ENCODED if cut == 0 else DECODED)
+    ]
+
+
+@pytest.fixture(scope="module", params=cuts())
+def case(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    name, kind, cut = request.param
+    storage = STORAGES[name]
+    made = workload(kind, folder)
+    plan = make_plan(made)
+    assert cut in storage.cuts(plan)
+    target = tmp_path_factory.mktemp("set")
+    if kind == "one_bad":
+        made = dataclasses.replace(made, data=_Broken(made.data))
+    conversion = Conversion.of(made, plan, cut)
+    convert(conversion, storage, target, workers=2)
+    return Case(made, plan, conversion, open_set(target, conversion, storage))
+
+
+class _Broken:
+    """One file of the source is gone."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.x_kind, self.y_kind = source.x_kind, source.y_kind
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, index: int) -> Any:
+        if index == 13:
+            raise BadSampleError("sample 13 is gone")
+        return self._source.read(index)
+
+
+def good(case: Case) -> list[int]:
+    return [index for index in range(COUNT) if index not in case.stored.manifest.bad]
+
+
+def assert_same(kept: Any, made: Any) -> None:
+    assert type(kept) is type(made)
+    np.testing.assert_array_equal(kept, made)
+    assert getattr(kept, "dtype", None) == getattr(made, "dtype", None)
+
+
+def test_samples_come_back_in_any_order(case: Case) -> None:
+    assert len(case.stored) == COUNT
+    for index in reversed(good(case)):
+        for kept, made in zip(case.stored.read(index), case.conversion.sample(index), strict=True):
+            assert_same(kept, made)
+
+
+def test_bad_samples_are_met_again(case: Case) -> None:
+    bad = set(range(COUNT)) - set(good(case))
+    assert bad == ({13} if isinstance(case.workload.data, _Broken) else set())
+    for index in bad:
+        with pytest.raises(BadSampleError, match="sample 13 is gone"):
+            case.stored.read(index)
+
+
+def test_a_pickled_set_reads_the_same_and_holds_no_content(case: Case) -> None:
+    case.stored.read(0)
+    pickled = pickle.dumps(case.stored)
+    assert len(pickled) < 200 * COUNT
+    for kept, made in zip(pickle.loads(pickled).read(7), case.conversion.sample(7), strict=True):
+        assert_same(kept, made)
+
+
+def test_many_threads_read_at_once(case: Case) -> None:
+    indices = good(case) * 4
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(case.stored.read, indices))
+    for index, (kept, _) in zip(indices, found, strict=True):
+        assert_same(kept, case.conversion.sample(index)[0])
+
+
+def test_arrays_cannot_be_written_to(case: Case) -> None:
+    for part in case.stored.read(0):
+        assert not (isinstance(part, np.ndarray) and part.flags.writeable)
+
+
+def test_batches_are_those_of_the_files(case: Case) -> None:
+    plan = case.plan
+    steps = plan.prefix + plan.body
+    fixed = len(plan.prefix)
+    recipe = Recipe(
+        source=case.workload.data,
+        steps=steps,
+        fixed_steps=fixed,
+        fixed_spec=plan.cut(fixed),
+        spec=plan.compact,
+        seed=3,
+        on_bad_sample=case.workload.on_bad_sample,
+    )
+    cut = case.conversion.cut
+    kept = dataclasses.replace(recipe, source=case.stored, steps=steps[cut:], fixed_steps=fixed - cut)
+    indices = np.arange(COUNT)[::-1].copy()
+    for epoch in (0, 1):
+        batches = [_batch(recipe, len(indices)) for _ in range(2)]
+        bad = [Kernel(r).fill(epoch, indices, b) for r, b in zip((recipe, kept), batches, strict=True)]
+        assert [(b.index, b.replaced_by) for b in bad[0]] == [(b.index, b.replaced_by) for b in bad[1]]
+        for expected, actual in zip(*batches, strict=True):
+            np.testing.assert_array_equal(expected, actual)
+
+
+def _batch(recipe: Recipe, rows: int) -> Any:
+    arrays = [np.zeros((rows, *(field.shape or ())), field.dtype) for field in recipe.spec.fields]
+    return arrays[0], arrays[1] if len(arrays) > 1 else None
+
+
+def test_the_source_says_what_it_holds(case: Case) -> None:
+    spec = case.conversion.spec
+    assert case.stored.x_kind is spec.x.kind
+    assert case.stored.y_kind is (None if spec.y is None else spec.y.kind)
+    assert str(case.stored.folder) in case.stored.name(3)
+
+
+def test_files_are_those_of_the_shards(case: Case) -> None:
+    whole = {str(path) for path in case.stored.folder.iterdir() if path.suffix != ".json" and path.name[0] != "."}
+    assert set(case.stored.files()) == whole
+    assert set(case.stored.files([0])) < whole
+    assert case.stored.mean_bytes() == sum(Path(path).stat().st_size for path in whole) / COUNT
+
+
+def test_the_size_is_estimated_within_a_tenth(case: Case) -> None:
+    storage = STORAGES[case.stored.manifest.header.storage]
+    assert estimate_bytes(case.conversion, storage) == pytest.approx(case.stored.manifest.bytes, rel=0.15)
+
+
+def test_the_set_is_verified(case: Case) -> None:
+    assert verify(case.stored, case.conversion, at_most=20) == 20
+
+
+def test_two_conversions_give_equal_files(case: Case, tmp_path: Path) -> None:
+    storage = STORAGES[case.stored.manifest.header.storage]
+    again = convert(case.conversion, storage, tmp_path / "again", workers=1)
+    assert again.manifest == case.stored.manifest
