@@ -187,6 +187,7 @@ class Agreement(_Value):
     Attributes:
         digest: of all batches it gave; equal digests mean equal batches.
         largest_difference: between a pixel and the same pixel of the reference configuration.
+        largest_value: of any pixel in the reference, which tells its scale.
         missing: samples that never came.
         repeated: samples that came more than once in an epoch.
         message: why nothing could be compared, if so.
@@ -196,6 +197,7 @@ class Agreement(_Value):
     digest: str
     samples: int = pydantic.Field(ge=0)
     largest_difference: float = pydantic.Field(default=0.0, ge=0)
+    largest_value: float = pydantic.Field(default=0.0, ge=0)
     missing: int = pydantic.Field(default=0, ge=0)
     repeated: int = pydantic.Field(default=0, ge=0)
     message: str | None = None

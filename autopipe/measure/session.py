@@ -24,7 +24,7 @@ from autopipe.measure.bench import Bench
 from autopipe.measure.options import MeasureOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.probe import Probe
-from autopipe.measure.report import Options, Report
+from autopipe.core.report import Options, Report
 from autopipe.measure.result import Times
 from autopipe.measure.subset import Subset
 from autopipe.measure.timed import TimedLoader

@@ -21,7 +21,7 @@ from autopipe.core.sample import FieldKind, Source
 from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError
 from autopipe.loaders.threads import Threads
-from autopipe.measure.report import Report
+from autopipe.core.report import Report
 from autopipe.measure.subset import Subset
 from autopipe.ops.plan import normalise
 
@@ -113,6 +113,7 @@ def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreem
         digest=epoch.digest(),
         samples=len(epoch.numbers),
         largest_difference=_largest_difference(reference, epoch),
+        largest_value=float(np.max(np.abs(reference.x), initial=0)),
         missing=int(np.count_nonzero(counts == 0)),
         repeated=int(np.count_nonzero(counts > 1)),
         message="; ".join(messages) or None,

@@ -7,40 +7,27 @@ boundary is declared here; how it is carried is in `autopipe.trial.channel`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 
 import pydantic
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, JsonObject, Measurement, Phase, TrialFailure, Verification
+from autopipe.core.outcome import Ceiling, Description, JsonObject, Measurement, Phase, TrialFailure, Verification
+from autopipe.core.report import Options, Report
 
 DEFAULT_SESSION = "autopipe.measure.session:Session"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 """Set in the child's environment, so that a script without a main guard can be told why it must not tune in there."""
-
-Options = Mapping[str, pydantic.JsonValue]
-"""How to measure. Only the session knows the keys; to the supervisor they are a parcel."""
-
-
-class Report(Protocol):
-    """How a session says what it is doing."""
-
-    def phase(self, phase: Phase) -> None:
-        """Say that a phase begins. Its deadline starts to run."""
-
-    def progress(self, images: int, images_per_second: float) -> None:
-        """Give a sign of life. As often as one likes: what comes too often is not sent."""
-
-    def log(self, text: str) -> None:
-        """Pass a line on to whoever watches."""
-
 
 class Session(Protocol):
     """What measures, in the child process. It is made once, from the workload, and asked again and again."""
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         """Open a loader, time the training on it, and close it."""
+
+    def describe(self, options: Options, report: Report) -> Description:
+        """Return what a search has to know of the workload."""
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure what no configuration can exceed."""
@@ -87,6 +74,13 @@ class Measure(_Message):
     options: JsonObject = {}
 
 
+class Describe(_Message):
+    """Tell what a search has to know of the workload."""
+
+    request: Literal["describe"] = "describe"
+    options: JsonObject = {}
+
+
 class MeasureCeiling(_Message):
     """Measure what no configuration can exceed."""
 
@@ -108,7 +102,7 @@ class Close(_Message):
     request: Literal["close"] = "close"
 
 
-Request = Load | Measure | MeasureCeiling | Verify | Close
+Request = Load | Measure | Describe | MeasureCeiling | Verify | Close
 
 
 class Ready(_Message):
@@ -117,7 +111,7 @@ class Ready(_Message):
     status: Literal["ready"] = "ready"
 
 
-Answer = Ready | Measurement | Ceiling | Verification | TrialFailure
+Answer = Ready | Description | Measurement | Ceiling | Verification | TrialFailure
 
 
 class PhaseBegan(_Message):

@@ -100,6 +100,8 @@ class _Server:
         match request:
             case protocol.Measure():
                 return self._session.measure(request.config, request.options, self._report)
+            case protocol.Describe():
+                return self._session.describe(request.options, self._report)
             case protocol.MeasureCeiling():
                 return self._session.ceiling(request.options, self._report)
             case protocol.Verify():

@@ -16,7 +16,16 @@ from typing import Literal, Self
 import pydantic
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, FailureKind, JsonObject, Measurement, Phase, TrialFailure, Verification
+from autopipe.core.outcome import (
+    Ceiling,
+    Description,
+    FailureKind,
+    JsonObject,
+    Measurement,
+    Phase,
+    TrialFailure,
+    Verification,
+)
 from autopipe.errors import TrialError
 from autopipe.hardware import memory
 from autopipe.trial import group, protocol, verdict
@@ -111,6 +120,11 @@ class TrialRunner:
     def start(self) -> TrialFailure | None:
         """Start the child and load the workload, and return why it cannot be loaded, if so."""
         return self._prepare(None)[0]
+
+    def describe(self, options: protocol.Options | None = None) -> Description | TrialFailure:
+        """Return what a search has to know of the workload."""
+        answer, _ = self._request(protocol.Describe(options=dict(options or {})), None)
+        return answer if isinstance(answer, Description) else _failure(answer)
 
     def measure(self, config: PipelineConfig, options: protocol.Options | None = None) -> Measurement | TrialFailure:
         """Measure one configuration."""

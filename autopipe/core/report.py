@@ -1,4 +1,7 @@
-"""How a session says what it is doing, to whoever asked it to measure."""
+"""How whoever measures says what it is doing, to whoever asked; and what may be asked for.
+
+`Options` are a parcel to everybody but the one who measures.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""What is known before a search: the machine as it is found here, and the workload as the child describes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autopipe.core.outcome import Description
+from autopipe.hardware import disk
+from autopipe.hardware.machine import Machine
+from autopipe.search.facts import Facts
+from autopipe.tuned.record import WorkloadDigest
+
+
+def facts_of(machine: Machine, described: Description, folder: Path) -> Facts:
+    """Return the facts of a search; `folder` is where converted samples would be kept."""
+    return Facts(
+        cores=machine.cpu.cores,
+        gpus=described.devices,
+        batch_size=described.batch_size,
+        memory_bytes=machine.memory.available_bytes,
+        shm_bytes=None,  # worker memory is anonymous, never taken from /dev/shm
+        disk_bytes=disk.detect(folder).free_bytes,
+        sample_count=described.samples,
+        prefix_bytes=described.fixed_bytes,
+        compact_bytes=described.compact_bytes,
+        finished_bytes=described.finished_bytes,
+        prefix_ops=described.fixed_ops,
+        suffix_ops=described.suffix_ops,
+        impossible={(each.parameter, each.value): each.reason for each in described.impossible},
+    )
+
+
+def workload_digest(described: Description) -> WorkloadDigest:
+    """Return what an artefact keeps of the workload."""
+    return WorkloadDigest(
+        samples=described.samples,
+        mean_bytes=described.mean_bytes,
+        sizes=described.sizes,
+        ops=described.ops_digest,
+        batch_size=described.batch_size,
+        model=described.model_digest,
+    )

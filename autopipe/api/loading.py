@@ -1,0 +1,43 @@
+"""Loading an artefact: `ap.load`."""
+
+from __future__ import annotations
+
+import os
+
+from autopipe.core.workload import Workload
+from autopipe.trial import reference
+from autopipe.tuned import factory
+from autopipe.tuned.factory import Tuned
+
+
+def load(
+    path: str | os.PathLike[str] = "autopipe.json",
+    *,
+    workload: Workload | str | None = None,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> Tuned:
+    """Return the tuned pipeline of an artefact, with the profile that fits this machine.
+
+    Nothing of the user's code is imported before a loader or a trainer is made, and nothing is ever unpickled.
+
+    Args:
+        path: the artefact.
+        workload: the workload, or "train.py:workload", in place of the one that the artefact names.
+        strict: refuse a profile of another machine instead of warning.
+        allow_outside: let the artefact name a workload outside of its folder.
+
+    Raises:
+        ArtifactError: the file is no artefact; or `strict`, and no profile is of this machine.
+
+    Example:
+        >>> tuned = ap.load("autopipe.json")            # doctest: +SKIP
+        >>> tuned.make_trainer().fit(epochs=3)          # doctest: +SKIP
+    """
+    return factory.load(
+        path,
+        import_workload=reference.load_workload,
+        workload=workload,
+        strict=strict,
+        allow_outside=allow_outside,
+    )

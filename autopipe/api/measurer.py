@@ -1,0 +1,62 @@
+"""Runs the trials of a search in a child process, through `autopipe.trial.supervise`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Description, JsonObject, Measurement, TrialFailure
+from autopipe.errors import TrialError
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.tfdata import TfData
+from autopipe.search.measurer import Baseline, Effort
+from autopipe.trial.supervise import TrialRunner
+
+_SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
+_PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
+
+BASELINES = (
+    Baseline(name="Keras PyDataset", config=PipelineConfig(loader=Keras(), finish="host", device_prefetch=0)),
+    Baseline(name="tf.data AUTOTUNE", config=PipelineConfig(loader=TfData(), finish="host", device_prefetch=0)),
+)
+"""What people have today: a PyDataset with Keras's defaults, and tf.data with AUTOTUNE everywhere; float batches."""
+
+
+class TrialMeasurer:
+    """Measures by trials in a child process."""
+
+    def __init__(self, runner: TrialRunner, description: Description, page_cache: str) -> None:
+        """Use `runner`, whose workload looks like `description`."""
+        self._runner = runner
+        self._page_cache = page_cache
+        self._impossible = {(each.parameter, each.value) for each in description.impossible}
+
+    def baselines(self) -> Sequence[Baseline]:
+        """Return what the winner has to beat, as far as the workload can run it."""
+        return [each for each in BASELINES if ("loader", each.config.loader.kind) not in self._impossible]
+
+    def ceilings(self) -> Sequence[Ceiling]:
+        """Measure the model alone and the loader's ops.
+
+        Raises:
+            TrialError: not even the model alone could be measured.
+        """
+        answer = self._runner.ceiling({"page_cache": self._page_cache})
+        if isinstance(answer, TrialFailure):
+            raise failed(answer)
+        return [answer]
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        """Run one trial."""
+        options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF), "page_cache": self._page_cache}
+        if must_reach is not None and must_reach > 0:
+            options["hopeless_below"] = must_reach
+        return self._runner.measure(config, options)
+
+
+def failed(failure: TrialFailure) -> TrialError:
+    """Return the error that says why nothing at all can be measured."""
+    tail = f"\n\nThe end of the log:\n{failure.log_tail}" if failure.log_tail else ""
+    return TrialError(f"{failure.message} ({failure.kind} in {failure.phase}){tail}", hint=failure.hint)

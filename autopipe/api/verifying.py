@@ -1,0 +1,46 @@
+"""Verification: every loader that a search space would use, asked for the same batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autopipe.api.facts import facts_of
+from autopipe.api.measurer import failed
+from autopipe.api.tuning import bounds, description
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import TrialFailure, Verification
+from autopipe.hardware import machine
+from autopipe.search import library
+from autopipe.search.facts import Limits
+from autopipe.search.feasible import trim
+from autopipe.trial.supervise import TrialRunner
+
+
+def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
+    """Compare the batches of one configuration of each kind in a search space.
+
+    Args:
+        runner: of the workload.
+        space: the name of a search space, or a file.
+        samples: how many samples to compare.
+
+    Raises:
+        TrialError: the workload cannot be imported or run.
+    """
+    facts = facts_of(machine.detect(), description(runner), Path.cwd())
+    candidates = trim(library.load(space, bounds(facts)), facts, Limits()).candidates
+    answer = runner.verify(_one_of_each_kind([each.config for each in candidates]), {"samples": samples})
+    if isinstance(answer, TrialFailure):
+        raise failed(answer)
+    return answer
+
+
+def _one_of_each_kind(configs: list[PipelineConfig]) -> list[PipelineConfig]:
+    """Return configurations that differ in more than counts: of each kind, the one with the most workers."""
+    kinds: dict[tuple[str, ...], PipelineConfig] = {}
+    for config in configs:
+        kind = (config.loader.kind, config.cache, config.storage, config.finish, config.channels)
+        known = kinds.get(kind)
+        if config.devices == 1 and (known is None or (config.loader.worker_count() or 0) > (known.loader.worker_count() or 0)):
+            kinds[kind] = config
+    return list(kinds.values())

@@ -1,0 +1,49 @@
+"""`autopipe measure`: one configuration, one measurement."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autopipe.cli import source
+
+
+def measure(
+    workload: source.Reference = None,
+    images: source.Images = None,
+    model: source.Model = "mobilenet_v2",
+    image_size: source.ImageSize = 224,
+    batch_size: source.BatchSize = 32,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Most seconds to measure.")] = 5.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
+) -> None:
+    """Measure one configuration of a workload, on its model."""
+    from rich.console import Console
+
+    from autopipe.api import tuning
+    from autopipe.api.measurer import failed
+    from autopipe.cli import settings
+    from autopipe.core.config import PipelineConfig
+    from autopipe.core.outcome import TrialFailure
+    from autopipe.hardware import cpu
+    from autopipe.loaders.threads import Threads
+    from autopipe.report import single
+
+    chosen = source.choose(workload, images, model, image_size, batch_size)
+    config = settings.changed(PipelineConfig(loader=Threads(workers=cpu.usable_cores())), setting or [])
+    console = Console(stderr=True)
+    with console.status("importing the workload and its framework"), tuning.runner_for(chosen.workload) as runner:
+        ceiling = runner.ceiling({})
+        if isinstance(ceiling, TrialFailure):
+            raise failed(ceiling)
+        outcome = runner.measure(config, {"min_seconds": min(seconds, 2.0), "max_seconds": seconds})
+    if isinstance(outcome, TrialFailure):
+        raise failed(outcome)
+    if as_json:
+        print(outcome.model_dump_json(indent=2))
+    else:
+        Console().print(single.render(outcome, config, ceiling), soft_wrap=True)

@@ -1,0 +1,100 @@
+"""`autopipe tune`: search for the fastest pipeline and write it."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autopipe.cli import source
+
+
+class PageCache(StrEnum):
+    """The state of the files before a trial."""
+
+    WARM = "warm"
+    COLD = "cold"
+    AUTO = "auto"
+
+
+class Isolation(StrEnum):
+    """How trials are kept apart."""
+
+    WARM = "warm"
+    PROCESS = "process"
+
+
+def tune(
+    workload: source.Reference = None,
+    images: source.Images = None,
+    model: source.Model = "mobilenet_v2",
+    image_size: source.ImageSize = 224,
+    batch_size: source.BatchSize = 32,
+    space: Annotated[str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")] = "default",
+    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the proof.")] = 30,
+    budget: Annotated[str, typer.Option(help="At most this long, the proof included: 90s, 3m, 1h.")] = "2m",
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
+    storage: Annotated[str | None, typer.Option(help="An Optuna storage URL instead of OUT/study.db.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything random in the search.")] = 0,
+    setting: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Hold a parameter to a value.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")] = None,
+    max_workers: Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")] = None,
+    max_cpu: Annotated[float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")] = None,
+    no_convert: Annotated[bool, typer.Option("--no-convert", help="Keep the samples as they are on disk.")] = False,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None,
+    page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = PageCache.AUTO,
+    isolation: Annotated[Isolation, typer.Option(help="One process for many trials, or a fresh one for each.")] = Isolation.WARM,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin a new study instead of going on with the one in OUT.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial.")] = False,
+) -> None:
+    """Search for the fastest way to feed a model on this machine, and write it as code to import."""
+    from rich.console import Console
+
+    from autopipe.api import tuning
+    from autopipe.cli import settings
+    from autopipe.cli.output import writable_folder, write_outputs
+    from autopipe.cli.progress import Progress
+    from autopipe.report import document, text
+    from autopipe.report.summary import summary_of
+    from autopipe.search.facts import Limits
+
+    chosen = source.choose(workload, images, model, image_size, batch_size)
+    folder = writable_folder(out)
+    budget_seconds = settings.seconds(budget, "--budget")
+    plan = tuning.Plan(
+        space=space,
+        storage=storage or f"sqlite:///{(folder / 'study.db').absolute()}",
+        trials=trials,
+        budget_seconds=budget_seconds,
+        seed=seed,
+        limits=Limits(
+            memory_bytes=None if max_memory is None else settings.size(max_memory, "--max-memory"),
+            workers=max_workers,
+            cpu_percent=max_cpu,
+            convert=not no_convert,
+            only=settings.allowed([*(setting or []), *(only or [])]),
+        ),
+        epochs=epochs,
+        page_cache=page_cache.value,
+        isolation=isolation.value,
+        fresh=fresh,
+    )
+    console = Console(stderr=True)
+    with Progress(console, verbose=verbose, budget_seconds=budget_seconds) as progress:
+        result, tuned = tuning.run(chosen.workload, plan, progress.watcher, named=chosen.named, folder=folder)
+    summary = summary_of(result)
+    written = None if tuned is None else write_outputs(tuned, folder)
+    if as_json:
+        print(json.dumps(document.document(summary, None if written is None else str(written.artifact)), indent=2))
+    elif tuned is not None:
+        Console().print(text.render(summary), soft_wrap=True)
+    if tuned is None or written is None:
+        raise tuning.nothing_measured(result)
+    console.print(f"wrote     {written.artifact}, {written.module}, {plan.storage}", soft_wrap=True, highlight=False)
+    if result.interrupted:
+        raise typer.Exit(130)

@@ -1,0 +1,106 @@
+"""What is written on a command line as text, and the values it stands for: `key=value`, durations, sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import Value, from_config, parameter_types, to_config
+from autopipe.errors import ConfigError, near
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
+_SECONDS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def seconds(text: str, option: str) -> float:
+    """Return the seconds that a duration such as `90`, `3m`, `1.5h` or `15ms` stands for."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ConfigError(f"`{option}` must be a duration such as 90s, 3m or 1h, but got {text!r}.")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def size(text: str, option: str) -> int:
+    """Return the bytes that a size such as `8G` or `500MiB` stands for."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"`{option}` must be a size such as 8G or 500M, but got {text!r}.")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
+    """Return what `--set key=value` and `--only key=a,b` allow: parameters with the values they are held to.
+
+    `loader.workers` stands for the workers of any loader that has them.
+    """
+    found: dict[str, tuple[Value, ...]] = {}
+    for pair in pairs:
+        key, values = _split(pair)
+        for name in _names(key):
+            found[name] = tuple(_value(name, each) for each in values)
+    return found
+
+
+def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
+    """Return a configuration with `key=value` changes made to it; a change of `loader` takes the new one's defaults."""
+    split = [_split(pair) for pair in pairs]
+    params = dict(from_config(config))
+    for key, values in split:
+        if key == "loader":
+            kind = str(_value("loader", values[0]))
+            if kind != params["loader"]:
+                workers = next((value for name, value in params.items() if name.endswith(".workers")), 1)
+                params = {name: value for name, value in params.items() if "." not in name} | {"loader": kind}
+                if kind in ("threads", "processes"):
+                    params[f"{kind}.workers"] = workers
+    for key, values in split:
+        if key != "loader":
+            for name in _names(key, str(params["loader"])):
+                params[name] = _value(name, values[0])
+    return to_config(params)
+
+
+def _split(pair: str) -> tuple[str, list[str]]:
+    key, equals, text = pair.partition("=")
+    if not equals or not key.strip() or not text.strip():
+        raise ConfigError(f"A setting must be written key=value, but got {pair!r}.", hint="For example: --set cache=memory")
+    return key.strip(), [part.strip() for part in text.split(",")]
+
+
+def _names(key: str, loader: str | None = None) -> list[str]:
+    known: Mapping[str, object] = parameter_types()
+    if key in known:
+        return [key]
+    if key.startswith("loader."):
+        knob = key.removeprefix("loader.")
+        names = [name for name in known if name.endswith(f".{knob}") and loader in (None, name.partition(".")[0])]
+        if names:
+            return names
+        known = {f"loader.{name.partition('.')[2]}": None for name in known if "." in name}
+    raise ConfigError(f"There is no setting `{key}`.{near(key, known)}", hint=f"There are: {', '.join(known)}")
+
+
+def _value(name: str, text: str) -> Value:
+    adapter = parameter_types()[name]
+    lowered = text.lower()
+    candidates: list[Value] = [text]
+    if re.fullmatch(r"-?\d+", text):
+        candidates.insert(0, int(text))
+    if lowered in ("true", "false"):
+        candidates.insert(0, lowered == "true")
+    for candidate in candidates:
+        try:
+            value: Value = adapter.validate_python(candidate, strict=True)
+        except ValueError:
+            continue
+        return value
+    raise ConfigError(f"`{name}` cannot be {text!r}.", hint=_hint(name))
+
+
+def _hint(name: str) -> str:
+    schema = parameter_types()[name].json_schema()
+    choices = schema.get("enum") or [each.get("const", each.get("type")) for each in schema.get("anyOf", [])]
+    return f"It takes {', '.join(map(str, choices))}." if choices else f"It takes {schema.get('type', 'another value')}."

@@ -1,0 +1,58 @@
+"""Which workload a command is about: `train.py:workload`, or `--images DIR --model NAME` for people without code."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autopipe.core.workload import Workload
+from autopipe.errors import WorkloadError
+from autopipe.tuned.record import ImagesReference
+
+Reference = Annotated[
+    str | None,
+    typer.Argument(metavar="train.py:workload", help="Where the workload is: FILE.py:NAME or package.module:NAME."),
+]
+Images = Annotated[
+    Path | None, typer.Option("--images", help="Without code: a folder with one folder of images for each class.")
+]
+Model = Annotated[str, typer.Option("--model", help="With --images: a model of keras.applications, random weights.")]
+ImageSize = Annotated[int, typer.Option("--image-size", min=8, max=4096, help="With --images: height and width in pixels.")]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="With --images: images a batch.")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The workload of a command.
+
+    Attributes:
+        workload: its name, or the object for a workload without code.
+        named: what an artefact says of it, for a workload without code.
+    """
+
+    workload: Workload | str
+    named: ImagesReference | None = None
+
+
+def choose(reference: str | None, images: Path | None, model: str, image_size: int, batch_size: int) -> Chosen:
+    """Return the workload that the arguments of a command stand for.
+
+    Raises:
+        WorkloadError: neither or both were given, or the folder holds no classes.
+    """
+    if (reference is None) == (images is None):
+        raise WorkloadError(
+            "A workload must be given: either `train.py:workload` or `--images DIR`"
+            + (", not both." if images is not None else "."),
+            hint="For example: autopipe tune train.py:workload, or autopipe tune --images photos/ --model mobilenet_v2",
+        )
+    if reference is not None:
+        return Chosen(workload=reference)
+    from autopipe.tuned.images import workload_of
+
+    assert images is not None
+    named = ImagesReference(path=str(images.absolute()), model=model, image_size=image_size, batch_size=batch_size)
+    return Chosen(workload=workload_of(named, images), named=named)

@@ -1,0 +1,48 @@
+"""The summary as one JSON document, for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autopipe.core.outcome import Estimate
+from autopipe.report.summary import Summary
+
+
+def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
+    """Return the document that `autopipe tune --json` prints.
+
+    Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name), `ceiling`
+    (model images/s, bound, shares, bottleneck), `trials`, `failed`, `seconds`, `stopped`, `warnings`, `artifact` (path).
+    """
+    return {
+        "best": None if summary.best is None else summary.best.model_dump(mode="json"),
+        "images_per_second": None if summary.rate is None else {**_estimate(summary.rate), "proved": summary.proved},
+        "baselines": {
+            line.name: {
+                "images_per_second": None if line.rate is None else _estimate(line.rate),
+                "times_faster": line.gain,
+                "interval": None if line.proved is None else list(line.proved.interval),
+                "failure": line.failure,
+            }
+            for line in summary.baselines
+        },
+        "ceiling": None
+        if summary.model_rate is None
+        else {
+            "model_images_per_second": _estimate(summary.model_rate),
+            "share_of_model": summary.share_of_model,
+            "bound_images_per_second": None if summary.bound is None else summary.bound.images_per_second,
+            "share_of_bound": summary.share_of_bound,
+            "bottleneck": None if summary.bound is None else summary.bound.sentence,
+        },
+        "trials": summary.trials,
+        "failed": summary.failed,
+        "seconds": round(summary.seconds, 2),
+        "stopped": summary.stopped,
+        "warnings": list(summary.warnings),
+        "artifact": artifact,
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, float]:
+    return estimate.model_dump()

@@ -1,0 +1,51 @@
+"""One measurement as text: the rate, what it is a share of, what it cost, and what to know before believing it."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from autopipe.core import bound
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Measurement, Resources
+from autopipe.hardware.memory import size_text
+
+
+def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -> Table:
+    """Return the table that `autopipe measure` prints."""
+    rate = measurement.images_per_second
+    limit = bound.bound(ceiling, config)
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("config", config.normalised().one_line())
+    table.add_row("images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f}), {len(measurement.windows)} windows")
+    table.add_row("model alone", f"{limit.model_images_per_second:,.0f} images/s")
+    table.add_row("share of bound", f"{rate.value / limit.images_per_second:.0%} of {limit.images_per_second:,.0f} images/s")
+    table.add_row("bottleneck", limit.sentence)
+    table.add_row("waiting for data", f"{measurement.data_wait_share:.1%} of the time")
+    table.add_row("first batch", f"{measurement.first_batch_seconds:.3f} s after opening")
+    if measurement.cache_fill_seconds is not None:
+        table.add_row("cache fill", f"{measurement.cache_fill_seconds:.1f} s for all samples, once")
+    table.add_row("resources", _resources(measurement.resources))
+    table.add_row("page cache", measurement.page_cache)
+    ran = measurement.ran
+    table.add_row("ran", f"{ran.threads} threads, {ran.processes} processes on {', '.join(ran.devices)} ({ran.backend})")
+    for warning in measurement.warnings:
+        table.add_row(Text("note", style="bold yellow"), warning)
+    return table
+
+
+def _resources(used: Resources) -> str:
+    parts = []
+    if used.cpu_percent is not None:
+        parts.append(f"CPU {used.cpu_percent:.0f} % (one core is 100)")
+    if used.peak_rss_bytes is not None:
+        parts.append(f"memory {size_text(used.peak_rss_bytes)}")
+    if used.gpu_percent is not None:
+        parts.append(f"GPU {used.gpu_percent:.0f} %")
+    if used.gpu_memory_bytes is not None:
+        parts.append(f"GPU memory {size_text(used.gpu_memory_bytes)}")
+    if used.gpu_watts is not None:
+        parts.append(f"{used.gpu_watts:.0f} W")
+    return ", ".join(parts)

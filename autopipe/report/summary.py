@@ -1,0 +1,115 @@
+"""The summary of a search: every figure that is shown, in the order in which it is shown. Pure; how it looks is elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from autopipe.core import bound
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Estimate, Measurement
+from autopipe.core.stats import Comparison
+from autopipe.search.result import BaselineResult, SearchResult
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineLine:
+    """One baseline.
+
+    Attributes:
+        name: what people call it.
+        rate: its images/s, or None if it failed.
+        gain: how many times faster the best is; from the proof's pairs where `proved`, else the ratio of the rates.
+        proved: whether the gain was proved.
+        failure: why it has no rate.
+    """
+
+    name: str
+    rate: Estimate | None
+    gain: float | None
+    proved: Comparison | None
+    failure: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a search found, ready to be shown.
+
+    Attributes:
+        best: the configuration to use, or None.
+        rate: its images/s.
+        proved: whether that is the figure of a proof.
+        baselines: what it is compared with.
+        model_rate: what the model alone takes.
+        share_of_model: the rate's share of that, 0 to 1.
+        bound: the most this kind of configuration can reach here, and why.
+        share_of_bound: the rate's share of it.
+        stopped: why the search ended.
+        trials: how many trials ran, the proof's blocks included.
+        failed: how many of them gave no measurement.
+        seconds: how long it took.
+        warnings: what the reader should know before believing the figures.
+    """
+
+    best: PipelineConfig | None
+    rate: Estimate | None
+    proved: bool
+    baselines: Sequence[BaselineLine]
+    model_rate: Estimate | None
+    share_of_model: float | None
+    bound: bound.Bound | None
+    share_of_bound: float | None
+    stopped: str
+    trials: int
+    failed: int
+    seconds: float
+    warnings: Sequence[str]
+
+
+def summary_of(result: SearchResult) -> Summary:
+    """Return the summary of a search."""
+    limit = bound.bound(result.ceiling, result.best_config) if result.ceiling and result.best_config else None
+    rate = result.estimate
+    return Summary(
+        best=result.best_config,
+        rate=rate,
+        proved=result.proved,
+        baselines=tuple(_line(each, rate) for each in result.baselines),
+        model_rate=result.ceiling.model_images_per_second if result.ceiling else None,
+        share_of_model=result.share_of_ceiling,
+        bound=limit,
+        share_of_bound=rate.value / limit.images_per_second if rate and limit and limit.images_per_second > 0 else None,
+        stopped=result.stopped_because.message,
+        trials=len(result.trials),
+        failed=len(result.failed),
+        seconds=result.seconds,
+        warnings=tuple(_warnings(result)),
+    )
+
+
+def _line(baseline: BaselineResult, rate: Estimate | None) -> BaselineLine:
+    here = baseline.estimate
+    ratio = rate.value / here.value if rate is not None and here is not None and here.value > 0 else None
+    return BaselineLine(
+        name=baseline.name,
+        rate=here,
+        gain=baseline.gain.ratio if baseline.gain is not None else ratio,
+        proved=baseline.gain,
+        failure=None if baseline.failure is None else baseline.failure.message,
+    )
+
+
+def _warnings(result: SearchResult) -> list[str]:
+    said = []
+    if result.interrupted:
+        said.append("The search was interrupted: this is the best so far, not proved.")
+    if result.drift is not None and abs(result.drift) > 0.05:
+        said.append(
+            f"The baselines ran {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'} at the end than at the "
+            "beginning: something else used the machine. Ratios hold, since they were measured side by side."
+        )
+    measured = [row.outcome for row in result.trials if isinstance(row.outcome, Measurement)]
+    unstable = sum(not outcome.stable for outcome in measured)
+    if measured and unstable > len(measured) // 2:
+        said.append(f"{unstable} of {len(measured)} measurements were unstable: tune on a quiet machine for sharper figures.")
+    return said

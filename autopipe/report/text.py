@@ -1,0 +1,62 @@
+"""The summary as text for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autopipe.core.outcome import Estimate
+from autopipe.core.params import from_config
+from autopipe.report.summary import BaselineLine, Summary
+
+
+def render(summary: Summary) -> RenderableType:
+    """Return the table that ends `autopipe tune`."""
+    if summary.best is None or summary.rate is None:
+        return Text("No configuration could be measured.", style="bold red")
+    table = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
+    table.add_column("pipeline")
+    table.add_column("images/s", justify="right")
+    table.add_column("95 % interval", justify="right")
+    table.add_column("best is faster by", justify="right")
+    table.add_row(Text("best", style="bold green"), _rate(summary.rate), _interval(summary.rate), "")
+    for line in summary.baselines:
+        table.add_row(line.name, *_cells(line))
+    if summary.model_rate is not None:
+        table.add_row("the model alone (ceiling)", _rate(summary.model_rate), _interval(summary.model_rate), "")
+    return Group(table, Text(), *_sentences(summary))
+
+
+def _cells(line: BaselineLine) -> tuple[str, str, str]:
+    if line.rate is None:
+        return "failed", "", (line.failure or "")[:60]
+    gain = "" if line.gain is None else f"{line.gain:.2f}x"
+    if line.proved is not None:
+        gain += f" ({line.proved.interval.low:.2f} to {line.proved.interval.high:.2f})"
+    return _rate(line.rate), _interval(line.rate), gain
+
+
+def _sentences(summary: Summary) -> list[Text]:
+    assert summary.best is not None
+    settings = ", ".join(f"{name}={value}" for name, value in from_config(summary.best).items())
+    lines = [Text.assemble(("best config  ", "bold"), settings)]
+    if summary.share_of_model is not None:
+        lines.append(Text.assemble(("reached      ", "bold"), f"{summary.share_of_model:.0%} of what the model alone takes"))
+        if summary.bound is not None and summary.share_of_bound is not None:
+            lines[-1].append(f", {summary.share_of_bound:.0%} of what model and loader can reach on these cores")
+    if summary.bound is not None:
+        lines.append(Text.assemble(("bottleneck   ", "bold"), summary.bound.sentence))
+    lines.append(Text.assemble(("stopped      ", "bold"), summary.stopped))
+    failed = f", {summary.failed} failed" if summary.failed else ""
+    lines.append(Text.assemble(("trials       ", "bold"), f"{summary.trials}{failed}, in {summary.seconds:.0f} s"))
+    lines += [Text.assemble(("note         ", "bold yellow"), warning) for warning in summary.warnings]
+    return lines
+
+
+def _rate(estimate: Estimate) -> str:
+    return f"{estimate.value:,.0f}"
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.low:,.0f} to {estimate.high:,.0f}"
