@@ -123,14 +123,12 @@ def merge(artifacts: Sequence[Artifact]) -> Artifact:
     Raises:
         ArtifactError: they are not of one workload.
     """
-    first = artifacts[0]
-    for other in artifacts[1:]:
+    first, *others = artifacts
+    for other in others:
         _require_one_workload(first, other)
-    profiles = sorted(
-        (profile for artifact in artifacts for profile in artifact.profiles), key=lambda profile: profile.measured_at
-    )
-    merged = first.model_copy(update={"profiles": profiles[:1]})
-    return functools.reduce(with_profile, profiles[1:], merged)
+    every = (profile for artifact in artifacts for profile in artifact.profiles)
+    oldest, *later = sorted(every, key=lambda profile: profile.measured_at)
+    return functools.reduce(with_profile, later, first.model_copy(update={"profiles": (oldest,)}))
 
 
 def config_of(profile: Profile) -> PipelineConfig:

@@ -1,0 +1,154 @@
+"""Whatever an artefact's file holds, reading it gives an artefact or says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autopipe.core.workload import Workload
+from autopipe.errors import ArtifactError
+from autopipe.tuned import artifact as files
+from autopipe.tuned import factory, fingerprint, pick
+from autopipe.tuned.record import Artifact, Hardware
+from tests.fakes import profiles
+
+TEXT = (Path(__file__).parents[1] / "assets" / "artifacts" / "v1.json").read_bytes()
+CONTENT = json.loads(TEXT)
+
+untimed = settings(deadline=None)  # the first example imports the loaders
+
+_HOSTILE = ["../../etc/passwd", "/dev/zero", "os:system", "!!python/object", "__import__('os')", "\x00", "\udc80"]
+_SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=True, allow_infinity=True)
+    | st.text(max_size=20)
+    | st.sampled_from(_HOSTILE)
+)
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner)
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in inner for place in _places(item, (*path, key)))]
+
+
+PLACES = _places(CONTENT)
+
+
+def _changed(place: tuple[Any, ...], new: Any) -> Any:
+    if not place:
+        return new
+    content = json.loads(TEXT)
+    owner = content
+    for key in place[:-1]:
+        owner = owner[key]
+    owner[place[-1]] = new
+    return content
+
+
+def _read(text: bytes) -> Artifact | None:
+    """Return the artefact, or None if it was refused in a way that helps."""
+    try:
+        return files.parse(text, "this.json")
+    except ArtifactError as error:
+        message = error.message
+    assert "this.json" in message
+    assert len(message) < 1000
+    return None
+
+
+@untimed
+@given(st.binary(max_size=200))
+def test_any_bytes(text: bytes) -> None:
+    assert _read(text) is None
+
+
+@untimed
+@given(st.integers(0, len(TEXT) - 3))
+def test_a_file_cut_anywhere_is_refused(length: int) -> None:
+    assert _read(TEXT[:length]) is None
+
+
+@untimed
+@given(st.integers(0, len(TEXT) - 1), st.integers(0, 255))
+def test_a_byte_changed_anywhere(position: int, byte: int) -> None:
+    _read(TEXT[:position] + bytes([byte]) + TEXT[position + 1 :])
+
+
+@untimed
+@given(st.sampled_from(PLACES), _VALUES)
+def test_any_value_anywhere(place: tuple[Any, ...], new: Any) -> None:
+    _read(json.dumps(_changed(place, new)).encode())
+
+
+@untimed
+@given(st.sampled_from(PLACES), st.integers(1, 100_000), st.sampled_from(["[", '{"a":']))
+def test_any_depth_anywhere_is_refused(place: tuple[Any, ...], depth: int, opening: str) -> None:
+    marker = "6f1d"
+    text = json.dumps(_changed(place, marker)).replace(f'"{marker}"', opening * depth)
+    assert _read(text.encode()) is None
+
+
+@untimed
+@given(st.sampled_from(PLACES), _VALUES)
+def test_what_is_read_can_be_picked_from_and_locates_nothing_outside(place: tuple[Any, ...], new: Any) -> None:
+    read = _read(json.dumps(_changed(place, new)).encode())
+    if read is None:
+        return
+
+    def never(name: str) -> Workload:
+        pytest.fail(f"{name} was imported")
+
+    for here in (profiles.hardware(), profiles.hardware(cpu_model="another"), *(p.hardware for p in read.profiles)):
+        try:
+            choice = pick.pick(read, here)
+        except ArtifactError:
+            continue
+        tuned = factory.of_profile(choice.profile, lambda: never("nothing"), named=read.workload)
+        assert tuned.config.loader.kind
+
+
+_HARDWARE = st.builds(
+    Hardware,
+    cpu_model=st.sampled_from(["A", "B"]),
+    cores=st.integers(1, 64),
+    memory_bytes=st.integers(0, 2**40),
+    gpus=st.lists(st.just(profiles.H200), max_size=3).map(tuple),
+    storage=st.sampled_from(["unknown", "ext4", "nfs"]),
+    system=st.just("Linux"),
+    python=st.sampled_from(["3.11.1", "3.12.0"]),
+)
+
+
+@untimed
+@given(_HARDWARE, _HARDWARE)
+def test_comparing_machines_is_symmetric_and_every_machine_is_like_itself(first: Hardware, second: Hardware) -> None:
+    there, back = fingerprint.compare_hardware(first, second), fingerprint.compare_hardware(second, first)
+    assert there.kinship is back.kinship
+    assert [found.field for found in there.differences] == [found.field for found in back.differences]
+    assert fingerprint.compare_hardware(first, first) == fingerprint.Match(kinship=fingerprint.Kinship.SAME)
+
+
+@untimed
+@given(st.lists(_HARDWARE, min_size=1, max_size=5), st.data())
+def test_a_machine_with_a_profile_gets_one_that_is_the_same(machines: list[Hardware], data: st.DataObject) -> None:
+    artifact = profiles.artifact(*(profiles.profile(hardware=hardware) for hardware in machines))
+    here = data.draw(st.sampled_from(machines))
+    assert pick.pick(artifact, here, strict=True).match.kinship is fingerprint.Kinship.SAME
+
+
+@untimed
+@given(st.lists(_HARDWARE, min_size=1, max_size=5))
+def test_merging_with_itself_changes_nothing_more(machines: list[Hardware]) -> None:
+    artifact = profiles.artifact(*(profiles.profile(hardware=hardware) for hardware in machines))
+    once = pick.merge([artifact])
+    assert pick.merge([once, once]) == once
