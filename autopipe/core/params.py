@@ -1,6 +1,6 @@
 """Flat parameters (`threads.workers=4`), what each may be, and the `PipelineConfig` they stand for.
 
-The names in search spaces, in studies and on the command line. Which values a search may try is `autopipe.core.space`'s.
+The names used in search spaces, in studies and on the command line. What a search may try is `autopipe.core.space`'s.
 """
 
 from __future__ import annotations

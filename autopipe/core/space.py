@@ -127,7 +127,7 @@ class Space:
     def holds(self, params: Mapping[str, Value]) -> bool:
         """Whether `params` names every parameter that counts, and no other, each with a value it may take."""
         counting = {parameter.name for parameter in self.parameters if parameter.counts(params)}
-        return counting == set(params) and all(_within(self[name], value) for name, value in params.items())
+        return counting == set(params) and all(within(self[name], value) for name, value in params.items())
 
     def only(self, name: str, values: Iterable[Value]) -> Space:
         """Return the space with `name` limited to `values`.
@@ -153,7 +153,8 @@ def _among(value: Value, values: Iterable[Value]) -> bool:
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
 
 
-def _within(parameter: Parameter, value: Value) -> bool:
+def within(parameter: Parameter, value: Value) -> bool:
+    """Whether the parameter may be `value`: one of its values, or for a range a whole number between them."""
     if parameter.is_range and isinstance(value, int) and not isinstance(value, bool):
         numbers = [each for each in parameter.values if isinstance(each, int)]
         return min(numbers) <= value <= max(numbers)
@@ -259,7 +260,7 @@ def _conditions(
         allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
         possible = [str(value) for value in earlier[name].values]
         for value in allowed:
-            if not _within(earlier[name], value):
+            if not within(earlier[name], value):
                 raise SpaceError(f"{where(name)}: `{name}` is never {value!r} here.{near(str(value), possible)}")
         conditions.append((name, allowed))
     return tuple(conditions)

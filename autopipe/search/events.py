@@ -1,0 +1,103 @@
+"""What a search tells while it runs. Values only; how they look on a screen is the reporter's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Measurement, TrialFailure
+from autopipe.search.feasible import Drop
+from autopipe.search.stopping import Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingForMachine:
+    """Another tune is measuring; this one waits for it."""
+
+    holder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceTrimmed:
+    """What is left of the space, and what was left out."""
+
+    candidates: int
+    drops: tuple[Drop, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOpened:
+    """The record is open; `resumed` trials were there already, `lost` were cut off and count as failed."""
+
+    name: str
+    resumed: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingMeasured:
+    """What no configuration can exceed."""
+
+    ceiling: Ceiling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    """A trial begins. `origin` says who asked for it: `baseline:NAME`, `seed:...`, a sampler's name, `proof:BLOCK`."""
+
+    number: int
+    origin: str
+    config: PipelineConfig
+    predicted: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFinished:
+    """A trial ended.
+
+    Attributes:
+        number: the trial's.
+        origin: who asked for it.
+        config: what ran.
+        outcome: what came of it.
+        value: what the study maximises, over all measurements of this configuration; None if it failed.
+        best: the best value so far.
+    """
+
+    number: int
+    origin: str
+    config: PipelineConfig
+    outcome: Measurement | TrialFailure
+    value: float | None
+    best: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchStopped:
+    """The search is over; the proof follows unless `stop` was an interruption."""
+
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofStarted:
+    """The best few and the baselines run against each other."""
+
+    configs: tuple[PipelineConfig, ...]
+    blocks: tuple[int, int]
+
+
+Event: TypeAlias = (
+    WaitingForMachine
+    | SpaceTrimmed
+    | StudyOpened
+    | CeilingMeasured
+    | TrialStarted
+    | TrialFinished
+    | SearchStopped
+    | ProofStarted
+)
+OnEvent: TypeAlias = Callable[[Event], None]

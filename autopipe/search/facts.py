@@ -1,0 +1,63 @@
+"""What is known before the first trial: about the machine, the workload, and what the user allows. Values only.
+
+Who knows fills them in (`autopipe.api`); nothing here looks anything up. None means "not known", and then nothing is
+left out because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autopipe.core.params import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The machine and the workload, as far as a search needs them.
+
+    Attributes:
+        cores: usable cores, by affinity and cgroup.
+        gpus: GPUs that Keras can train on.
+        batch_size: samples a batch, over all devices together.
+        memory_bytes: memory that is free for this run.
+        shm_bytes: free bytes in /dev/shm.
+        disk_bytes: free bytes where converted samples would be kept.
+        sample_count: samples an epoch.
+        prefix_bytes: the whole data set after its deterministic first ops: what a cache or an array would hold.
+        compact_bytes: one sample as the loader hands it over with `finish="device"`.
+        finished_bytes: one sample as the model takes it.
+        impossible: settings that cannot run here or with this workload, with the reason:
+            `{("loader", "tfdata"): "Map(augment, random=True) has no TensorFlow half"}`.
+    """
+
+    cores: int
+    gpus: int = 0
+    batch_size: int = 1
+    memory_bytes: int | None = None
+    shm_bytes: int | None = None
+    disk_bytes: int | None = None
+    sample_count: int | None = None
+    prefix_bytes: int | None = None
+    compact_bytes: int | None = None
+    finished_bytes: int | None = None
+    impossible: Mapping[tuple[str, Value], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the user allows.
+
+    Attributes:
+        memory_bytes: `--max-memory`, for the process tree of the training.
+        workers: `--max-workers`.
+        cpu_percent: `--max-cpu`; one busy core is 100.
+        convert: whether samples may be kept in another form on disk; False is `--no-convert`.
+        only: `--only`, e.g. `{"loader": ("threads", "tfdata")}`.
+    """
+
+    memory_bytes: int | None = None
+    workers: int | None = None
+    cpu_percent: float | None = None
+    convert: bool = True
+    only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)

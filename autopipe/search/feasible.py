@@ -1,0 +1,201 @@
+"""Which configurations of a space can run at all, and why the others cannot. Pure: facts in, candidates out.
+
+A reason is a sentence for the user. What only a measurement can tell (memory really used, say) is a constraint on the
+trial and is looked after in `autopipe.search.objective`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import Params, Value, from_config, to_config
+from autopipe.core.space import Space
+from autopipe.errors import ConfigError, SpaceError
+from autopipe.search.facts import Facts, Limits
+
+MOST_CANDIDATES = 10_000
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One configuration that may be tried: its flat parameters, and its canonical form with the key of that form."""
+
+    params: Params
+    config: PipelineConfig
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """Configurations left out for one reason."""
+
+    reason: str
+    configs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed:
+    """What is left of a space.
+
+    Attributes:
+        space: as it was, but for what the user limited it to with `only`.
+        candidates: the configurations that can run, each canonical form once.
+        drops: why the others are left out, the commonest reason first.
+    """
+
+    space: Space
+    candidates: tuple[Candidate, ...]
+    drops: tuple[Drop, ...]
+
+
+def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
+    """Leave out what cannot run or is not allowed.
+
+    Raises:
+        SpaceError: nothing is left, or `limits.only` names what the space does not have.
+    """
+    dropped: Counter[str] = Counter()
+    narrowed = space
+    for name, values in limits.only.items():
+        narrowed = narrowed.only(name, values)
+        gone = [value for value in space[name].values if value not in narrowed[name].values]
+        if gone:
+            dropped[f"{name} {', '.join(map(str, gone))}: not in `--only`"] = 0
+    candidates: dict[str, Candidate] = {}
+    for params in _combinations(narrowed):
+        try:
+            config = to_config(params).normalised()
+        except ConfigError as error:
+            dropped[error.message] += 1
+            continue
+        why = why_not(config, facts, limits)
+        if why is None:
+            candidates.setdefault(config.key(), Candidate(params=params, config=config, key=config.key()))
+        else:
+            dropped[why] += 1
+    if not candidates:
+        reasons = "; ".join(dropped)
+        raise SpaceError(
+            f"No configuration of this space can run here: {reasons}.", hint="Widen the space or the limits."
+        )
+    drops = tuple(Drop(reason=reason, configs=count) for reason, count in dropped.most_common())
+    return Trimmed(space=narrowed, candidates=tuple(candidates.values()), drops=drops)
+
+
+def _combinations(space: Space) -> Iterator[Params]:
+    """Yield the whole grid, or where it is too large, an even sample of it that is the same each time."""
+    grid = list(itertools.islice(space.grid(), MOST_CANDIDATES + 1))
+    if len(grid) <= MOST_CANDIDATES:
+        return iter(grid)
+    rng = random.Random(0)
+    drawn = (space.sample(rng) for _ in range(3 * MOST_CANDIDATES))
+    unique = {tuple(sorted(params.items(), key=lambda item: item[0])): params for params in drawn}
+    return itertools.islice(iter(unique.values()), MOST_CANDIDATES)
+
+
+def why_not(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    """Return the first reason why `config` cannot run or is not allowed, or None."""
+    for rule in _RULES:
+        reason = rule(config, facts, limits)
+        if reason is not None:
+            return reason
+    return None
+
+
+def cache_bytes(config: PipelineConfig, facts: Facts) -> int | None:
+    """Return what the configuration's cache takes once it is full; None if that is not known."""
+    return 0 if config.cache == "none" else facts.prefix_bytes
+
+
+def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
+    """Return what batches waiting ahead of the model take; None if that is not known."""
+    sample_bytes = facts.finished_bytes if config.finish == "host" else facts.compact_bytes
+    buffered = config.loader.buffered_batches()
+    if sample_bytes is None or buffered is None:
+        return None
+    return (buffered + 1) * facts.batch_size * sample_bytes
+
+
+# ---------------------------------------------------------------- rules
+
+Rule = Callable[[PipelineConfig, Facts, Limits], str | None]
+
+
+def _impossible(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    params: dict[str, Value] = from_config(config) if facts.impossible else {}
+    for (name, value), reason in facts.impossible.items():
+        if name in params and params[name] == value:
+            return f"{name} {value}: {reason}"
+    return None
+
+
+def _devices(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    most = max(1, facts.gpus)
+    if config.devices > most:
+        return f"devices > {most}: {facts.gpus} GPU{'' if facts.gpus == 1 else 's'}"
+    if facts.batch_size % config.devices:
+        return f"devices {config.devices}: a batch of {facts.batch_size} cannot be shared out evenly"
+    return None
+
+
+def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    needed, free = cache_bytes(config, facts), facts.memory_bytes
+    if needed is None or free is None or needed <= free:
+        return None
+    return f"cache {config.cache}: needs {_gib(needed)} for the whole set, {_gib(free)} free"
+
+
+def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    if config.storage == "files":
+        return None
+    if not limits.convert:
+        return f"storage {config.storage}: `--no-convert`"
+    needed, free = facts.prefix_bytes, facts.disk_bytes
+    if config.storage == "array" and needed is not None and free is not None and needed > free:
+        return f"storage array: needs {_gib(needed)} on disk, {_gib(free)} free"
+    return None
+
+
+def _shared_memory(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    needed, free = queue_bytes(config, facts), facts.shm_bytes
+    if config.loader.kind != "processes" or needed is None or free is None or needed <= free:
+        return None
+    buffered = config.loader.buffered_batches()
+    return f"processes with {buffered} batches ahead: needs {_gib(needed)} in /dev/shm, {_gib(free)} free"
+
+
+def _fork(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    if getattr(config.loader, "use_multiprocessing", False):
+        return "keras with use_multiprocessing: forks after the framework has run, which can hang for ever"
+    return None
+
+
+def _workers(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    if limits.workers is None:
+        return None
+    count = config.loader.worker_count()
+    if count is None:
+        return f"{config.loader.kind} with auto workers: `--max-workers {limits.workers}` cannot be kept"
+    return f"more than {limits.workers} workers: `--max-workers`" if count > limits.workers else None
+
+
+def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    if limits.memory_bytes is None:
+        return None
+    needed = (cache_bytes(config, facts) or 0) + (queue_bytes(config, facts) or 0)
+    if needed <= limits.memory_bytes:
+        return None
+    return f"cache and queue need more than `--max-memory` {_gib(limits.memory_bytes)}"
+
+
+_RULES: tuple[Rule, ...] = (_impossible, _fork, _devices, _convert, _cache, _shared_memory, _workers, _memory)
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"

@@ -1,0 +1,56 @@
+"""What a search asks of whoever runs its trials: real trials, recorded tables (`replay`) or arithmetic (`surface`).
+
+A measurer measures; it neither chooses configurations nor remembers results.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Measurement, TrialFailure
+
+
+class Effort(enum.StrEnum):
+    """How sure a measurement should be."""
+
+    SEARCH = "search"  # as short as its interval allows; may end early when it cannot win
+    PROOF = "proof"  # one block of the proof: a fixed length, never cut short
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What people have today: a configuration with a name."""
+
+    name: str
+    config: PipelineConfig
+
+
+class Measurer(Protocol):
+    """Runs trials, one at a time."""
+
+    def baselines(self) -> Sequence[Baseline]:
+        """Return what the winner has to beat; measured like any configuration."""
+        ...
+
+    def ceilings(self) -> Sequence[Ceiling]:
+        """Measure what no configuration can exceed, for each count of devices and order of channels that matters."""
+        ...
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        """Run one trial.
+
+        Args:
+            config: what to run.
+            effort: how sure to be.
+            must_reach: images/s; once the upper end of the interval is below it, the trial may end early.
+
+        Returns:
+            A measurement, or the failure that stands for one. Only bugs and the user's Ctrl-C are exceptions.
+        """
+        ...

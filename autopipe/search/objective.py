@@ -1,0 +1,58 @@
+"""What a study maximises, and what its trials are held to. Pure functions of measurements.
+
+Several measurements of one configuration are one point with more windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autopipe.core.outcome import Estimate, Measurement
+from autopipe.core.stats import bootstrap_interval, median
+from autopipe.search.facts import Limits
+
+
+def merged(measurements: Sequence[Measurement]) -> Estimate:
+    """Return images/s over the windows of all measurements of one configuration."""
+    if len(measurements) == 1:
+        return measurements[0].images_per_second
+    rates = [window.images / window.seconds for each in measurements for window in each.windows]
+    middle, interval = median(rates), bootstrap_interval(rates)
+    return Estimate(value=middle, low=min(interval.low, middle), high=max(interval.high, middle))
+
+
+def score(
+    images_per_second: float,
+    *,
+    one_time_seconds: float = 0.0,
+    sample_count: int | None = None,
+    epochs: int | None = None,
+) -> float:
+    """Return what a study maximises: the steady rate, or with `epochs` the rate over a training that long.
+
+    Args:
+        images_per_second: the steady rate.
+        one_time_seconds: conversion, cache fill and start, which the steady rate leaves out.
+        sample_count: samples an epoch.
+        epochs: how many epochs the training takes; None leaves one-time costs out.
+    """
+    if epochs is None or sample_count is None:
+        return images_per_second
+    images = epochs * sample_count
+    return images / (one_time_seconds + images / images_per_second)
+
+
+def one_time_seconds(measurements: Sequence[Measurement], conversion_seconds: float, fill_seconds: float) -> float:
+    """Return what has to be paid once: conversion, filling the cache, and the wait for the first batch."""
+    start = median([each.first_batch_seconds for each in measurements])
+    return conversion_seconds + fill_seconds + start
+
+
+def excesses(measurement: Measurement, limits: Limits) -> dict[str, float]:
+    """Return by how much each limit is exceeded, as Optuna's constraints: above zero is too much."""
+    took, found = measurement.resources, {}
+    if limits.memory_bytes is not None and took.peak_rss_bytes is not None:
+        found["memory_bytes"] = float(took.peak_rss_bytes - limits.memory_bytes)
+    if limits.cpu_percent is not None and took.cpu_percent is not None:
+        found["cpu_percent"] = took.cpu_percent - limits.cpu_percent
+    return found

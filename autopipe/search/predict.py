@@ -1,0 +1,112 @@
+"""A small cost model: what rate a configuration should reach, from op costs, cores and the model's own rate.
+
+It orders candidates and serves the sampler as its first guess. It is never a result: every figure that is shown as a
+rate has been measured, and predictions stand beside the measured rates so that they can be judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling
+from autopipe.search.facts import Facts
+
+# Seconds to move one byte, once: memory copy, and through a pipe with pickling on both ends.
+_COPY = 1 / 4e9
+_PIPE = 1 / 0.4e9
+# The same kernels cost this much more in each loader. From runs on 2 cores (500x375 JPEG -> 224x224): threads 2,523,
+# processes 2,739, tf.data 1,854, Keras threads 1,070 images/s against 2 x 1,273 for the bare kernels on one core.
+_LOADER_FACTOR = {"threads": 1.0, "processes": 1.0, "tfdata": 1.35, "keras": 1.9}
+_SHARPNESS = {True: 8.0, False: 3.0}  # how close to the slowest part the whole comes: with and without a queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What one image costs. Seconds are core-seconds unless said otherwise.
+
+    Attributes:
+        prefix_seconds: reading and the deterministic first ops.
+        middle_seconds: the random ops.
+        suffix_seconds: the cheap last ops, on the host.
+        compact_bytes: handed over with `finish="device"`.
+        finished_bytes: handed over with `finish="host"`.
+        cores: usable ones.
+        ceilings: the model alone, by devices and channels, in images/s.
+        model_core_seconds: what an image costs the cores while the model trains.
+    """
+
+    prefix_seconds: float
+    middle_seconds: float
+    suffix_seconds: float
+    compact_bytes: int
+    finished_bytes: int
+    cores: float
+    ceilings: dict[tuple[int, str], float]
+    model_core_seconds: float
+
+
+def costs(ceilings: Sequence[Ceiling], facts: Facts) -> Costs | None:
+    """Gather the costs, or return None where the op costs were not measured."""
+    measured = next((ceiling for ceiling in ceilings if ceiling.op_costs), None)
+    if measured is None:
+        return None
+
+    def total(part: str) -> float:
+        return sum(op.seconds_per_image for op in measured.op_costs if op.part == part)
+
+    return Costs(
+        prefix_seconds=total("fixed"),
+        middle_seconds=total("fresh"),
+        suffix_seconds=total("finish"),
+        compact_bytes=facts.compact_bytes or 0,
+        finished_bytes=facts.finished_bytes or facts.compact_bytes or 0,
+        cores=measured.cores or facts.cores,
+        ceilings={(each.devices, each.channels): each.model_images_per_second.value for each in ceilings},
+        model_core_seconds=measured.model_core_seconds_per_image,
+    )
+
+
+def loader_core_seconds(config: PipelineConfig, costs: Costs) -> float:
+    """Return what the loader's work on one image costs in its steady state."""
+    kept = config.cache != "none" or config.storage == "array"
+    work = costs.compact_bytes * _COPY if kept else costs.prefix_seconds
+    work += costs.middle_seconds
+    sent = costs.compact_bytes
+    if config.finish == "host":
+        work += costs.suffix_seconds
+        sent = costs.finished_bytes
+    if getattr(config.loader, "use_multiprocessing", False):
+        work += sent * _PIPE
+    return work * _LOADER_FACTOR.get(config.loader.kind, 1.0) + sent * _COPY
+
+
+def predict(config: PipelineConfig, costs: Costs) -> float:
+    """Return the predicted steady images/s: what the slowest of model, loader and shared cores lets through."""
+    work = max(loader_core_seconds(config, costs), 1e-9)
+    known = costs.ceilings
+    model_rate = known.get((config.devices, config.channels)) or max(known.values()) * config.devices
+    workers = config.loader.worker_count()
+    shared_rate = costs.cores / (work + costs.model_core_seconds)
+    if config.loader.kind == "keras" and workers is not None and workers <= 1:
+        return min(shared_rate, 1 / (work + 1 / model_rate))  # one after the other: no worker works ahead
+    loader_rate = min(workers or costs.cores, costs.cores) / work
+    # Core time and the model's time are limits that a queue reaches; without one the two wait for each other.
+    buffered = config.loader.buffered_batches()
+    sharpness = _SHARPNESS[buffered is None or buffered - (workers or 0) > 1]
+    slowness = sum(math.pow(rate, -sharpness) for rate in (model_rate, loader_rate, shared_rate))
+    slowest = math.pow(slowness, -1 / sharpness)
+    if config.device_prefetch == 0:
+        sent = costs.finished_bytes if config.finish == "host" else costs.compact_bytes
+        slowest = 1 / (1 / slowest + sent * _COPY)
+    return slowest
+
+
+def one_time_seconds(config: PipelineConfig, costs: Costs, sample_count: int) -> tuple[float, float]:
+    """Return the predicted seconds to convert the data set, and what filling the cache adds to the first epoch."""
+    workers = min(config.loader.worker_count() or costs.cores, costs.cores)
+    whole = sample_count * costs.prefix_seconds
+    convert = whole / costs.cores if config.storage != "files" else 0.0
+    return convert, (whole / workers if config.cache != "none" and config.storage != "array" else 0.0)

@@ -1,0 +1,120 @@
+"""Runs the proof: the best few and the baselines, block after block, until `confirm` has seen enough or time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autopipe.core.outcome import Estimate, Measurement
+from autopipe.core.stats import Comparison, median
+from autopipe.search import confirm, feasible
+from autopipe.search.events import ProofStarted
+from autopipe.search.measurer import Baseline
+from autopipe.search.session import Point, Session
+
+ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a proof came to.
+
+    Attributes:
+        winner: the key of the configuration to use.
+        estimate: its images/s in the proof.
+        gains: how many times faster it ran than each other contender, by key.
+        rates: images/s of every contender in the proof, by key.
+        tied: keys of those as good as the fastest.
+    """
+
+    winner: str
+    estimate: Estimate
+    gains: dict[str, Comparison]
+    rates: dict[str, Estimate]
+    tied: tuple[str, ...]
+
+
+def contenders(session: Session, baselines: Sequence[Baseline]) -> list[confirm.Contender]:
+    """Return who is in the proof: the best few points and every baseline that ran."""
+    points = session.points()
+    names = {baseline.config.key(): baseline.name for baseline in baselines}
+    ranked = sorted((point for point in points.values() if point.feasible), key=lambda each: (-each.value, each.key))
+    best = [point.key for point in ranked[: session.settings.contenders]]
+    keys = [*best, *(key for key in names if key in points and key not in best)]
+    return [contender(session, points[key], names.get(key)) for key in keys]
+
+
+def contender(session: Session, point: Point, baseline: str | None) -> confirm.Contender:
+    """Return a point as a contender, with what it takes."""
+    facts = session.facts
+    used = [each.resources.peak_rss_bytes for each in point.measurements if each.resources.peak_rss_bytes is not None]
+    planned = (feasible.cache_bytes(point.config, facts) or 0) + (feasible.queue_bytes(point.config, facts) or 0)
+    memory = median([float(size) for size in used]) if used else float(planned)
+    cost = confirm.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
+    return confirm.Contender(key=point.key, config=point.config, cost=cost, baseline=baseline)
+
+
+def prove(session: Session, entered: Sequence[confirm.Contender]) -> None:
+    """Run blocks until the matter is decided. What ran is in the record; `judge` reads it."""
+    fewest, most = session.settings.blocks
+    running = list(entered)
+    session.on_event(ProofStarted(configs=tuple(each.config for each in entered), blocks=(fewest, most)))
+    while running:
+        blocks = measured_blocks(session, entered)
+        done = max((len(ran) for ran in blocks.values()), default=0)
+        if done >= most or (done >= fewest and (confirm.decided(running, blocks) or _no_time(session, len(running)))):
+            return
+        if done >= ENOUGH_BLOCKS:
+            running = confirm.still_in(running, blocks)
+        number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
+        order = confirm.block_order([each.key for each in running], number, session.settings.seed)
+        by_key = {each.key: each for each in running}
+        for key in order:
+            session.run_config(by_key[key].config, f"proof:{number}")
+        ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
+        running = [each for each in running if each.key in ran]  # who failed now would fail again
+
+
+def measured_blocks(session: Session, entered: Sequence[confirm.Contender], *, raw: bool = False) -> confirm.Blocks:
+    """Return what each contender reached in each block: what the study maximises, or `raw` images/s.
+
+    Blocks of an earlier proof count only if everybody who is in this one ran in them: blocks that were cut off, or had
+    other contenders, are left out. The last proof is what follows the last such block that is complete.
+    """
+    keys = {each.key for each in entered}
+    blocks: dict[int, dict[str, float]] = {}
+    for row in session.record.rows():
+        if row.block is not None and row.key in keys and isinstance(row.outcome, Measurement):
+            rate = row.outcome.images_per_second.value
+            scored = rate if raw else session.score(row.config, [row.outcome], rate)
+            blocks.setdefault(row.block, {})[row.key] = scored
+    complete = [number for number, ran in blocks.items() if ran.keys() == keys]
+    first = min(complete, default=0)
+    by_key: dict[str, dict[int, float]] = {key: {} for key in sorted(keys)}
+    for number, ran in blocks.items():
+        for key, rate in ran.items():
+            if number >= first and complete:
+                by_key[key][number] = rate
+    return by_key
+
+
+def judge(session: Session, entered: Sequence[confirm.Contender]) -> Proof | None:
+    """Return what the blocks so far say, or None if there are too few."""
+    scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
+    if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
+        return None
+    verdict = confirm.verdict(entered, scored)
+    if verdict is None:
+        return None
+    return Proof(
+        winner=verdict.winner,
+        estimate=confirm.estimate(raw[verdict.winner]),
+        gains=dict(verdict.against),
+        rates={key: confirm.estimate(ran) for key, ran in raw.items() if ran},
+        tied=verdict.tied,
+    )
+
+
+def _no_time(session: Session, running: int) -> bool:
+    budget = session.settings.budget_seconds
+    return budget is not None and session.seconds() + running * session.trial_seconds() > budget

@@ -1,0 +1,252 @@
+"""The Optuna study as the record of a search: what was tried, what came of it, and how to go on after a crash.
+
+Each trial carries its configuration, its outcome (raw windows included) and who asked for it as user attributes;
+nothing that a search knows lives only in memory. What to try next, and what the figures mean, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import optuna
+import psutil
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Measurement, TrialFailure, parse_outcome
+from autopipe.core.params import from_config
+from autopipe.core.space import Space
+from autopipe.errors import TrialError, shortened
+from autopipe.search import suggest
+
+SCHEMA_VERSION = 1
+_GRACE = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One finished trial.
+
+    Attributes:
+        number: the trial's number in the study.
+        origin: who asked for it: `baseline:NAME`, `seed:...`, the sampler's name, or `proof:BLOCK`.
+        config: what ran.
+        key: of the configuration's canonical form.
+        outcome: what came of it; None if the trial was cut off.
+        value: what the study holds as its value.
+        predicted: the cost model's images/s.
+        feasible: whether it kept the user's limits, as measured.
+        seconds: how long it took, all in all.
+    """
+
+    number: int
+    origin: str
+    config: PipelineConfig
+    key: str
+    outcome: Measurement | TrialFailure | None
+    value: float | None
+    predicted: float | None
+    feasible: bool
+    seconds: float
+
+    @property
+    def block(self) -> int | None:
+        """The proof's block it belongs to, or None."""
+        kind, _, number = self.origin.partition(":")
+        return int(number) if kind == "proof" else None
+
+
+class Record:
+    """A study, opened; its trials are read once and then kept up to date."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self.study = study
+        self._rows: dict[int, Row] = {}
+
+    def rows(self) -> list[Row]:
+        """Return all finished trials that ran a configuration, oldest first."""
+        for trial in self.study.get_trials(deepcopy=False):
+            if trial.number not in self._rows and trial.state.is_finished() and "config" in trial.user_attrs:
+                self._rows[trial.number] = _row(trial)
+        return [self._rows[number] for number in sorted(self._rows)]
+
+    def ceilings(self) -> list[Ceiling]:
+        """Return the ceilings that were measured in this study."""
+        return [Ceiling.model_validate_json(text) for text in self.study.user_attrs.get("ceilings", [])]
+
+    def keep_ceilings(self, ceilings: list[Ceiling]) -> None:
+        """Keep them with the study, so that going on does not measure them again."""
+        self.study.set_user_attr("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
+
+    def enqueue(self, space: Space, config: PipelineConfig, *, origin: str, predicted: float | None) -> None:
+        """Let `config` be one of the next trials."""
+        attributes = {"config": _plain(config), "key": config.key(), "origin": origin, "predicted": predicted}
+        self.study.enqueue_trial(suggest.fitting(space, from_config(config)), user_attrs=attributes)
+
+    def ask(self) -> optuna.Trial:
+        """Begin a trial, and note which process it belongs to."""
+        trial = self.study.ask()
+        trial.set_user_attr("owner", _me())
+        return trial
+
+    def describe(self, trial: optuna.Trial, config: PipelineConfig, *, origin: str, predicted: float | None) -> None:
+        """Note what a trial runs, before it does."""
+        for name, value in (("config", _plain(config)), ("key", config.key()), ("origin", origin)):
+            trial.set_user_attr(name, value)
+        trial.set_user_attr("predicted", predicted)
+
+    def tell(
+        self,
+        trial: optuna.Trial,
+        outcome: Measurement | TrialFailure,
+        *,
+        value: float | None,
+        constraints: Mapping[str, float],
+        seconds: float,
+    ) -> None:
+        """Write down what came of a trial. The outcome goes first: if this process dies in between, nothing is lost."""
+        for name, excess in constraints.items():
+            trial.set_constraint(name, excess)
+        trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
+        _tell(self.study, trial.number, value)
+
+    def waiting(self) -> bool:
+        """Whether a trial is enqueued: by somebody who died before running it, or by the user's own code."""
+        return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
+
+    def give_up(self, trial: optuna.Trial) -> None:
+        """Mark a trial that was cut off."""
+        self.study.tell(trial, state=TrialState.FAIL)
+
+    def refuse(self, trial: optuna.Trial, reason: str) -> None:
+        """Mark a trial that asked for what cannot run."""
+        trial.set_user_attr("refused", reason)
+        trial.set_constraint("feasible", 1.0)
+        self.study.tell(trial, state=TrialState.PRUNED)
+
+
+# ---------------------------------------------------------------- opening
+
+
+def open_record(
+    storage_url: str | None, name: str, *, sampler: BaseSampler, digests: Mapping[str, str], fresh: bool
+) -> tuple[Record, int]:
+    """Open a study, or go on with it.
+
+    Args:
+        storage_url: any Optuna storage; None keeps the study in memory.
+        name: the study's.
+        sampler: what chooses its next trials.
+        digests: what must be the same as when the study began.
+        fresh: delete a study of that name first.
+
+    Returns:
+        The record, and how many of its trials were cut off by the death of their process.
+
+    Raises:
+        TrialError: the study is of another workload, machine or space; or the storage cannot be used.
+    """
+    with _quiet():
+        try:
+            storage = None if storage_url is None else optuna.storages.get_storage(storage_url)
+            if fresh and storage is not None and name in optuna.get_all_study_names(storage):
+                optuna.delete_study(study_name=name, storage=storage)
+            study = optuna.create_study(
+                storage=storage, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+            )
+        except (OSError, ValueError, ImportError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
+            raise TrialError(f"The storage {storage_url!r} cannot be used: {error}.") from error
+    _check_digests(study, {"schema_version": str(SCHEMA_VERSION), **digests})
+    return Record(study), _recover(study)
+
+
+def _check_digests(study: optuna.Study, wanted: dict[str, str]) -> None:
+    known = study.user_attrs.get("digests")
+    if known is None:
+        study.set_user_attr("digests", wanted)
+        return
+    differing = [name for name in sorted(known.keys() | wanted.keys()) if known.get(name) != wanted.get(name)]
+    if differing:
+        sides = "; ".join(
+            f"{name}: {shortened(known.get(name))} there, {shortened(wanted.get(name))} here" for name in differing
+        )
+        raise TrialError(
+            f"The study `{study.study_name}` cannot be gone on with, because it is of another {', '.join(differing)} "
+            f"({sides}).",
+            hint="Use --fresh to begin anew, or another --out or --storage to keep both.",
+        )
+
+
+def _recover(study: optuna.Study) -> int:
+    """Finish the trials of processes that are dead: with their outcome if it was written, else as failed."""
+    lost = 0
+    for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+        if not _is_orphan(trial):
+            continue
+        outcome = trial.user_attrs.get("outcome")
+        _tell(study, trial.number, outcome and outcome["value"])
+        lost += outcome is None
+    return lost
+
+
+def _is_orphan(trial: FrozenTrial) -> bool:
+    owner = trial.user_attrs.get("owner")
+    if owner is None:  # it died between two statements, or is just between them
+        return trial.datetime_start is None or datetime.now() - trial.datetime_start > _GRACE
+    if owner["host"] != socket.gethostname():
+        return False
+    try:
+        return bool(abs(psutil.Process(owner["pid"]).create_time() - owner["started"]) > 1.0)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _me() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+
+
+def _tell(study: optuna.Study, number: int, value: float | None) -> None:
+    if value is None:
+        study.tell(number, state=TrialState.FAIL)
+    else:
+        study.tell(number, value)
+
+
+def _plain(config: PipelineConfig) -> dict[str, Any]:
+    plain: dict[str, Any] = config.normalised().model_dump(mode="json")
+    return plain
+
+
+def _row(trial: FrozenTrial) -> Row:
+    attributes = trial.user_attrs
+    outcome = attributes.get("outcome")
+    return Row(
+        number=trial.number,
+        origin=attributes.get("origin", ""),
+        config=PipelineConfig.model_validate(attributes["config"]),
+        key=attributes["key"],
+        outcome=None if outcome is None else parse_outcome(outcome["json"]),
+        value=trial.value,
+        predicted=attributes.get("predicted"),
+        feasible=not any(excess > 0 for excess in trial.constraints.values()),
+        seconds=0.0 if outcome is None else outcome["seconds"],
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Optuna from announcing each study on stderr; whoever uses Optuna beside autopipe keeps their own setting."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

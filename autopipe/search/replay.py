@@ -1,0 +1,173 @@
+"""Searches over recorded tables, without hardware: how good is a sampler after so many trials?
+
+Replayed, a configuration's measurement is made of its recorded windows, drawn anew: the noise of a trial as it was.
+What a configuration is really worth is the median over all its windows. What a table is, is `autopipe.search.table`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, FailureKind, Measurement, Phase, TrialFailure
+from autopipe.core.params import Params, from_config
+from autopipe.core.space import Space
+from autopipe.search import study
+from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.record import Row
+from autopipe.search.settings import Settings
+from autopipe.search.synthetic import measurement
+from autopipe.search.table import Table
+
+
+class Replay:
+    """A measurer that hands out recorded measurements, their windows drawn anew.
+
+    A configuration between recorded ones (an Optuna sampler may draw 5 workers where 4 and 6 were recorded) is given
+    the nearest one's.
+    """
+
+    def __init__(self, table: Table, *, seed: int = 0) -> None:
+        self._table = table
+        self._rng = np.random.default_rng(seed)
+        self._params = {key: from_config(entry.config) for key, entry in table.entries.items()}
+        self.now = 0.0
+
+    def clock(self) -> float:
+        """Return the time that the recorded trials would have taken."""
+        return self.now
+
+    def baselines(self) -> Sequence[Baseline]:
+        """Return the recorded baselines."""
+        recorded = self._table.header.baselines.items()
+        return [Baseline(name=name, config=PipelineConfig.model_validate(config)) for name, config in recorded]
+
+    def ceilings(self) -> Sequence[Ceiling]:
+        """Return the recorded ceilings."""
+        return self._table.header.ceilings
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        """Return a recorded run of `config`, its windows drawn with replacement."""
+        self.now += self._table.header.trial_seconds
+        entry = self._table.entries.get(config.key()) or self._table.entries[self.nearest(config)]
+        if not entry.runs:
+            return entry.failure or TrialFailure(
+                kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message="`config` was not recorded"
+            )
+        run = entry.runs[int(self._rng.integers(len(entry.runs)))]
+        rates = np.array([window.images / window.seconds for window in run.windows])
+        drawn = rates[self._rng.integers(len(rates), size=len(rates))]
+        return measurement(
+            config,
+            drawn.tolist(),
+            batch_size=run.batch_size,
+            first_batch_seconds=run.first_batch_seconds,
+            resources=run.resources,
+        )
+
+    def nearest(self, config: PipelineConfig) -> str:
+        """Return the key of the recorded configuration that is most like `config`."""
+        wanted = from_config(config)
+        return min(self._params, key=lambda key: (_distance(wanted, self._params[key]), key))
+
+
+def _distance(one: Params, other: Params) -> float:
+    away = 0.0
+    for name in one.keys() | other.keys():
+        mine, theirs = one.get(name), other.get(name)
+        if mine == theirs:
+            continue
+        numbers = isinstance(mine, int) and isinstance(theirs, int) and not isinstance(mine, bool)
+        away += abs(math.log2((1 + cast(int, mine)) / (1 + cast(int, theirs)))) / 10 if numbers else 1.0
+    return away
+
+
+def regret_curve(table: Table, space: Space, sampler: str, *, seed: int, trials: int, seeding: bool) -> list[float]:
+    """Return, after each trial of one search, how far the best so far is below the table's best: 0.05 is 5 %.
+
+    The best so far is the one that the search would have chosen then; its worth is the table's, not the trial's.
+    Without `seeding` a sampler starts from nothing: no baselines, no predictions.
+    """
+    rates = table.rates()
+    best = max(rates.values())
+    replay = Replay(table, seed=seed)
+    settings = Settings(
+        trials=trials,
+        budget_seconds=None,
+        seed=seed,
+        sampler=sampler,
+        seeding=seeding,
+        patience=trials,
+        ceiling_share=math.inf,
+        blocks=(0, 0),
+        clock=replay.clock,
+    )
+    result = study.run(space, replay, table.header.facts(), settings)
+    curve, values = [], dict[str, float]()
+    worth = 0.0
+    for row in result.trials:
+        if row.value is not None:
+            values[row.key] = row.value
+            chosen = max(values, key=lambda key: values[key])
+            worth = rates[chosen] if chosen in rates else rates[replay.nearest(_config(result.trials, chosen))]
+        curve.append(1.0 - worth / best)
+    return curve + curve[-1:] * (trials - len(curve))
+
+
+def _config(rows: Sequence[Row], key: str) -> PipelineConfig:
+    return next(row.config for row in rows if row.key == key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """How one sampler did on one table.
+
+    Attributes:
+        sampler: its name; with seeds from baselines and predictions if it ends in `+seeds`.
+        median: the median regret over seeds, after each trial.
+        worst: the 90th percentile, after each trial.
+    """
+
+    sampler: str
+    median: tuple[float, ...]
+    worst: tuple[float, ...]
+
+
+def compare(
+    table: Table,
+    space: Space,
+    names: Sequence[str],
+    *,
+    seeds: int,
+    trials: int = 25,
+    on_search: Callable[[str, int], None] = lambda sampler, seed: None,
+) -> list[Comparison]:
+    """Search the table `seeds` times with each sampler.
+
+    Args:
+        table: what to search.
+        space: with the table's candidates.
+        names: samplers; `tpe` starts from nothing, `tpe+seeds` from baselines and predictions. `surrogate` is what
+            `autopipe tune` runs, and always starts from them.
+        seeds: searches a sampler.
+        trials: a search.
+        on_search: is told which search has ended.
+    """
+    compared = []
+    for name in names:
+        sampler, _, plus = name.partition("+")
+        seeding = plus == "seeds" or sampler == Settings().sampler
+        curves = []
+        for seed in range(seeds):
+            curves.append(regret_curve(table, space, sampler, seed=seed, trials=trials, seeding=seeding))
+            on_search(name, seed)
+        middle, worst = np.median(curves, axis=0), np.quantile(curves, 0.9, axis=0)
+        compared.append(Comparison(sampler=name, median=tuple(middle.tolist()), worst=tuple(worst.tolist())))
+    return compared

@@ -1,0 +1,86 @@
+"""What a search hands back. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import optuna
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
+from autopipe.core.stats import Comparison
+from autopipe.search.feasible import Drop
+from autopipe.search.record import Row
+from autopipe.search.stopping import Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineResult:
+    """What people have today, and how much faster the best is.
+
+    Attributes:
+        name: the baseline's.
+        config: what ran.
+        estimate: its images/s: in the proof if there was one, else in the search; None if it failed.
+        failure: why it failed, if it did.
+        gain: how many times faster the best ran, in the proof's pairs; None without a proof, or if it is the best.
+    """
+
+    name: str
+    config: PipelineConfig
+    estimate: Estimate | None
+    failure: TrialFailure | None
+    gain: Comparison | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        best_config: the configuration to use; None if none could be measured.
+        estimate: its images/s: the proof's figure if `proved`, else the search's.
+        measurement: its last measurement.
+        proved: whether a proof was run to its end. Without one, `estimate` is the best of many and too good to be true.
+        tied: configurations that are as good as the fastest; `best_config` is the cheapest of them.
+        baselines: what it was compared with.
+        ceiling: what no configuration like the best can exceed; None if it was not measured.
+        stopped_because: why the search ended.
+        trials: every trial of the study that ran, the proof's blocks included.
+        dropped: what was left out before running, with the reason.
+        seconds: how long all of it took, earlier sessions of the study included.
+        measuring_seconds: the part of it inside trials.
+        drift: how much the baselines' rates changed from the beginning to the proof: 0.06 is 6 % faster.
+            Beyond 0.05 either way, something else was using the machine.
+        interrupted: whether the user ended it.
+        study: the Optuna study that holds all of this.
+    """
+
+    best_config: PipelineConfig | None
+    estimate: Estimate | None
+    measurement: Measurement | None
+    proved: bool
+    tied: Sequence[PipelineConfig]
+    baselines: Sequence[BaselineResult]
+    ceiling: Ceiling | None
+    stopped_because: Stop
+    trials: Sequence[Row]
+    dropped: Sequence[Drop]
+    seconds: float
+    measuring_seconds: float
+    drift: float | None
+    interrupted: bool
+    study: optuna.Study
+
+    @property
+    def failed(self) -> Sequence[Row]:
+        """The trials that gave no measurement."""
+        return [row for row in self.trials if not isinstance(row.outcome, Measurement)]
+
+    @property
+    def share_of_ceiling(self) -> float | None:
+        """How much of what the model can take the best reaches, 0 to 1; None if either is not known."""
+        if self.estimate is None or self.ceiling is None:
+            return None
+        return self.estimate.value / self.ceiling.model_images_per_second.value

@@ -1,0 +1,193 @@
+"""What chooses the next configuration, by name. Each is an Optuna sampler, so that a study stays a plain Optuna study.
+
+Which of them is the default is decided by replaying recorded tables (`autopipe.search.replay`), not here.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import Value
+from autopipe.core.space import Space
+from autopipe.errors import ConfigError, MissingExtraError, near
+from autopipe.search.feasible import Candidate
+from autopipe.search.suggest import distributions
+from autopipe.search.surrogate import Array, Features, Surrogate, expected_gain
+
+_ALONE = 4  # trials before the surrogate learns anything
+_FAILED_DOUBT = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a sampler may know: the space, what of it can run, how many cores there are, and what is predicted."""
+
+    space: Space
+    candidates: Sequence[Candidate]
+    cores: int
+    predict: Callable[[PipelineConfig], float] | None
+    seed: int
+
+
+def create(name: str, outlook: Outlook) -> BaseSampler:
+    """Return the sampler of that name.
+
+    Raises:
+        ConfigError: there is no such sampler.
+        MissingExtraError: it needs a package that is not installed.
+    """
+    if name not in SAMPLERS:
+        raise ConfigError(f"`sampler` must be one of {', '.join(SAMPLERS)}, but got {name!r}.{near(name, SAMPLERS)}")
+    return SAMPLERS[name](outlook)
+
+
+class ListSampler(BaseSampler):
+    """Chooses among the candidates of a finite list; what it chooses is up to `choose`."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self._by_key = {candidate.key: candidate for candidate in outlook.candidates}
+        self._any = RandomSampler(seed=outlook.seed)
+
+    def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
+        """Return the candidate to try next, or None if none is left.
+
+        Args:
+            measured: the latest value of each configuration that was measured, by key.
+            failed: keys of those that failed, or broke a limit.
+        """
+        raise NotImplementedError
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Return all parameters: the choice is made for all of them together."""
+        return distributions(self._outlook.space)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the parameters of the candidate to try next."""
+        measured: dict[str, float] = {}
+        failed: set[str] = set()
+        for past in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE, TrialState.FAIL]):
+            key = past.user_attrs.get("key")
+            if key is None or "outcome" not in past.user_attrs:  # cut off is no verdict on a configuration
+                continue
+            if past.state == TrialState.COMPLETE and all(excess <= 0 for excess in past.constraints.values()):
+                measured[key] = past.values[0]
+            else:
+                failed.add(key)
+        chosen = self.choose(measured, failed)
+        return {} if chosen is None else dict(chosen.params)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Value:
+        """Draw evenly: only for a parameter that the choice left open."""
+        value: Value = self._any.sample_independent(study, trial, param_name, param_distribution)
+        return value
+
+
+class SurrogateSampler(ListSampler):
+    """The candidate with the largest expected gain, by a Gaussian process on top of the cost model's predictions."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        super().__init__(outlook)
+        configs = [candidate.config for candidate in outlook.candidates]
+        self._features = Features(configs, outlook.cores)
+        self._points = self._features.points(configs)
+        self._index = {candidate.key: at for at, candidate in enumerate(outlook.candidates)}
+        predict = outlook.predict
+        self._trend = np.array([0.0 if predict is None else math.log(predict(config)) for config in configs])
+        # Ties (no prediction, nothing learnt) are broken by the seed.
+        self._tie = np.random.default_rng(outlook.seed).random(len(configs))
+
+    def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
+        """Return the candidate with the largest expected gain."""
+        known = {self._index[key]: value for key, value in measured.items() if key in self._index}
+        lost = {self._index[key] for key in failed if key in self._index and key not in measured}
+        free = np.array([at for at in range(len(self._points)) if at not in known and at not in lost], dtype=np.intp)
+        if len(free) == 0:
+            return None
+        gains = self._trend[free] if len(known) < _ALONE else self._gains(known, lost, free)
+        return self._outlook.candidates[int(free[np.lexsort((self._tie[free], gains))[-1]])]
+
+    def _gains(self, known: Mapping[int, float], lost: set[int], free: NDArray[np.intp]) -> Array:
+        lowest = min(known.values())
+        seen = np.array([*known, *lost], dtype=np.intp)
+        rates = np.array([*known.values(), *(lowest for _ in lost)])  # like a failure is likely to fail as well
+        doubts = np.array([1.0] * len(known) + [_FAILED_DOUBT] * len(lost))
+        points = self._points[seen]
+        surrogate = Surrogate(self._features.distances(points, points), rates, self._trend[seen], doubts)
+        mean_seen, _ = surrogate.predict(self._features.distances(points, points), self._trend[seen])
+        mean, spread = surrogate.predict(self._features.distances(self._points[free], points), self._trend[free])
+        return expected_gain(mean, spread, float(mean_seen[: len(known)].max()))
+
+
+class CoordinateSampler(ListSampler):
+    """One setting at a time: from the best so far to the untried candidate that differs in the fewest settings."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        super().__init__(outlook)
+        self._rng = random.Random(outlook.seed)
+
+    def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
+        """Return a nearest neighbour of the best."""
+        free = [each for each in self._outlook.candidates if each.key not in measured and each.key not in failed]
+        inside = [key for key in measured if key in self._by_key]
+        if not free or not inside:
+            return self._rng.choice(free) if free else None
+        best = self._by_key[max(inside, key=lambda key: measured[key])].params
+        nearest = min(_differing(best, each) for each in free)
+        return self._rng.choice([each for each in free if _differing(best, each) == nearest])
+
+
+def _differing(params: Mapping[str, Value], other: Candidate) -> int:
+    names = [name for name in params.keys() | other.params.keys() if "." not in name]
+    away = sum(params.get(name) != other.params.get(name) for name in names)
+    if params["loader"] == other.params["loader"]:
+        away += sum(params[name] != other.params.get(name) for name in params if "." in name)
+    return away
+
+
+def _random(outlook: Outlook) -> BaseSampler:
+    return RandomSampler(seed=outlook.seed)
+
+
+def _tpe(outlook: Outlook) -> BaseSampler:
+    return TPESampler(seed=outlook.seed, multivariate=True)
+
+
+def _tpe_group(outlook: Outlook) -> BaseSampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # `group` has been so since 2020
+        return TPESampler(seed=outlook.seed, multivariate=True, group=True)
+
+
+def _gp(outlook: Outlook) -> BaseSampler:
+    try:
+        return optuna.samplers.GPSampler(seed=outlook.seed)
+    except ImportError as error:
+        raise MissingExtraError.of("torch", "torch") from error
+
+
+SAMPLERS: Mapping[str, Callable[[Outlook], BaseSampler]] = {
+    "surrogate": SurrogateSampler,
+    "random": _random,
+    "tpe": _tpe,
+    "tpe-group": _tpe_group,
+    "gp": _gp,
+    "coordinate": CoordinateSampler,
+}

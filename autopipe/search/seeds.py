@@ -1,0 +1,73 @@
+"""Which configurations are tried first: what reasoning suggests before anything has been learnt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autopipe.search.feasible import Candidate
+
+FAR_BELOW = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """A configuration to try early, and on whose advice."""
+
+    candidate: Candidate
+    origin: str
+
+
+def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
+    """Return what someone who knows the trade would try: no conversion, a worker a core, little to send, a cache."""
+
+    def distance(candidate: Candidate) -> tuple[object, ...]:
+        config = candidate.config
+        workers = config.loader.worker_count()
+        return (
+            config.storage != "files",
+            ("threads", "processes", "tfdata").index(config.loader.kind)
+            if config.loader.kind in ("threads", "processes", "tfdata")
+            else 3,
+            config.finish != "device",
+            config.cache == "none",
+            config.devices,
+            abs((workers or cores) - cores),
+            config.channels != "last",
+            -config.device_prefetch,
+            candidate.key,
+        )
+
+    return min(candidates, key=distance)
+
+
+def seeds(
+    candidates: Sequence[Candidate], cores: int, predict: Callable[[Candidate], float] | None, *, top: int = 4
+) -> list[Seed]:
+    """Return what to try first, best guess first: the rule of thumb, and the best predictions of different kinds.
+
+    Predictions are close together near the top, and wrong in the same way for like configurations: so no two seeds
+    share loader, cache and storage.
+    """
+    chosen = [Seed(candidate=rule_of_thumb(candidates, cores), origin="seed:rule")]
+    if predict is None:
+        return chosen
+    kinds = {_kind(chosen[0].candidate)}
+    for candidate in sorted(candidates, key=lambda each: (-predict(each), each.key)):
+        if len(chosen) > top:
+            break
+        if _kind(candidate) not in kinds:
+            kinds.add(_kind(candidate))
+            chosen.append(Seed(candidate=candidate, origin="seed:predicted"))
+    return chosen
+
+
+def not_hopeless(candidates: Sequence[Candidate], predict: Callable[[Candidate], float]) -> list[Candidate]:
+    """Return the candidates whose prediction is not far below the best one."""
+    rates = [predict(candidate) for candidate in candidates]
+    floor = FAR_BELOW * max(rates)
+    return [candidate for candidate, rate in zip(candidates, rates, strict=True) if rate >= floor]
+
+
+def _kind(candidate: Candidate) -> tuple[str, str, str]:
+    return candidate.config.loader.kind, candidate.config.cache, candidate.config.storage

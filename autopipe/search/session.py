@@ -1,0 +1,238 @@
+"""One search while it runs: runs the next trial, writes it down, tells about it, and knows how things stand.
+
+The order of things (baselines, seeds, sampler, proof) is `autopipe.search.study`'s and `autopipe.search.proof`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import optuna
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
+from autopipe.core.params import from_config, to_config
+from autopipe.core.stats import median
+from autopipe.errors import ConfigError
+from autopipe.search import feasible, objective, predict, suggest
+from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
+from autopipe.search.facts import Facts
+from autopipe.search.measurer import Effort, Measurer
+from autopipe.search.record import Record, Row
+from autopipe.search.settings import Settings
+from autopipe.search.stopping import Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """All that was measured of one configuration.
+
+    Attributes:
+        config: the configuration.
+        key: of its canonical form.
+        measurements: oldest first, at least one.
+        estimate: images/s over all their windows.
+        value: what the study maximises.
+        feasible: whether every measurement kept the user's limits.
+    """
+
+    config: PipelineConfig
+    key: str
+    measurements: tuple[Measurement, ...]
+    estimate: Estimate
+    value: float
+    feasible: bool
+
+
+class Session:
+    """A search while it runs.
+
+    Args:
+        trimmed: the space and its candidates.
+        measurer: what runs the trials.
+        facts: what is known beforehand.
+        settings: how to search.
+        record: the study.
+        on_event: is told what happens.
+    """
+
+    def __init__(
+        self,
+        trimmed: feasible.Trimmed,
+        measurer: Measurer,
+        facts: Facts,
+        settings: Settings,
+        record: Record,
+        on_event: OnEvent,
+    ) -> None:
+        self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
+        self.record, self.on_event = record, on_event
+        self.ceilings: Sequence[Ceiling] = ()
+        self._costs: predict.Costs | None = None
+        self._began = settings.clock()
+        self._earlier = sum(row.seconds for row in record.rows())
+
+    def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
+        """Take up what the ceilings say; predictions become possible where they hold op costs."""
+        self.ceilings = ceilings
+        self._costs = predict.costs(ceilings, self.facts)
+
+    # ------------------------------------------------------------ how things stand
+
+    def seconds(self) -> float:
+        """Return the time spent, earlier sessions' trials included."""
+        return self._earlier + self.settings.clock() - self._began
+
+    def search_rows(self) -> list[Row]:
+        """Return the trials so far that are no blocks of a proof."""
+        return [row for row in self.record.rows() if row.block is None]
+
+    def points(self) -> dict[str, Point]:
+        """Return everything measured so far, by key."""
+        rows: dict[str, list[Row]] = {}
+        for row in self.record.rows():
+            if isinstance(row.outcome, Measurement):
+                rows.setdefault(row.key, []).append(row)
+        return {key: self._point(key, same) for key, same in rows.items()}
+
+    def _point(self, key: str, rows: Sequence[Row]) -> Point:
+        measurements = tuple(row.outcome for row in rows if isinstance(row.outcome, Measurement))
+        estimate = objective.merged(measurements)
+        return Point(
+            config=rows[0].config,
+            key=key,
+            measurements=measurements,
+            estimate=estimate,
+            value=self.score(rows[0].config, measurements, estimate.value),
+            feasible=all(row.feasible for row in rows),
+        )
+
+    def best(self) -> Point | None:
+        """Return the best point that keeps the limits, or None."""
+        points = [point for point in self.points().values() if point.feasible]
+        return max(points, key=lambda point: (point.value, point.key), default=None)
+
+    def standing(self) -> Standing:
+        """Return how the search stands."""
+        rows = self.search_rows()
+        best: list[Estimate | None] = []
+        for row in rows:
+            here = self._scored(row) if row.feasible else None
+            last = best[-1] if best else None
+            best.append(here if last is None or (here is not None and here.value > last.value) else last)
+        tried = {row.key for row in rows if row.outcome is not None}
+        untried = sum(candidate.key not in tried for candidate in self.trimmed.candidates)
+        return Standing(trials=len(rows), seconds=self.seconds(), best=best, untried=untried)
+
+    def _scored(self, row: Row) -> Estimate | None:
+        if not isinstance(row.outcome, Measurement):
+            return None
+        raw = row.outcome.images_per_second
+        low, value, high = (self.score(row.config, [row.outcome], rate) for rate in (raw.low, raw.value, raw.high))
+        return Estimate(value=value, low=low, high=high)
+
+    def trial_seconds(self) -> float:
+        """Return how long a trial takes here, or 0 if none has run."""
+        took = [row.seconds for row in self.record.rows() if row.outcome is not None]
+        return median(took) if took else 0.0
+
+    def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
+        """Return what the study maximises, for a configuration that runs at `rate` images/s."""
+        epochs, count = self.settings.epochs, self.facts.sample_count
+        if epochs is None or count is None or rate <= 0:
+            return rate
+        convert, fill = (0.0, 0.0) if self._costs is None else predict.one_time_seconds(config, self._costs, count)
+        once = objective.one_time_seconds(measurements, convert, fill)
+        return objective.score(rate, one_time_seconds=once, sample_count=count, epochs=epochs)
+
+    def predicted(self, config: PipelineConfig) -> float | None:
+        """Return what the cost model says, in images/s, or None where it says nothing."""
+        return None if self._costs is None else predict.predict(config, self._costs)
+
+    def promise(self, config: PipelineConfig) -> float:
+        """Return the prediction in terms of what the study maximises; only where `predicted` is not None."""
+        assert self._costs is not None
+        rate = predict.predict(config, self._costs)
+        epochs, count = self.settings.epochs, self.facts.sample_count
+        if epochs is None or count is None:
+            return rate
+        once = sum(predict.one_time_seconds(config, self._costs, count))
+        return objective.score(rate, one_time_seconds=once, sample_count=count, epochs=epochs)
+
+    @property
+    def can_predict(self) -> bool:
+        """Whether the cost model has what it needs."""
+        return self._costs is not None
+
+    # ------------------------------------------------------------ trials
+
+    def run_config(self, config: PipelineConfig, origin: str) -> None:
+        """Run one trial of `config`."""
+        self.record.enqueue(self.trimmed.space, config, origin=origin, predicted=self.predicted(config))
+        self.run_next()
+
+    def run_next(self) -> None:
+        """Run the trial that is enqueued, or else the one that the sampler chooses."""
+        trial = self.record.ask()
+        try:
+            asked = self._what(trial)
+            if asked is not None:
+                self._measure(trial, *asked)
+        except BaseException:  # Ctrl-C above all: the study must not hold a trial that seems to go on
+            self.record.give_up(trial)
+            raise
+
+    def _what(self, trial: optuna.Trial) -> tuple[PipelineConfig, str] | None:
+        attributes = trial.user_attrs
+        if "config" in attributes:
+            config = PipelineConfig.model_validate(attributes["config"])
+            suggest.note(self.trimmed.space, trial, from_config(config))
+            return config, str(attributes["origin"])
+        try:
+            config = to_config(suggest.suggest(self.trimmed.space, trial)).normalised()
+            reason = feasible.why_not(config, self.facts, self.settings.limits)
+        except ConfigError as error:
+            reason = error.message
+        if reason is not None:
+            self.record.refuse(trial, reason)
+            return None
+        origin = self.settings.sampler
+        self.record.describe(trial, config, origin=origin, predicted=self.predicted(config))
+        return config, origin
+
+    def _measure(self, trial: optuna.Trial, config: PipelineConfig, origin: str) -> None:
+        settings, best = self.settings, self.best()
+        left = None if settings.budget_seconds is None else max(0.0, settings.budget_seconds - self.seconds())
+        predicted = self.predicted(config)
+        self.on_event(
+            TrialStarted(number=trial.number, origin=origin, config=config, predicted=predicted, seconds_left=left)
+        )
+        proving = origin.startswith("proof:")
+        # A one-time cost can make up for a lower rate and the other way round: then nothing is cut short.
+        hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
+        before = settings.clock()
+        outcome = self.measurer.measure(config, effort=Effort.PROOF if proving else Effort.SEARCH, must_reach=hopeless)
+        value, constraints = self._judged(config, outcome)
+        self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=settings.clock() - before)
+        now = self.best()
+        self.on_event(
+            TrialFinished(
+                number=trial.number,
+                origin=origin,
+                config=config,
+                outcome=outcome,
+                value=value,
+                best=None if now is None else now.value,
+            )
+        )
+
+    def _judged(
+        self, config: PipelineConfig, outcome: Measurement | TrialFailure
+    ) -> tuple[float | None, dict[str, float]]:
+        if isinstance(outcome, TrialFailure):
+            return None, {}
+        known = self.points().get(config.key())
+        measurements = [*(known.measurements if known else ()), outcome]
+        value = self.score(config, measurements, objective.merged(measurements).value)
+        return value, objective.excesses(outcome, self.settings.limits)

@@ -1,0 +1,51 @@
+"""How a search is run. Values only, each with the default that `autopipe tune` uses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autopipe.search.facts import Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a search is run.
+
+    Attributes:
+        trials: how many trials at most, baselines included and the proof's blocks not.
+        budget_seconds: how long at most, the proof included; None for as long as it takes.
+        seed: of everything random in the search.
+        sampler: what chooses the next configuration: a name from `autopipe.search.samplers`.
+        seeding: whether baselines and predictions are tried first.
+        limits: what the user allows.
+        epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
+        patience: stop after this many trials in a row without a gain beyond the interval.
+        ceiling_share: nothing is left to gain from this share of the ceiling on.
+        contenders: how many of the best are proved, beside the baselines.
+        blocks: fewest and most blocks of the proof; (0, 0) leaves it out.
+        study_name: in the storage; one study is one workload on one kind of machine.
+        digests: what must be equal to go on with a study, e.g. `{"workload": ..., "hardware": ...}`.
+        fresh: begin anew even if there is such a study.
+        lock: the file by which tunes on one machine queue up; None to do without.
+        clock: monotonic seconds.
+    """
+
+    trials: int = 30
+    budget_seconds: float | None = 120.0
+    seed: int = 0
+    sampler: str = "surrogate"
+    seeding: bool = True
+    limits: Limits = field(default_factory=Limits)
+    epochs: int | None = None
+    patience: int = 10
+    ceiling_share: float = 0.97
+    contenders: int = 3
+    blocks: tuple[int, int] = (3, 6)
+    study_name: str = "autopipe"
+    digests: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
+    lock: Path | None = None
+    clock: Callable[[], float] = time.monotonic

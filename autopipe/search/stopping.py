@@ -1,0 +1,97 @@
+"""When a search is over, and how to say so. Pure: the state of a search in, a reason or None out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autopipe.core.outcome import Ceiling, Estimate
+
+
+class Reason(enum.StrEnum):
+    """Why a search ended."""
+
+    CEILING = "ceiling"
+    NO_GAIN = "no_gain"
+    TIME = "time"
+    TRIALS = "trials"
+    EXHAUSTED = "exhausted"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a search ended, for a program and as a sentence."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a search stands.
+
+    Attributes:
+        trials: finished ones, failures included.
+        seconds: spent so far.
+        best: the best estimate of the objective so far, in the order in which trials ended: one entry a trial, None
+            before the first success.
+        untried: candidates that were never measured.
+    """
+
+    trials: int
+    seconds: float
+    best: Sequence[Estimate | None]
+    untried: int
+
+
+def budget_stop(
+    standing: Standing, *, trials: int, budget_seconds: float | None, reserve_seconds: float
+) -> Stop | None:
+    """Return why no further trial is paid for, or None.
+
+    Args:
+        standing: how the search stands.
+        trials: how many are allowed.
+        budget_seconds: how long everything may take.
+        reserve_seconds: kept for one more trial and the proof.
+    """
+    if standing.untried == 0:
+        return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
+    if standing.trials >= trials:
+        return Stop(reason=Reason.TRIALS, message=f"{standing.trials} trials were allowed and have been used.")
+    if budget_seconds is not None and standing.seconds + reserve_seconds >= budget_seconds:
+        return Stop(
+            reason=Reason.TIME,
+            message=f"The time is up: {standing.seconds:.0f} s of {budget_seconds:.0f} s are spent, "
+            f"and the proof takes about {reserve_seconds:.0f} s.",
+        )
+    return None
+
+
+def ceiling_stop(rate: Estimate, ceiling: Ceiling | None, *, share: float, what: str) -> Stop | None:
+    """Return a stop if `what`, at `rate` images/s, leaves nothing to gain below the model's own ceiling."""
+    if ceiling is None:
+        return None
+    top = ceiling.model_images_per_second.value
+    if rate.value < share * top:
+        return None
+    return Stop(
+        reason=Reason.CEILING,
+        message=f"{what} reaches {rate.value:,.0f} images/s, {rate.value / top:.0%} of the {top:,.0f} that the model "
+        "takes when data costs nothing: the model is the limit, and no loader can be faster.",
+    )
+
+
+def no_gain_stop(standing: Standing, *, patience: int) -> Stop | None:
+    """Return a stop if the last `patience` trials have brought no gain beyond the interval of the best before them."""
+    if len(standing.best) <= patience:
+        return None
+    before, now = standing.best[-patience - 1], standing.best[-1]
+    if before is None or now is None or now.value > before.high:
+        return None
+    return Stop(
+        reason=Reason.NO_GAIN,
+        message=f"The last {patience} trials brought no gain that the interval of the best does not hold.",
+    )

@@ -1,0 +1,290 @@
+"""The search from beginning to end: ceilings, baselines, seeds, sampler, proof; resumable after a crash at any moment.
+
+This is the order of things and nothing else: what is tried, when it ends and who wins is decided in the modules beside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from optuna.samplers import RandomSampler
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
+from autopipe.core.space import Space
+from autopipe.search import confirm, lock, proof, samplers, seeds, stopping
+from autopipe.search.events import (
+    CeilingMeasured,
+    Event,
+    OnEvent,
+    SearchStopped,
+    SpaceTrimmed,
+    StudyOpened,
+    WaitingForMachine,
+)
+from autopipe.search.facts import Facts
+from autopipe.search.feasible import Candidate, trim
+from autopipe.search.measurer import Baseline, Measurer
+from autopipe.search.record import open_record
+from autopipe.search.result import BaselineResult, SearchResult
+from autopipe.search.session import Point, Session
+from autopipe.search.settings import Settings
+from autopipe.search.stopping import Reason, Stop
+
+__all__ = ["run", "space_digest"]
+
+_REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
+
+
+def _ignore(event: Event) -> None:
+    """Tell nobody."""
+
+
+def space_digest(space: Space) -> str:
+    """Return a digest of what a space may try: a study goes on only with the same."""
+    return hashlib.sha256(repr(space.parameters).encode()).hexdigest()[:16]
+
+
+def run(
+    space: Space,
+    measurer: Measurer,
+    facts: Facts,
+    settings: Settings,
+    storage_url: str | None = None,
+    on_event: OnEvent = _ignore,
+) -> SearchResult:
+    """Find the fastest configuration of a space, and prove it.
+
+    A study that is there already is gone on with. Ctrl-C ends the search; what was found so far is returned.
+
+    Args:
+        space: what may be tried.
+        measurer: runs the trials.
+        facts: what is known about machine and workload.
+        settings: how to search.
+        storage_url: where the study is kept, e.g. `sqlite:///study.db`, or any other Optuna storage; None: in memory.
+        on_event: is told what happens; see `autopipe.search.events`.
+
+    Returns:
+        The best configuration with its evidence. `best_config` is None if no configuration could be measured.
+
+    Raises:
+        SpaceError: nothing in the space can run here.
+        TrialError: the study is of another workload, machine or space, or its storage cannot be used.
+    """
+    trimmed = trim(space, facts, settings.limits)
+    on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
+    queue = nullcontext() if settings.lock is None else lock.held(settings.lock, lambda who: on_event(_waits(who)))
+    with queue:
+        record, lost = open_record(
+            storage_url,
+            settings.study_name,
+            sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
+            digests={**settings.digests, "space": space_digest(trimmed.space)},
+            fresh=settings.fresh,
+        )
+        session = Session(trimmed, measurer, facts, settings, record, on_event)
+        on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
+        return _Search(session).run()
+
+
+def _waits(who: str) -> Event:
+    return WaitingForMachine(holder=who)
+
+
+class _Search:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._settings = session.settings
+        self._baselines: Sequence[Baseline] = ()
+        self._interrupted = False
+
+    def run(self) -> SearchResult:
+        entered: list[confirm.Contender] = []
+        try:
+            stop = self._search()
+            self._session.on_event(SearchStopped(stop=stop))
+            if self._settings.blocks[1] > 0 and self._session.best() is not None and not self._nothing_to_prove(stop):
+                entered = proof.contenders(self._session, self._baselines)
+                proof.prove(self._session, entered)
+        except KeyboardInterrupt:
+            self._interrupted = True
+            stop = Stop(reason=Reason.INTERRUPTED, message="Interrupted: this is the best so far.")
+            self._session.on_event(SearchStopped(stop=stop))
+        return self._result(stop, proof.judge(self._session, entered) if entered else None)
+
+    def _search(self) -> Stop:
+        self._measure_ceilings()
+        while self._session.record.waiting():  # left by a process that died, or enqueued by the user
+            self._session.run_next()
+        self._run_baselines()
+        if (stop := self._at_ceiling(baselines_only=True)) is not None:
+            return stop
+        self._run_seeds()
+        refused = 0
+        while (stop := self._over()) is None:
+            before = len(self._session.record.rows())
+            self._session.run_next()
+            refused = refused + 1 if len(self._session.record.rows()) == before else 0
+            if refused >= _REFUSED_IN_A_ROW:
+                return Stop(
+                    reason=Reason.EXHAUSTED,
+                    message=f"`{self._settings.sampler}` finds nothing more that can run: {refused} refusals in a row.",
+                )
+        return stop
+
+    # ------------------------------------------------------------ before the sampler
+
+    def _measure_ceilings(self) -> None:
+        session = self._session
+        ceilings = session.record.ceilings()
+        if not ceilings:
+            ceilings = list(session.measurer.ceilings())
+            session.record.keep_ceilings(ceilings)
+        for ceiling in ceilings:
+            session.on_event(CeilingMeasured(ceiling=ceiling))
+        session.know_ceilings(ceilings)
+        session.record.study.sampler = samplers.create(self._settings.sampler, self._outlook())
+
+    def _outlook(self) -> samplers.Outlook:
+        session = self._session
+        candidates: Sequence[Candidate] = session.trimmed.candidates
+        if session.can_predict:
+            candidates = seeds.not_hopeless(candidates, lambda each: session.promise(each.config))
+        return samplers.Outlook(
+            space=session.trimmed.space,
+            candidates=candidates,
+            cores=session.facts.cores,
+            predict=session.promise if session.can_predict and self._settings.seeding else None,
+            # A study that is gone on with must not draw again what it drew before.
+            seed=self._settings.seed + 1_000_003 * len(session.record.rows()),
+        )
+
+    def _run_baselines(self) -> None:
+        self._baselines = tuple(self._session.measurer.baselines())
+        for baseline in self._baselines if self._settings.seeding else ():
+            self._run_unless_done(baseline.config, f"baseline:{baseline.name}")
+
+    def _run_seeds(self) -> None:
+        session = self._session
+        if not self._settings.seeding:
+            return
+        promise = (lambda each: session.promise(each.config)) if session.can_predict else None
+        for seed in seeds.seeds(session.trimmed.candidates, session.facts.cores, promise):
+            if self._over() is not None:
+                return
+            self._run_unless_done(seed.candidate.config, seed.origin)
+
+    def _run_unless_done(self, config: PipelineConfig, origin: str) -> None:
+        done = {row.key for row in self._session.search_rows() if row.outcome is not None}
+        if config.key() not in done:
+            self._session.run_config(config, origin)
+
+    # ------------------------------------------------------------ the end
+
+    def _over(self) -> Stop | None:
+        settings, standing = self._settings, self._session.standing()
+        in_proof = (settings.contenders + len(self._baselines)) * settings.blocks[0]
+        return (
+            self._at_ceiling(baselines_only=False)
+            or stopping.budget_stop(
+                standing,
+                trials=settings.trials,
+                budget_seconds=settings.budget_seconds,
+                reserve_seconds=(1 + in_proof) * self._session.trial_seconds(),
+            )
+            or stopping.no_gain_stop(standing, patience=settings.patience)
+        )
+
+    def _at_ceiling(self, *, baselines_only: bool) -> Stop | None:
+        points = self._session.points()
+        named = [(f"The baseline {each.name}", points.get(each.config.key())) for each in self._baselines]
+        if not baselines_only:
+            named = [("The best", self._session.best())]
+        for what, point in named:
+            if point is None or not point.feasible or self._ceiling_stop(what, point) is None:
+                continue
+            if len(point.measurements) < 2:  # one lucky run does not end a search
+                self._session.run_config(point.config, "again:ceiling")
+                point = self._session.points()[point.key]
+            stop = self._ceiling_stop(what, point)
+            if stop is not None:
+                return stop
+        return None
+
+    def _ceiling_stop(self, what: str, point: Point) -> Stop | None:
+        ceiling, share = self._ceiling(point.config), self._settings.ceiling_share
+        return stopping.ceiling_stop(point.estimate, ceiling, share=share, what=what)
+
+    def _ceiling(self, config: PipelineConfig) -> Ceiling | None:
+        same = [each for each in self._session.ceilings if each.devices == config.devices]
+        return next((each for each in same if each.channels == config.channels), same[0] if same else None)
+
+    def _nothing_to_prove(self, stop: Stop) -> bool:
+        """Whether a baseline is at the ceiling before anything else was tried."""
+        tried = {row.origin.partition(":")[0] for row in self._session.search_rows()}
+        return stop.reason is Reason.CEILING and tried <= {"baseline", "again"}
+
+    def _result(self, stop: Stop, proved: proof.Proof | None) -> SearchResult:
+        session = self._session
+        points, rows = session.points(), session.record.rows()
+        best = points[proved.winner] if proved is not None else self._unproved(stop)
+        estimate: Estimate | None = None if best is None else best.estimate
+        return SearchResult(
+            best_config=None if best is None else best.config,
+            estimate=estimate if proved is None else proved.estimate,
+            measurement=None if best is None else best.measurements[-1],
+            proved=proved is not None and not self._interrupted,
+            tied=() if proved is None else tuple(points[key].config for key in proved.tied),
+            baselines=tuple(self._baseline(each, points, proved) for each in self._baselines),
+            ceiling=None if best is None else self._ceiling(best.config),
+            stopped_because=stop,
+            trials=rows,
+            dropped=session.trimmed.drops,
+            seconds=session.seconds(),
+            measuring_seconds=sum(row.seconds for row in rows),
+            drift=self._drift(proved),
+            interrupted=self._interrupted,
+            study=session.record.study,
+        )
+
+    def _unproved(self, stop: Stop) -> Point | None:
+        """Return the best point; at the ceiling, the cheapest of those that are there."""
+        session = self._session
+        best = session.best()
+        if best is None or stop.reason is not Reason.CEILING:
+            return best
+        there = [
+            point
+            for point in session.points().values()
+            if point.feasible and point.value >= self._settings.ceiling_share * best.value
+        ]
+        names = {each.config.key(): each.name for each in self._baselines}
+        return min(there, key=lambda point: proof.contender(session, point, names.get(point.key)).cost)
+
+    def _baseline(self, baseline: Baseline, points: dict[str, Point], proved: proof.Proof | None) -> BaselineResult:
+        key = baseline.config.key()
+        rate = proved.rates.get(key) if proved is not None else None
+        if rate is None and key in points:
+            rate = points[key].estimate
+        outcomes = [row.outcome for row in self._session.record.rows() if row.key == key]
+        failure = next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), None)
+        return BaselineResult(
+            name=baseline.name,
+            config=baseline.config,
+            estimate=rate,
+            failure=failure if rate is None else None,
+            gain=None if proved is None else proved.gains.get(key),
+        )
+
+    def _drift(self, proved: proof.Proof | None) -> float | None:
+        """Return the largest change of a baseline's rate from its first measurement to the proof."""
+        changes = []
+        for baseline in self._baselines if proved is not None else ():
+            key = baseline.config.key()
+            first = next((row.outcome for row in self._session.search_rows() if row.key == key), None)
+            if isinstance(first, Measurement) and proved is not None and key in proved.rates:
+                changes.append(proved.rates[key].value / first.images_per_second.value - 1.0)
+        return max(changes, key=abs, default=None)

@@ -1,0 +1,189 @@
+"""A measurer made of arithmetic: loaders, queue, cores and model as rates, with noise. For tests and demonstrations.
+
+It knows things that the cost model (`predict`) does not: how each loader scales, what oversubscription costs, what each
+machine is like (`quirks`). So a search over it is a search, and yet exact, seeded and done in milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import (
+    Ceiling,
+    Estimate,
+    FailureKind,
+    Measurement,
+    OpCost,
+    Phase,
+    Resources,
+    TrialFailure,
+)
+from autopipe.core.params import Params, from_config, to_config
+from autopipe.search.facts import Facts
+from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.synthetic import measurement
+
+_SECONDS = {Effort.SEARCH: 2.5, Effort.PROOF: 2.0}
+_WINDOWS = {Effort.SEARCH: 12, Effort.PROOF: 10}
+_FACTOR = {"threads": 1.0, "processes": 1.0, "tfdata": 1.3, "keras": 1.8}
+
+
+@dataclass(kw_only=True)
+class Surface:
+    """One workload on one machine, as arithmetic. Times are core-seconds an image.
+
+    Attributes:
+        cores: usable cores.
+        model_rate: images/s of the model alone.
+        model_core_seconds: what the model takes of the cores; 0 on an accelerator.
+        read_seconds: reading a file.
+        decode_seconds: the deterministic ops.
+        augment_seconds: the random ones.
+        cast_seconds: the cheap last ones.
+        compact_bytes: of one sample.
+        sample_count: samples an epoch.
+        noise: spread of a window's rate, and half of it of a whole run's, as a share.
+        quirks: seed of what is special about this machine; 0: nothing.
+        seed: of the noise.
+        fails: configurations that crash.
+    """
+
+    cores: int = 4
+    model_rate: float = 4000.0
+    model_core_seconds: float = 0.0
+    read_seconds: float = 0.00008
+    decode_seconds: float = 0.0006
+    augment_seconds: float = 0.00003
+    cast_seconds: float = 0.0001
+    compact_bytes: int = 150_528
+    sample_count: int = 20_000
+    noise: float = 0.02
+    quirks: int = 0
+    seed: int = 0
+    fails: Callable[[PipelineConfig], bool] = lambda config: False
+    now: float = field(default=0.0, init=False)
+    measured: list[tuple[str, Effort]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng(self.seed)
+
+    def clock(self) -> float:
+        """Return the surface's own time: a trial takes seconds there and none here."""
+        return self.now
+
+    def facts(self) -> Facts:
+        """Return what is known beforehand."""
+        return Facts(
+            cores=self.cores,
+            batch_size=32,
+            memory_bytes=64 * 2**30,
+            sample_count=self.sample_count,
+            prefix_bytes=self.sample_count * self.compact_bytes,
+            compact_bytes=self.compact_bytes,
+            finished_bytes=4 * self.compact_bytes,
+        )
+
+    def baselines(self) -> Sequence[Baseline]:
+        """Return Keras's default and tf.data's AUTOTUNE."""
+        host: Params = {"finish": "host", "device_prefetch": 0}
+        keras: Params = {
+            "loader": "keras",
+            "keras.workers": 1,
+            "keras.use_multiprocessing": False,
+            "keras.max_queue_size": 10,
+        }
+        tfdata: Params = {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto"}
+        return [
+            Baseline(name="keras", config=to_config({**keras, **host})),
+            Baseline(name="tfdata", config=to_config({**tfdata, **host})),
+        ]
+
+    def ceilings(self) -> Sequence[Ceiling]:
+        """Return the model's rate and the op costs."""
+        costs = (
+            OpCost(name="read", part="fixed", seconds_per_image=self.read_seconds),
+            OpCost(name="Decode", part="fixed", seconds_per_image=self.decode_seconds),
+            OpCost(name="RandomFlip", part="fresh", seconds_per_image=self.augment_seconds),
+            OpCost(name="Rescale", part="finish", seconds_per_image=self.cast_seconds),
+        )
+        self.now += 3.0
+        rate = self.model_rate
+        return [
+            Ceiling(
+                model_images_per_second=Estimate(value=rate, low=0.99 * rate, high=1.01 * rate),
+                model_core_seconds_per_image=self.model_core_seconds,
+                op_costs=costs,
+                cores=float(self.cores),
+            )
+        ]
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        """Draw a measurement around the true rate; end early, with fewer windows, where it cannot win."""
+        self.measured.append((config.key(), effort))
+        if self.fails(config):
+            self.now += 1.0
+            return TrialFailure(
+                kind=FailureKind.CRASHED,
+                phase=Phase.OPEN,
+                message="crashes on this surface",
+                config=config.normalised().model_dump(mode="json"),
+                config_key=config.key(),
+            )
+        rate = self.true_rate(config) * math.exp(self._rng.normal(0.0, self.noise / 2))
+        rates = rate * np.exp(self._rng.normal(0.0, self.noise, _WINDOWS[effort]))
+        share = 1.0
+        if must_reach is not None and effort is Effort.SEARCH and rate < 0.8 * must_reach:
+            share, rates = 0.4, rates[:5]
+        self.now += 0.3 + share * _SECONDS[effort]
+        return measurement(config, rates.tolist(), batch_size=32, resources=self.resources(config))
+
+    def resources(self, config: PipelineConfig) -> Resources:
+        """Return what a configuration takes."""
+        workers = config.loader.worker_count() or self.cores
+        cache = self.sample_count * self.compact_bytes if config.cache == "memory" else 0
+        size = 4 if config.finish == "host" else 1
+        queue = (config.loader.buffered_batches() or 8) * 32 * size * self.compact_bytes
+        return Resources(cpu_percent=100.0 * min(workers, self.cores), peak_rss_bytes=2**30 + cache + queue)
+
+    def true_rate(self, config: PipelineConfig) -> float:
+        """Return the rate without noise."""
+        workers = config.loader.worker_count() or self.cores
+        work, sent = self._work(config), self.compact_bytes * (4 if config.finish == "host" else 1)
+        quirk = self._quirk(config.loader.kind, 0.15)
+        pipe = 2 * sent / 0.5e9 if getattr(config.loader, "use_multiprocessing", False) else 0.0
+        work = work * _FACTOR[config.loader.kind] * (1 + quirk) + sent / 5e9 + pipe
+        if config.loader.kind == "keras" and workers <= 1:
+            return 1 / (work + 1 / self.model_rate)
+        contention = 0.03 + 0.04 * abs(self._quirk(f"{config.loader.kind} scaling", 1.0))
+        side_by_side = min(workers, self.cores)
+        parallel = side_by_side / (1 + contention * (side_by_side - 1))
+        parallel *= 1 - 0.02 * max(0, workers - self.cores)  # switching between more workers than cores
+        shared = self.cores * 0.97 / (work + self.model_core_seconds)
+        buffered = config.loader.buffered_batches()
+        queue = 8 if buffered is None else max(1, buffered - workers)
+        slowest = min(parallel / work, shared, self.model_rate)
+        rate = slowest * (1 - 0.1 / (1 + queue) * min(1.0, slowest / self.model_rate))
+        if config.device_prefetch == 0:
+            rate = 1 / (1 / rate + sent / 6e9)
+        return rate * (1 + self._quirk(f"{sorted(from_config(config).items())!r}", 0.01))
+
+    def _work(self, config: PipelineConfig) -> float:
+        work = self.augment_seconds + (self.cast_seconds if config.finish == "host" else 0.0)
+        if config.cache == "memory" or config.storage == "array":
+            return work + self.compact_bytes / 5e9
+        if config.storage == "tfrecord":
+            return work + self.decode_seconds + 0.6 * self.read_seconds
+        return work + self.decode_seconds + self.read_seconds
+
+    def _quirk(self, what: str, spread: float) -> float:
+        if not self.quirks:
+            return 0.0
+        number = sum(ord(letter) * (at + 1) for at, letter in enumerate(what))
+        return float(np.random.default_rng([self.quirks, number]).normal(0.0, spread))

@@ -1,0 +1,37 @@
+"""Measurements made of given rates: what measurers without hardware (`replay`, `surface`) hand back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Estimate, Measurement, Ran, Resources, Window
+from autopipe.core.stats import bootstrap_interval, median
+
+
+def measurement(
+    config: PipelineConfig,
+    rates: Sequence[float],
+    *,
+    batch_size: int,
+    first_batch_seconds: float = 0.1,
+    resources: Resources | None = None,
+) -> Measurement:
+    """Return the measurement that windows of one batch each, at these images/s, would have made."""
+    middle, interval = median(rates), bootstrap_interval(rates, resamples=200)
+    known = len(rates) > 1
+    low, high = (min(interval.low, middle), max(interval.high, middle)) if known else (middle, middle)
+    config = config.normalised()
+    return Measurement(
+        config=config.model_dump(mode="json"),
+        config_key=config.key(),
+        batch_size=batch_size,
+        windows=tuple(Window(images=batch_size, seconds=batch_size / rate) for rate in rates),
+        images_per_second=Estimate(value=middle, low=low, high=high),
+        first_batch_seconds=first_batch_seconds,
+        stable=known and (high - low) <= 0.06 * middle,
+        data_wait_share=0.0,
+        resources=resources or Resources(),
+        page_cache="warm",
+        ran=Ran(threads=config.loader.worker_count() or 1, processes=1, devices=("none",), backend="none", versions={}),
+    )

@@ -1,0 +1,162 @@
+"""Recorded tables: what every configuration of a space reached on one machine, for searching without that machine.
+
+A table is a file of JSON lines. The first is its `Header`: the machine and workload, as far as a search knows them, the
+ceilings and the baselines. Each further line is one trial as the measuring gave it, a `Measurement` (with its raw
+windows) or a `TrialFailure`; a configuration may come more than once. Gzipped if the name ends in `.gz`.
+
+Searching a table is `autopipe.search.replay`'s part; running real trials for one is the measurer's.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import numpy as np
+import pydantic
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, JsonObject, Measurement, TrialFailure, parse_outcome
+from autopipe.core.stats import median
+from autopipe.errors import TrialError
+from autopipe.search.facts import Facts
+from autopipe.search.feasible import Candidate
+from autopipe.search.measurer import Effort, Measurer
+
+
+class Header(pydantic.BaseModel):
+    """The first line of a table."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    status: Literal["table"] = "table"
+    schema_version: Literal[1] = 1
+    name: str
+    hardware: str
+    space: str
+    cores: int
+    gpus: int = 0
+    batch_size: int
+    sample_count: int
+    prefix_bytes: int | None = None
+    compact_bytes: int | None = None
+    finished_bytes: int | None = None
+    trial_seconds: float = 2.5
+    ceilings: list[Ceiling] = []
+    baselines: dict[str, JsonObject] = {}
+
+    def facts(self) -> Facts:
+        """Return what a search knows beforehand."""
+        return Facts(
+            cores=self.cores,
+            gpus=self.gpus,
+            batch_size=self.batch_size,
+            sample_count=self.sample_count,
+            prefix_bytes=self.prefix_bytes,
+            compact_bytes=self.compact_bytes,
+            finished_bytes=self.finished_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Everything recorded of one configuration."""
+
+    config: PipelineConfig
+    runs: tuple[Measurement, ...]
+    failure: TrialFailure | None
+
+    @property
+    def rate(self) -> float:
+        """Return what it is worth: images/s over all its windows, 0 if it always failed."""
+        rates = [window.images / window.seconds for run in self.runs for window in run.windows]
+        return median(rates) if rates else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A recorded table."""
+
+    header: Header
+    entries: Mapping[str, Entry]
+
+    def rates(self) -> dict[str, float]:
+        """Return what each configuration is worth, by key."""
+        return {key: entry.rate for key, entry in self.entries.items()}
+
+
+def read(path: Path) -> Table:
+    """Read a table.
+
+    Raises:
+        TrialError: the file is no table, or a line of it is broken.
+    """
+    outcomes: dict[str, list[Measurement | TrialFailure]] = {}
+    configs: dict[str, PipelineConfig] = {}
+    with _open(path, "rt") as file:
+        try:
+            header = Header.model_validate_json(file.readline())
+        except pydantic.ValidationError as error:
+            raise TrialError(f"{path}, line 1, is no header of a table: {error.errors()[0]['msg']}.") from None
+        for number, line in enumerate(file, start=2):
+            if not line.endswith("\n"):
+                break  # the recorder died in the middle of it
+            try:
+                outcome = parse_outcome(line)
+            except pydantic.ValidationError as error:
+                raise TrialError(f"{path}, line {number}, is no trial: {error.errors()[0]['msg']}.") from None
+            if outcome.config is not None:
+                config = PipelineConfig.model_validate(outcome.config)
+                configs[config.key()] = config
+                outcomes.setdefault(config.key(), []).append(outcome)
+    return Table(header, {key: _entry(configs[key], outcomes[key]) for key in configs})
+
+
+def _entry(config: PipelineConfig, outcomes: Iterable[Measurement | TrialFailure]) -> Entry:
+    runs = tuple(outcome for outcome in outcomes if isinstance(outcome, Measurement))
+    failures = [outcome for outcome in outcomes if isinstance(outcome, TrialFailure)]
+    return Entry(config, runs, failures[-1] if failures and not runs else None)
+
+
+def _open(path: Path, mode: Literal["rt", "at"]) -> IO[str]:
+    if path.suffix == ".gz":
+        return cast(IO[str], gzip.open(path, mode, encoding="utf-8"))
+    return path.open(mode, encoding="utf-8")
+
+
+def record(
+    path: Path,
+    header: Header,
+    candidates: Sequence[Candidate],
+    measurer: Measurer,
+    *,
+    seed: int = 0,
+    on_trial: Callable[[int, int], None] = lambda done, of: None,
+) -> Table:
+    """Measure every candidate in random order, appending to `path`; what is there already is not measured again.
+
+    Args:
+        path: of the table.
+        header: for a new table; an existing one keeps its own.
+        candidates: what to measure, e.g. `feasible.trim(...).candidates`; baselines are measured as well.
+        measurer: runs the trials.
+        seed: of the order.
+        on_trial: is told how many of how many are done.
+    """
+    if not path.exists():
+        with _open(path, "at") as file:
+            file.write(header.model_dump_json() + "\n")
+    done = read(path).entries.keys()
+    baselines = [PipelineConfig.model_validate(config) for config in header.baselines.values()]
+    todo = {config.key(): config for config in [*baselines, *(each.config for each in candidates)]}
+    keys = [key for key in todo if key not in done]
+    np.random.default_rng(seed).shuffle(keys)
+    for number, key in enumerate(keys):
+        outcome = measurer.measure(todo[key], effort=Effort.SEARCH)
+        with _open(path, "at") as file:
+            file.write(outcome.model_dump_json() + "\n")
+        on_trial(number + 1, len(keys))
+    return read(path)
