@@ -1,0 +1,237 @@
+"""From a loader to what Keras's `fit` iterates over.
+
+Keras takes a Python iterable of device arrays as it is on every backend, so that no copy and no thread lies between a
+loader's batch and the step. `Stream` walks over a loader's epochs and places batches; `Feed` is the adapter that Keras
+sees. Nothing here knows models or callbacks; whoever makes a stream closes it, and the loader stays open.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter  # the base class that `fit` takes as it is
+
+from autopipe.core.loader import Loader
+from autopipe.devices.strategy import DeviceStrategy
+from autopipe.errors import ModelError
+
+DeviceBatch = tuple[Any, ...]  # (x,), (x, y) or (x, y, sample_weight)
+
+
+class Fault:
+    """Remembers what a loader raised. Keras and TensorFlow cut the cause off, or wrap it, on the way to the caller."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[Exception, BaseException | None] | None = None
+
+    @contextlib.contextmanager
+    def remembered(self) -> Iterator[None]:
+        """Note what is raised inside."""
+        try:
+            yield
+        except Exception as error:
+            self._seen = (error, error.__cause__)
+            raise
+
+    @contextlib.contextmanager
+    def raised_as_itself(self) -> Iterator[None]:
+        """Where something was noted, raise just that, whatever came out of the code inside."""
+        try:
+            yield
+        except Exception:
+            if self._seen is None:
+                raise
+            error, cause = self._seen
+            raise error from cause
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placement:
+    """How a compact batch becomes what a step takes.
+
+    Attributes:
+        strategy: where its arrays go.
+        even: whether a batch that the devices cannot share equally is refused: in training it would weigh wrongly.
+        prefetch: how many batches are placed ahead, where that starts a transfer.
+        class_weight: the weight of each class, as Keras means it.
+    """
+
+    strategy: DeviceStrategy
+    prefetch: int = 0
+    even: bool = True
+    class_weight: Mapping[int, float] | None = None
+
+    def __call__(self, batch: Any) -> DeviceBatch:
+        """Return the batch where the model is."""
+        x, y = batch if len(batch) == 2 else (batch[0], None)
+        if self.even:
+            self.strategy.check_rows(x.shape[0])
+        weight = None if self.class_weight is None else class_weights(y, self.class_weight)
+        return tuple(self.strategy.place(array) for array in (x, y, weight) if array is not None)
+
+    @property
+    def depth(self) -> int:
+        """Batches that are really placed ahead."""
+        return self.prefetch if self.strategy.looks_ahead else 0
+
+
+class Stream:
+    """The batches of consecutive epochs, placed; each is made only when it is asked for."""
+
+    def __init__(
+        self, loader: Loader, placement: Placement, fault: Fault, *, first: tuple[int, int], steps: int
+    ) -> None:
+        """Walk over `steps` batches from batch `first` = (epoch, batch) on."""
+        self._compact = _compact(loader, fault, first, steps)
+        placed = map(placement, self._compact)
+        self._batches = ahead(placed, placement.depth, lambda: _has_waiting(loader)) if placement.depth else placed
+
+    def take(self, steps: int) -> Iterator[DeviceBatch]:
+        """Return an iterator over the next `steps` batches; they are taken when it is advanced, not before."""
+        return itertools.islice(self._batches, steps)
+
+    def close(self) -> None:
+        """Stop."""
+        self._compact.close()
+
+
+def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -> Generator[Any, None, None]:
+    with fault.remembered():
+        dataset = None
+        if keras.backend.backend() == "tensorflow":
+            epochs = -(-(first[1] + steps) // len(loader))
+            dataset = loader.native_dataset(first[0], epochs, first[1])
+        yield from itertools.islice(iter(dataset), steps) if dataset is not None else _numpy(loader, first, steps)
+
+
+def _numpy(loader: Loader, first: tuple[int, int], steps: int) -> Iterator[Any]:
+    epoch, start = first
+    while steps > 0:
+        left = len(loader) - start
+        batches = loader.batches(epoch, start, last=steps <= left)
+        try:
+            yield from itertools.islice(batches, steps)
+        finally:
+            if isinstance(batches, Generator):
+                batches.close()
+        steps, epoch, start = steps - left, epoch + 1, 0
+
+
+def _has_waiting(loader: Loader) -> bool:
+    occupancy = loader.occupancy()
+    return occupancy is None or occupancy[0] > 0
+
+
+def ahead(items: Iterator[Any], depth: int, has_waiting: Callable[[], bool]) -> Iterator[Any]:
+    """Yield `items`, having taken up to `depth` more of them than were asked for, but without waiting for any of those.
+
+    Args:
+        items: what to yield.
+        depth: how many to hold.
+        has_waiting: whether the next item could be taken at once.
+    """
+    held: collections.deque[Any] = collections.deque()
+    end = object()
+    while True:
+        while len(held) <= depth and (not held or has_waiting()):
+            if (item := next(items, end)) is end:
+                yield from held
+                return
+            held.append(item)
+        yield held.popleft()
+
+
+def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return the weight of each sample by its class, as Keras's `class_weight` means it.
+
+    Raises:
+        ModelError: the targets are not one class, as a number or one-hot, for each sample.
+    """
+    labels = None if y is None else np.asarray(y)
+    if labels is not None and labels.ndim == 2:
+        labels = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]
+    if labels is None or labels.ndim != 1:
+        raise ModelError(
+            "`class_weight` needs one class a sample as the target, "
+            f"but got {'no target' if y is None else f'a target of shape {tuple(y.shape)}'}.",
+            hint="Leave class_weight out, or weight the loss in the model.",
+        )
+    return np.array([weights.get(int(label), 1.0) for label in labels], np.float32)
+
+
+class Feed(DataAdapter):
+    """What Keras is given as `x`: whenever an epoch begins, `open_epoch` returns the iterator over its `steps` batches.
+
+    Keras may call it once more than it needs, so nothing must be taken before the iterator is advanced.
+    """
+
+    batch_size = None
+    has_partial_batch = False
+    partial_batch_size = None
+
+    def __init__(self, open_epoch: Callable[[], Iterator[DeviceBatch]], steps: int) -> None:
+        self._open_epoch = open_epoch
+        self._steps = steps
+
+    @property
+    def num_batches(self) -> int:
+        """The batches of an epoch."""
+        return self._steps
+
+    def get_tf_dataset(self) -> Iterable[DeviceBatch]:
+        """Return what TensorFlow's trainer iterates over."""
+        import tensorflow as tf
+
+        class Epochs(tf.distribute.DistributedDataset):  # of this interface Keras takes the iterator and asks no more
+            def __init__(self, open_epoch: Callable[[], Iterator[DeviceBatch]]) -> None:
+                self._open_epoch = open_epoch
+
+            def __iter__(self) -> Iterator[DeviceBatch]:
+                return self._open_epoch()
+
+        return Epochs(self._open_epoch)
+
+    def get_jax_iterator(self) -> Iterator[DeviceBatch]:
+        """Return what JAX's trainer iterates over."""
+        return self._open_epoch()
+
+    def get_torch_dataloader(self) -> Iterable[DeviceBatch]:
+        """Return what torch's trainer iterates over."""
+        return self._open_epoch()
+
+    def get_numpy_iterator(self) -> Iterator[DeviceBatch]:
+        """Return the same for any other."""
+        return self._open_epoch()
+
+
+class Replay:
+    """The first batches of a loader's epoch 0, from the start whenever Keras opens an epoch. For evaluation."""
+
+    _stream: Stream | None = None
+
+    def __init__(self, loader: Loader, placement: Placement, fault: Fault, steps: int) -> None:
+        placement = dataclasses.replace(placement, even=False)
+        self._open = functools.partial(Stream, loader, placement, fault, first=(0, 0), steps=steps)
+        self._steps = steps
+
+    def feed(self) -> Feed:
+        """Return what Keras is given."""
+        return Feed(self._restart, self._steps)
+
+    def _restart(self) -> Iterator[DeviceBatch]:
+        self.close()
+        self._stream = self._open()
+        return self._stream.take(self._steps)
+
+    def close(self) -> None:
+        """Stop."""
+        if self._stream is not None:
+            self._stream.close()

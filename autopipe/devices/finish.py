@@ -1,0 +1,84 @@
+"""Runs the cheap last ops of a workload inside the compiled step, for as long as a Keras call lasts.
+
+While `applied()` is entered, the model's `train_step`, `test_step` and `predict_step` finish the batch first; after it
+the model is as its owner made it, so that saving, pickling and calling `fit` on other data are unaffected. Compiled
+functions are kept here between calls, so that the next `fit`, or the next trial on the same model, compiles nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from autopipe.core.finish import Finish
+from autopipe.devices.arrays import KERAS_OPS
+
+_KINDS = ("train", "test", "predict")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Compiled:
+    kind: str
+    finish: Finish
+    compiled_by: Any  # what `compile()` made; it makes another each time
+    function: Any
+
+
+class FinishedSteps:
+    """The steps of one model, with the finish of the batches before them."""
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model = model
+        self._compiled: list[_Compiled] = []
+
+    @contextlib.contextmanager
+    def applied(self, *, train: Finish, test: Finish) -> Iterator[None]:
+        """Let the model's steps take compact batches; `test` is for evaluation and prediction."""
+        with contextlib.ExitStack() as stack:
+            for kind, finish in zip(_KINDS, (train, test, test), strict=True):
+                if not finish.is_identity:
+                    stack.enter_context(self._finishing(kind, finish))
+            yield
+
+    @contextlib.contextmanager
+    def _finishing(self, kind: str, finish: Finish) -> Iterator[None]:
+        model, step, function = self._model, f"{kind}_step", f"{kind}_function"
+        owners_step = model.__dict__.get(step)
+        owners_function = getattr(model, function)
+        setattr(model, step, _finished(getattr(model, step), finish))
+        setattr(model, function, self._find(kind, finish))
+        try:
+            yield
+        finally:
+            self._keep(kind, finish, getattr(model, function))
+            setattr(model, function, owners_function)
+            if owners_step is None:
+                delattr(model, step)
+            else:
+                setattr(model, step, owners_step)
+
+    def _find(self, kind: str, finish: Finish) -> Any:
+        made_by = self._model._compile_config
+        self._compiled = [entry for entry in self._compiled if entry.compiled_by is made_by]
+        for entry in self._compiled:
+            if entry.kind == kind and entry.finish == finish:
+                return entry.function
+        return None  # Keras makes it from the step that it finds
+
+    def _keep(self, kind: str, finish: Finish, function: Any) -> None:
+        if function is not None and self._find(kind, finish) is None:
+            self._compiled.append(_Compiled(kind, finish, self._model._compile_config, function))
+
+
+def _finished(step: Callable[..., Any], finish: Finish) -> Callable[..., Any]:
+    def finished_step(*arguments: Any) -> Any:
+        *state, data = arguments  # the batch comes last on every backend; JAX puts the state before it
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        x, y = finish(x, y, KERAS_OPS)
+        return step(*state, keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
+
+    return finished_step

@@ -1,0 +1,54 @@
+"""Several devices on the JAX backend, by `keras.distribution.DataParallel`: accelerators, or virtual CPU devices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import keras
+
+from autopipe.devices.strategy import DeviceStrategy
+from autopipe.errors import ModelError
+
+
+class JaxParallel(DeviceStrategy):
+    """Every device holds all variables and takes an equal part of each batch. A step computes what one device would."""
+
+    def __init__(self, devices: int) -> None:
+        """Take the first `devices` devices of JAX's default backend; on the CPU make virtual ones while it is possible.
+
+        Raises:
+            ModelError: there are not so many devices.
+        """
+        self.devices = devices
+        _split_cpu(devices)
+        if (found := self.available()) < devices:
+            raise ModelError(
+                f"`devices` must not exceed the devices that JAX sees: devices={devices}, but there are {found}.",
+                hint=f"Use devices={found}; on a CPU, set XLA_FLAGS=--xla_force_host_platform_device_count={devices} "
+                "before the process starts.",
+            )
+        self.looks_ahead = jax.default_backend() != "cpu"
+        self._distribution = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:devices])
+
+    @classmethod
+    def available(cls) -> int:
+        return int(jax.device_count())
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return self._distribution.scope()  # type: ignore[no-any-return]  # Keras has no types
+
+    def place(self, array: Any) -> Any:
+        self.check_rows(array.shape[0])
+        return jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
+
+
+def _split_cpu(devices: int) -> None:
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return  # JAX refuses to be told twice
+    # The errors: JAX is already running, or too old for the option. What there is, is counted next.
+    with contextlib.suppress(RuntimeError, AttributeError):
+        jax.config.update("jax_num_cpu_devices", devices)  # the CPU's devices only; no effect where JAX uses another

@@ -1,0 +1,78 @@
+"""Several devices on the TensorFlow backend, by `tf.distribute.MirroredStrategy`: GPUs, or virtual CPU devices."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import Any
+
+import tensorflow as tf
+
+from autopipe.devices.aliasing import tensor
+from autopipe.devices.strategy import DeviceStrategy
+from autopipe.errors import ModelError
+
+
+class Mirrored(DeviceStrategy):
+    """Every device holds all variables and takes an equal part of each batch; gradients are averaged.
+
+    Batch normalisation uses the statistics of each device's part, as is usual with TensorFlow.
+    """
+
+    def __init__(self, devices: int) -> None:
+        """Take the first `devices` GPUs; without any GPU, split the CPU into that many.
+
+        Raises:
+            ModelError: there are not so many devices, or TensorFlow is already running with fewer.
+        """
+        self.devices = devices
+        self._kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        self.looks_ahead = self._kind == "GPU"
+        if self._kind == "CPU":
+            _split_cpu(devices)
+        found = len(tf.config.list_logical_devices(self._kind))
+        if found < devices:
+            raise ModelError(
+                f"`devices` must not exceed the GPUs that TensorFlow sees: devices={devices}, but there are {found}.",
+                hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES.",
+            )
+        self._names = [f"{self._kind}:{number}" for number in range(devices)]
+        self._strategy = tf.distribute.MirroredStrategy(self._names)
+
+    @classmethod
+    def available(cls) -> int:
+        """Return the GPUs, or without any the cores of this process, each of which could be a virtual device."""
+        return len(tf.config.list_physical_devices("GPU")) or len(os.sched_getaffinity(0))
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return self._strategy.scope()  # type: ignore[no-any-return]  # TensorFlow has no types
+
+    def place(self, array: Any) -> Any:
+        if isinstance(array, tf.distribute.DistributedValues):
+            return array
+        rows = array.shape[0]
+        if rows < self.devices:
+            self.check_rows(rows)
+
+        def part(context: Any) -> Any:
+            number = context.replica_id_in_sync_group
+            piece = tensor(array[rows * number // self.devices : rows * (number + 1) // self.devices])
+            if self._kind == "CPU":
+                return piece
+            with tf.device(self._names[number]):
+                return tf.identity(piece)
+
+        return self._strategy.experimental_distribute_values_from_function(part)
+
+
+def _split_cpu(devices: int) -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
+    except RuntimeError as error:
+        if len(tf.config.list_logical_devices("CPU")) < devices:
+            raise ModelError(
+                f"`devices={devices}` on a machine without GPU needs that many virtual CPU devices, "
+                "which TensorFlow can only make before it has run anything.",
+                hint="Build the trainer in a fresh process, before any other use of TensorFlow.",
+            ) from error

@@ -1,0 +1,178 @@
+"""The user's model: built from what the workload names, and checked against the batches before anything is trained.
+
+Every mistake that a user can make with the model is a ModelError here, so that no framework traceback has to be read.
+What the model computes is not touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import keras
+import numpy as np
+
+from autopipe.core.loader import Loader
+from autopipe.core.sample import Field
+from autopipe.devices.strategy import DeviceStrategy
+from autopipe.errors import ModelError, shortened
+
+_Shape = tuple[int | None, ...]
+
+
+def build(
+    model: Any, *, channels: Literal["last", "first"] = "last", strategy: DeviceStrategy | None = None
+) -> keras.Model:
+    """Return the compiled model that a workload names.
+
+    Keras's image data format is set first and stays set, so that layers built without one follow `channels`.
+
+    Args:
+        model: a function without arguments that returns a compiled model, or a compiled model.
+        channels: the order of image axes in the batches that the model will get.
+        strategy: the devices; the model is made in its scope.
+
+    Raises:
+        ModelError: there is no compiled model, or a finished one is to be spread over several devices.
+    """
+    keras.config.set_image_data_format(f"channels_{channels}")
+    if isinstance(model, keras.Model):
+        if strategy is not None and strategy.devices > 1:
+            raise ModelError(
+                "`model` must be a function to train on several devices, "
+                f"but got a finished model and devices={strategy.devices}.",
+                hint="Pass the function that builds and compiles the model, so that it can be called on those devices.",
+            )
+        return _checked_compiled(model)
+    if not callable(model):
+        raise ModelError(
+            "`model` must be a function that returns a compiled keras.Model, or such a model, "
+            f"but got {shortened(model)}.",
+            hint="Pass the function itself: model=build_model.",
+        )
+    with contextlib.nullcontext() if strategy is None else strategy.scope():
+        built = model()
+    if not isinstance(built, keras.Model):
+        raise ModelError(
+            f"`model` must return a compiled keras.Model, but {shortened(model)} returned {shortened(built)}.",
+            hint="Is a `return model` missing?" if built is None else None,
+        )
+    return _checked_compiled(built)
+
+
+def _checked_compiled(model: keras.Model) -> keras.Model:
+    if not model.compiled:
+        raise ModelError(
+            f"`model` must be compiled, but the model {model.name!r} is not.",
+            hint="Call model.compile(optimizer=..., loss=...) before returning it.",
+        )
+    return model
+
+
+def finished_batch(loader: Loader) -> tuple[keras.KerasTensor, keras.KerasTensor | None]:
+    """Return the shapes and dtypes of the batches that the model gets from `loader`, after any finish on the device."""
+
+    def row(field: Field | None) -> Any:
+        return None if field is None else np.zeros((1, *(field.shape or ())), field.dtype)
+
+    x, y = loader.finish(row(loader.spec.x), row(loader.spec.y))
+    return _symbol(x, loader.batch_size), None if y is None else _symbol(y, loader.batch_size)
+
+
+def _symbol(array: Any, rows: int) -> keras.KerasTensor:
+    return keras.KerasTensor((rows, *array.shape[1:]), str(array.dtype))
+
+
+def check(model: keras.Model, loader: Loader) -> None:
+    """Refuse a model that cannot take the batches of `loader`. Cheap: the model's own layers are not run.
+
+    Raises:
+        ModelError: the model's input has another shape than x, or its loss cannot compare its output with y.
+    """
+    x, y = finished_batch(loader)
+    inputs = getattr(model, "inputs", None) or []
+    if len(inputs) != 1:
+        return
+    expected: _Shape = tuple(inputs[0].shape)
+    if not _fits(expected, x.shape):
+        raise ModelError(
+            f"`model` takes batches of shape {expected}, but gets {_batched(x.shape)}.",
+            hint=_shape_hint(expected, x.shape),
+        )
+    loss_is_new = not getattr(model._compile_loss, "built", True)  # else it has compared before
+    usual = loss_is_new and type(model).train_step is keras.Model.train_step and not model.run_eagerly
+    if y is not None and usual and len(model.outputs) == 1:
+        _check_loss(model, x, y)
+
+
+def _fits(expected: _Shape, actual: _Shape) -> bool:
+    return len(expected) == len(actual) and all(
+        want is None or want == have for want, have in zip(expected[1:], actual[1:], strict=True)
+    )
+
+
+def _batched(shape: _Shape) -> _Shape:
+    return (None, *shape[1:])
+
+
+def _shape_hint(expected: _Shape, actual: _Shape) -> str:
+    if len(actual) == 4:
+        first_to_last = (actual[0], *actual[2:], actual[1])
+        last_to_first = (actual[0], actual[3], *actual[1:3])
+        if _fits(expected, first_to_last):
+            return (
+                'The batches have channels="first", the model is built for channels last: build it by '
+                'keras.config.image_data_format() instead of a fixed input shape, or use channels="last".'
+            )
+        if _fits(expected, last_to_first):
+            return 'The batches have channels="last", the model is built for channels first: use channels="first".'
+    return "Change the ops (Resize, RandomCrop, Pad, ...) or the model's input shape."
+
+
+def _check_loss(model: keras.Model, x: keras.KerasTensor, y: keras.KerasTensor) -> None:
+    output = _symbol(model.outputs[0], x.shape[0])
+
+    def loss(y: Any, y_pred: Any) -> Any:
+        return model.compute_loss(x=None, y=y, y_pred=y_pred)
+
+    try:
+        keras.src.backend.compute_output_spec(loss, y, output)
+    except (ValueError, TypeError) as error:
+        raise ModelError(
+            f"The loss of `model` cannot compare its output of shape {_batched(output.shape)} "
+            f"with targets of shape {_batched(y.shape)} and dtype {y.dtype}: {error}",
+            hint="Class numbers need a sparse loss (sparse_categorical_crossentropy); others may need ap.OneHot.",
+        ) from error
+
+
+@contextlib.contextmanager
+def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
+    """Build, from the shapes of a finished batch, what Keras would build from the first; none is drawn meanwhile.
+
+    JAX, and TensorFlow on several devices, take a batch to build metrics and unbuilt layers. That would be a compact
+    batch, as loaders send it, and it would be lost to training.
+    """
+    if keras.backend.backend() == "tensorflow" and model._distribute_strategy is None:
+        yield
+        return
+    try:
+        model._symbolic_build(data_batch=finished_batch(loader))
+    except (ValueError, TypeError, RuntimeError) as error:
+        x, y = finished_batch(loader)
+        raise ModelError(
+            f"`model` does not run on batches of shape {_batched(x.shape)}, {x.dtype}, "
+            f"with targets {None if y is None else _batched(y.shape)}: {error}"
+        ) from error
+    names = ("_symbolic_build", "_maybe_symbolic_build")
+    for name in names:
+        setattr(model, name, _nothing)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(model, name)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass

@@ -1,0 +1,103 @@
+"""The keras.Model of a simulated accelerator: Keras's own `fit` around steps that only take time.
+
+Apart from `simulated` because it imports Keras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from autopipe.devices.simulated import SimulatedAccelerator, Timeline
+
+_LOGS = {"loss": 0.0}
+
+
+@keras.saving.register_keras_serializable(package="autopipe")
+class SimulatedModel(keras.Model):
+    """Takes each batch from its iterator and lets `seconds` go by; learns nothing."""
+
+    def __init__(
+        self,
+        step_seconds: float,
+        batch_size: int | None = None,
+        *,
+        timeline: Timeline | None = None,
+        **keras_arguments: Any,
+    ) -> None:
+        """Compile at once; there is nothing to choose.
+
+        Args:
+            step_seconds: see `SimulatedAccelerator`.
+            batch_size: see `SimulatedAccelerator`.
+            timeline: when steps run; for tests.
+            **keras_arguments: name, trainable and dtype, when Keras loads a saved model.
+        """
+        super().__init__(**keras_arguments)
+        self.accelerator = SimulatedAccelerator(step_seconds, batch_size)
+        self.timeline = Timeline() if timeline is None else timeline
+        self.built = True
+        self.compile(optimizer="sgd", jit_compile=False)
+
+    def call(self, inputs: Any) -> Any:
+        """Return a zero for each sample."""
+        return keras.ops.zeros((keras.ops.shape(inputs)[0], 1))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what makes the model again."""
+        config: dict[str, Any] = super().get_config()
+        return config | {
+            "step_seconds": self.accelerator.step_seconds,
+            "batch_size": self.accelerator.batch_size,
+        }
+
+    def get_compile_config(self) -> None:
+        """Return nothing: `__init__` compiles."""
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Let `fit` call `_step`."""
+        self.train_function = self._function(lambda x: _LOGS)
+
+    def make_test_function(self, force: bool = False) -> None:
+        """Let `evaluate` call `_step`."""
+        self.test_function = self._function(lambda x: _LOGS)
+
+    def make_predict_function(self, force: bool = False) -> None:
+        """Let `predict` call `_step`."""
+        self.predict_function = self._function(lambda x: keras.ops.zeros((_rows(x), 1)))
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Wait for the device, as reading a metric does."""
+        self.timeline.wait()
+        return dict(_LOGS)
+
+    def _function(self, result: Callable[[Any], Any]) -> Callable[..., Any]:
+        backend = keras.backend.backend()
+
+        def jax_step(state: Any, batches: Iterator[Any]) -> Any:
+            return result(self._step(next(batches))), state
+
+        def step(batches: Any) -> Any:
+            return result(self._step(batches[0] if isinstance(batches, list) else next(batches)))
+
+        return jax_step if backend == "jax" else step
+
+    def _step(self, batch: Any) -> Any:
+        x = batch[0] if isinstance(batch, tuple) else batch
+        self.timeline.start(self.accelerator.seconds(_rows(x) // _devices(x)))
+        return x
+
+
+def _rows(x: Any) -> int:
+    parts = getattr(x, "values", None)  # of a batch that tf.distribute has shared out
+    return int(x.shape[0]) if not isinstance(parts, tuple) else sum(int(part.shape[0]) for part in parts)
+
+
+def _devices(x: Any) -> int:
+    parts = getattr(x, "values", None)
+    if isinstance(parts, tuple):
+        return len(parts)
+    return 1 if isinstance(x, np.ndarray) else len(getattr(getattr(x, "sharding", None), "device_set", (0,)))

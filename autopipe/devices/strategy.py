@@ -1,0 +1,54 @@
+"""What a device strategy is: on which devices a model lives, and how a batch gets there.
+
+One strategy is one file and knows one backend's way of doing it; `autopipe.devices.choose` picks. The global batch
+stays what the workload says: a strategy only splits it. Nothing here knows loaders or trainers.
+"""
+
+from __future__ import annotations
+
+import abc
+from contextlib import AbstractContextManager
+from typing import Any
+
+from autopipe.errors import ModelError
+
+
+class DeviceStrategy(abc.ABC):
+    """Where a model trains. Made in the training process before the model, which is built and trained in its `scope()`.
+
+    Attributes:
+        devices: how many devices share a batch.
+        looks_ahead: whether placing a batch starts a transfer, so that it pays to place it before it is needed.
+    """
+
+    devices: int
+    looks_ahead: bool
+
+    @classmethod
+    @abc.abstractmethod
+    def available(cls) -> int:
+        """Return how many devices the strategy could use in this process."""
+
+    @abc.abstractmethod
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return the context in which the model is built and trained."""
+
+    @abc.abstractmethod
+    def place(self, array: Any) -> Any:
+        """Return one array of a batch where a step wants it; what is there already is returned as it is.
+
+        NumPy memory may be aliased; the result then refers to its array.
+        """
+
+    def check_rows(self, rows: int) -> None:
+        """Refuse a batch that cannot be shared out equally.
+
+        Raises:
+            ModelError: `rows` is no multiple of `devices`.
+        """
+        if rows % self.devices:
+            raise ModelError(
+                f"A batch must divide equally between the devices, but got {rows} samples for devices={self.devices}.",
+                hint=f"Use a batch size that is a multiple of {self.devices}; "
+                "drop_remainder=True leaves out a short last batch.",
+            )

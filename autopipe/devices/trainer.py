@@ -1,0 +1,252 @@
+"""Trains the user's model from a loader, by Keras's own `fit`.
+
+The trainer owns the loader and closes it; the model stays the user's own object. What runs here is what a trial times.
+How batches travel is in `feed`, what is computed on them before the model in `finish`, where to go on in `resume`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import keras
+
+from autopipe.core.finish import Finish
+from autopipe.core.loader import Loader, LoaderState
+from autopipe.core.sample import Source
+from autopipe.devices import model as models
+from autopipe.devices.feed import Fault, Feed, Placement, Replay, Stream
+from autopipe.devices.finish import FinishedSteps
+from autopipe.devices.resume import TrainingCallbacks, restored
+from autopipe.devices.single import SingleDevice
+from autopipe.devices.strategy import DeviceStrategy
+from autopipe.errors import ModelError, shortened
+
+_OF_THE_WORKLOAD = ("x", "y", "batch_size", "shuffle", "sample_weight", "validation_split", "validation_batch_size")
+
+
+class Trainer:
+    """A model and the loader that feeds it.
+
+    Example:
+        ```python
+        with ap.build_trainer(workload, config) as trainer:
+            history = trainer.fit(epochs=3, callbacks=[keras.callbacks.ModelCheckpoint("best.keras")])
+        trainer.model.save("final.keras")
+        ```
+
+    Attributes:
+        model: the user's own model.
+        loader: what feeds it.
+        steps: the model's compiled steps; with them a further trainer of the same model compiles nothing again.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        loader: Loader,
+        *,
+        strategy: DeviceStrategy | None = None,
+        device_prefetch: int = 0,
+        steps: FinishedSteps | None = None,
+        evaluation_loader: Callable[[Source], Loader] | None = None,
+    ) -> None:
+        """Take over `loader`.
+
+        Args:
+            model: a compiled model, built in the strategy's scope.
+            loader: where batches come from.
+            strategy: the devices; the first one unless told.
+            device_prefetch: batches placed on the device ahead of the one in use.
+            steps: compiled steps of the same model, from an earlier trainer.
+            evaluation_loader: makes a loader over samples, in order and by deterministic ops only.
+
+        Raises:
+            ModelError: the model cannot take the loader's batches, or they cannot be shared out between the devices.
+        """
+        self.model = model
+        self.loader = loader
+        self.steps = steps if steps is not None else FinishedSteps(model)
+        self._placement = Placement(strategy if strategy is not None else SingleDevice(), device_prefetch)
+        self._evaluation_loader = evaluation_loader
+        self._first = (0, 0)
+        self._session: TrainingCallbacks | None = None
+        self._placement.strategy.check_rows(loader.batch_size)
+        with self._placement.strategy.scope():
+            models.check(model, loader)
+
+    def fit(
+        self,
+        epochs: int = 1,
+        *,
+        validation: Any = None,
+        callbacks: Iterable[Any] | None = None,
+        **keras_fit_arguments: Any,
+    ) -> keras.callbacks.History:
+        """Train, and return Keras's history.
+
+        Without `initial_epoch`, a call goes on with the data where the last one stopped: two calls of one epoch equal
+        one call of two. A checkpoint that `BackupAndRestore` restores, and a state given to `load_state_dict`, are
+        continued with the next batch, also within an epoch.
+
+        Args:
+            epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
+            validation: samples, a loader, or anything that Keras takes as `validation_data`.
+            callbacks: Keras callbacks.
+            **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
+
+        Raises:
+            ModelError: an argument of the workload was given, or the model does not fit the batches.
+            AutopipeError: whatever the loader raised, as it raised it.
+        """
+        arguments = _checked(keras_fit_arguments)
+        steps = arguments.pop("steps_per_epoch", None) or len(self.loader)
+        placement = dataclasses.replace(self._placement, class_weight=arguments.pop("class_weight", None))
+        initial_epoch = arguments.pop("initial_epoch", None)
+        fault = Fault()
+        with contextlib.ExitStack() as stack:
+            test_finish = self._enter_validation(stack, fault, validation, arguments)
+            self._enter(stack, fault, train=self.loader, test=test_finish)
+            session = TrainingCallbacks(
+                getattr(callbacks, "callbacks", callbacks) or (),
+                model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
+            )  # fmt: skip
+            session.begin()
+            epoch, done, first = self._start(session, initial_epoch, steps)
+            self._first, self._session = first, session
+            total = max(0, (epochs - epoch) * steps - done)
+            stream = Stream(self.loader, placement, fault, first=first, steps=total)
+            stack.callback(stream.close)
+            if done and epoch < epochs:
+                session.skipped = done
+                feed = Feed(lambda: stream.take(steps - done), steps - done)
+                self.model.fit(feed, initial_epoch=epoch, epochs=epoch + 1, callbacks=session, **arguments)
+                epoch += 1
+            if not (done and self.model.stop_training):
+                feed = Feed(lambda: stream.take(steps), steps)
+                self.model.fit(feed, initial_epoch=epoch, epochs=epochs, callbacks=session, **arguments)
+            session.end()
+        return self.model.history
+
+    def evaluate(self, data: Any, **keras_arguments: Any) -> Any:
+        """Return what Keras's `evaluate` returns.
+
+        Args:
+            data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
+            **keras_arguments: arguments of Keras's `evaluate`.
+        """
+        with self._over(data) as x:
+            return self.model.evaluate(x, **keras_arguments)
+
+    def predict(self, data: Any, **keras_arguments: Any) -> Any:
+        """Return what Keras's `predict` returns.
+
+        Args:
+            data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
+            **keras_arguments: arguments of Keras's `predict`.
+        """
+        with self._over(data) as x:
+            return self.model.predict(x, **keras_arguments)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where training stands, as data: the batch after the last one trained. Callbacks may ask it too."""
+        trained = 0 if self._session is None else self._session.trained
+        epoch, batch = divmod(self._first[0] * len(self.loader) + self._first[1] + trained, len(self.loader))
+        return LoaderState(epoch=epoch, batch=batch, identity=self.loader.identity).model_dump()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next `fit` go on where `state` was taken; of weights it knows nothing.
+
+        Raises:
+            ConfigError: the state is malformed, or of another workload or shard.
+        """
+        self.loader.load_state_dict(state)
+        self._first, self._session = (state["epoch"], state["batch"]), None
+
+    def close(self) -> None:
+        """Close the loader. May be called more than once."""
+        self.loader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(
+        self, session: TrainingCallbacks, initial_epoch: int | None, steps: int
+    ) -> tuple[int, int, tuple[int, int]]:
+        """Return the first epoch as Keras counts, the batches of it that are done, and the data's (epoch, batch)."""
+        state = self.state_dict()
+        stands = (state["epoch"], state["batch"])
+        done = stands[1] if steps == len(self.loader) else 0
+        if (saved := restored(session)) is not None:
+            epoch, done = saved[0] + saved[1] // steps, saved[1] % steps
+        elif initial_epoch is not None:
+            epoch, done = initial_epoch, done if stands[0] == initial_epoch else 0
+        else:
+            return 0, done, stands
+        return epoch, done, divmod(epoch * steps + done, len(self.loader))
+
+    def _enter(self, stack: contextlib.ExitStack, fault: Fault, *, train: Loader | None, test: Finish) -> None:
+        stack.enter_context(fault.raised_as_itself())
+        stack.enter_context(self._placement.strategy.scope())
+        stack.enter_context(self.steps.applied(train=Finish() if train is None else train.finish, test=test))
+        if train is not None:
+            stack.enter_context(models.built_from(self.model, train))
+
+    def _enter_validation(
+        self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any]
+    ) -> Finish:
+        loader = self._loader_over(stack, data)
+        if loader is None:
+            arguments["validation_data"] = data
+            return Finish()
+        steps = arguments.pop("validation_steps", None) or len(loader)
+        replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, steps)))
+        arguments["validation_data"] = replay.feed()
+        return loader.finish
+
+    @contextlib.contextmanager
+    def _over(self, data: Any) -> Iterator[Any]:
+        fault = Fault()
+        with contextlib.ExitStack() as stack:
+            loader = self._loader_over(stack, data)
+            if loader is None:
+                yield data
+                return
+            self._enter(stack, fault, train=None, test=loader.finish)
+            stack.enter_context(models.built_from(self.model, loader))
+            replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, len(loader))))
+            yield replay.feed()
+
+    def _loader_over(self, stack: contextlib.ExitStack, data: Any) -> Loader | None:
+        """Return a loader for `data`, closed with `stack` if it was made here; None where Keras is to take the data."""
+        if isinstance(data, Loader):
+            return data
+        if not isinstance(data, Source):
+            return None
+        if self._evaluation_loader is None:
+            raise ModelError(
+                "This trainer cannot load samples itself.",
+                hint="Pass a loader, or make the trainer by ap.build_trainer.",
+            )
+        return stack.enter_context(self._evaluation_loader(data))
+
+
+def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    for name in _OF_THE_WORKLOAD:
+        if name in arguments:
+            raise ModelError(
+                f"`fit` does not take `{name}`, because the workload says what is trained, "
+                f"but got {name}={shortened(arguments[name])}.",
+                hint="Set it in the workload.",
+            )
+    if "validation_data" in arguments:
+        raise ModelError("`fit` does not take `validation_data`.", hint="Pass it as validation=...")
+    return dict(arguments)

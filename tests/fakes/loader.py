@@ -1,0 +1,78 @@
+"""A loader over arrays in memory, for whoever tests what comes after loaders. No workers; only the order is random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.finish import Finish
+from autopipe.core.loader import Loader
+from autopipe.core.order import BatchOrder
+from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
+
+
+class ArrayLoader(Loader):
+    """Hands over copies of rows of `x` and `y`.
+
+    Attributes:
+        asked: (epoch, start, last) of each call of `batches`, in order.
+        handed: sample indices of each batch that was handed over, in order.
+        closed: whether `close` was called.
+        fails_at: (epoch, batch) at which `error` is raised instead of a batch.
+    """
+
+    def __init__(
+        self,
+        x: NDArray[Any],
+        y: NDArray[Any] | None,
+        batch_size: int,
+        *,
+        finish: Finish | None = None,
+        drop: bool = False,
+        shuffle: bool = True,
+    ) -> None:
+        self.x, self.y = x, y
+        self.batch_size = batch_size
+        self.buffered_batches = 0
+        self.finish = finish or Finish()
+        label = None if y is None else Field(FieldKind.LABEL if y.ndim == 1 else FieldKind.ARRAY, y.shape[1:], y.dtype)
+        self.spec = SampleSpec(Field(FieldKind.IMAGE, x.shape[1:], x.dtype), label)
+        self.order = BatchOrder(count=len(x), batch_size=batch_size, seed=0, shuffle=shuffle, drop_remainder=drop)
+        self.asked: list[tuple[int, int, bool]] = []
+        self.handed: list[list[int]] = []
+        self.closed = False
+        self.fails_at: tuple[int, int] | None = None
+        self.error: Exception = RuntimeError("no error was set")
+
+    @property
+    def identity(self) -> str:
+        return "arrays"
+
+    def __len__(self) -> int:
+        return self.order.batches
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        self.asked.append((epoch, start, last))
+        order = self.order.epoch(epoch)
+        for number in range(start, len(self)):
+            if self.fails_at == (epoch, number):
+                raise self.error
+            rows = order[number * self.batch_size :][: self.order.batch_samples(number)]
+            self.handed.append([int(row) for row in rows])
+            yield self.x[rows], None if self.y is None else self.y[rows]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def blobs(
+    samples: int = 24, classes: int = 3, side: int = 4, seed: int = 0
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return small uint8 images whose brightness tells their class, so that a few steps learn something."""
+    random = np.random.default_rng(seed)
+    y = np.arange(samples, dtype=np.int64) % classes
+    x = random.integers(0, 60, (samples, side, side, 3)) + 80 * y[:, None, None, None]
+    return x.astype(np.uint8), y

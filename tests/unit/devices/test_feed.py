@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.devices.feed import Fault, Feed, Placement, Replay, Stream, ahead, class_weights
+from autopipe.devices.strategy import DeviceStrategy
+from autopipe.errors import ModelError, OpError
+from tests.fakes.loader import ArrayLoader, blobs
+
+
+class Host(DeviceStrategy):
+    """Leaves arrays where they are."""
+
+    devices = 1
+
+    def __init__(self, looks_ahead: bool = False) -> None:
+        self.looks_ahead = looks_ahead
+        self.placed = 0
+
+    @classmethod
+    def available(cls) -> int:
+        return 1
+
+    def scope(self) -> Any:
+        raise NotImplementedError
+
+    def place(self, array: Any) -> Any:
+        self.placed += 1
+        return array
+
+
+def stream(
+    loader: ArrayLoader, steps: int, first: tuple[int, int] = (0, 0), placement: Placement | None = None
+) -> Stream:
+    return Stream(loader, placement or Placement(Host()), Fault(), first=first, steps=steps)
+
+
+def test_a_stream_goes_through_epochs_and_says_which_is_the_last() -> None:
+    loader = ArrayLoader(*blobs(12), 4)
+    assert len(list(stream(loader, 9).take(100))) == 9
+    assert loader.asked == [(0, 0, False), (1, 0, False), (2, 0, True)]
+    expected = [list(loader.order.epoch(epoch)[i : i + 4]) for epoch in range(3) for i in (0, 4, 8)]
+    assert expected == loader.handed
+
+
+def test_a_stream_starts_within_an_epoch() -> None:
+    loader = ArrayLoader(*blobs(12), 4)
+    list(stream(loader, 4, first=(5, 2)).take(100))
+    assert loader.asked == [(5, 2, False), (6, 0, True)]
+    assert loader.handed[0] == list(loader.order.epoch(5)[8:12])
+
+
+def test_an_epoch_that_is_not_advanced_takes_nothing() -> None:
+    loader = ArrayLoader(*blobs(12), 4)
+    walk = stream(loader, 6)
+    walk.take(3)
+    next(walk.take(3))
+    walk.take(3)
+    assert len(loader.handed) == 1
+
+
+def test_a_closed_stream_ends_the_loaders_iterator() -> None:
+    loader = ArrayLoader(*blobs(12), 4)
+    walk = stream(loader, 6)
+    next(walk.take(3))
+    walk.close()
+    assert list(walk.take(3)) == []
+
+
+def test_data_without_a_target_give_x_alone() -> None:
+    loader = ArrayLoader(blobs(12)[0], None, 4)
+    assert [len(batch) for batch in stream(loader, 3).take(3)] == [1, 1, 1]
+
+
+def test_looking_ahead_places_batches_before_they_are_asked_for() -> None:
+    loader, host = ArrayLoader(*blobs(40), 4), Host(looks_ahead=True)
+    walk = stream(loader, 10, placement=Placement(host, prefetch=3)).take(10)
+    next(walk)
+    assert len(loader.handed) == 4
+    assert len(list(walk)) == 9
+
+
+def test_a_strategy_without_transfers_places_nothing_ahead() -> None:
+    loader = ArrayLoader(*blobs(40), 4)
+    next(stream(loader, 10, placement=Placement(Host(), prefetch=3)).take(10))
+    assert len(loader.handed) == 1
+
+
+def test_ahead_never_waits_for_an_item_that_is_not_needed_yet() -> None:
+    waiting = 0
+    source = itertools.count()
+    items = ahead(source, 2, lambda: waiting > 0)
+    assert next(items) == 0
+    assert next(source) == 1  # nothing beyond the first item was taken
+    waiting = 1
+    assert next(items) == 2
+    assert next(source) == 5
+
+
+def test_what_a_loader_raises_is_raised_as_itself_with_its_cause() -> None:
+    loader = ArrayLoader(*blobs(12), 4)
+    loader.fails_at, loader.error = (0, 1), OpError("the op failed")
+    loader.error.__cause__ = cause = ZeroDivisionError("in the op")
+    fault = Fault()
+
+    def keras_wraps() -> None:
+        try:
+            list(Stream(loader, Placement(Host()), fault, first=(0, 0), steps=3).take(3))
+        except OpError:
+            raise RuntimeError("a framework's own error") from None
+
+    with pytest.raises(OpError) as caught, fault.raised_as_itself():
+        keras_wraps()
+    assert caught.value is loader.error
+    assert caught.value.__cause__ is cause
+
+
+def test_an_error_of_the_model_is_left_alone() -> None:
+    with pytest.raises(ValueError, match="the model"), Fault().raised_as_itself():
+        raise ValueError("the model")
+
+
+def test_a_replay_starts_anew_whenever_an_epoch_is_opened() -> None:
+    loader = ArrayLoader(*blobs(12), 4, shuffle=False)
+    feed = Replay(loader, Placement(Host()), Fault(), 3).feed()
+    first = list(feed.get_numpy_iterator())
+    again = list(feed.get_numpy_iterator())
+    assert feed.num_batches == 3
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(first, again, strict=True))
+
+
+def test_a_feed_gives_keras_every_kind_of_iterable() -> None:
+    def batches() -> Iterator[tuple[int, int]]:
+        return iter([(1, 2)])
+
+    feed = Feed(batches, 1)
+    for iterable in (
+        feed.get_tf_dataset(),
+        feed.get_jax_iterator(),
+        feed.get_torch_dataloader(),
+        feed.get_numpy_iterator(),
+    ):
+        assert list(iterable) == [(1, 2)]
+
+
+@pytest.mark.parametrize("y", [np.array([0, 2, 1]), np.eye(3)[[0, 2, 1]], np.array([[0], [2], [1]])])
+def test_class_weights_are_those_of_the_samples_classes(y: np.ndarray[Any, Any]) -> None:
+    assert class_weights(y, {0: 2.0, 1: 3.0}).tolist() == [2.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize("y", [None, np.zeros((3, 4, 4))])
+def test_class_weights_need_one_class_a_sample(y: Any) -> None:
+    with pytest.raises(ModelError, match="class_weight"):
+        class_weights(y, {0: 1.0})

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import keras
+import pytest
+
+from autopipe.devices import model as models
+from autopipe.devices.simulated import MLPERF_RESNET50_H100, PRESETS, SimulatedAccelerator, Timeline
+from autopipe.devices.simulated_model import SimulatedModel
+from autopipe.devices.trainer import Trainer
+from autopipe.errors import ConfigError
+from tests.fakes.loader import ArrayLoader, blobs
+
+
+class FakeTime:
+    """A clock that only `sleep` and the test move; each sleep lasts `overshoot` too long."""
+
+    def __init__(self, overshoot: float = 0.0) -> None:
+        self.now = 100.0
+        self.overshoot = overshoot
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds + self.overshoot
+
+    def timeline(self) -> Timeline:
+        return Timeline(self.clock, self.sleep)
+
+
+def test_a_step_starts_when_the_one_before_it_is_over() -> None:
+    time = FakeTime()
+    timeline = time.timeline()
+    timeline.start(2.0)
+    assert time.now == 100.0  # the host goes on
+    timeline.start(2.0)
+    assert time.now == 102.0
+    timeline.wait()
+    assert time.now == 104.0
+
+
+def test_a_late_host_leaves_the_device_idle() -> None:
+    time = FakeTime()
+    timeline = time.timeline()
+    timeline.start(2.0)
+    time.now += 5.0
+    timeline.start(2.0)
+    timeline.wait()
+    assert time.now == 107.0
+
+
+def test_sleeping_too_long_does_not_add_up() -> None:
+    time = FakeTime(overshoot=0.001)
+    timeline = time.timeline()
+    for _ in range(1001):
+        timeline.start(0.015)
+    assert time.now - 100.0 == pytest.approx(1000 * 0.015, abs=0.0011)
+
+
+def test_host_work_within_a_step_costs_nothing() -> None:
+    time = FakeTime()
+    timeline = time.timeline()
+    for _ in range(100):
+        time.now += 0.010  # the host prepares the next step meanwhile
+        timeline.start(0.015)
+    timeline.wait()
+    assert time.now - 100.0 == pytest.approx(0.010 + 100 * 0.015)
+
+
+def test_time_is_in_proportion_to_the_batch() -> None:
+    assert MLPERF_RESNET50_H100.seconds(400) == 0.224
+    assert MLPERF_RESNET50_H100.seconds(100) == pytest.approx(0.056)
+    assert SimulatedAccelerator(0.015).seconds(7) == 0.015
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"step_seconds": 0.0}, {"step_seconds": float("nan")}, {"step_seconds": 1.0, "batch_size": 0}]
+)
+def test_impossible_devices_are_refused(arguments: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        SimulatedAccelerator(**arguments)  # type: ignore[arg-type]  # the point of the test
+
+
+def test_presets_are_found_by_name() -> None:
+    assert SimulatedAccelerator.preset("mlperf-resnet50-h100") is MLPERF_RESNET50_H100
+    with pytest.raises(ConfigError, match="Did you mean `mlperf-resnet50-h100`"):
+        SimulatedAccelerator.preset("mlperf-resnet50-h10")
+    assert all(name == name.lower() for name in PRESETS)
+
+
+def test_fit_takes_as_long_as_the_device_would() -> None:
+    time = FakeTime()
+    model = SimulatedModel(0.5, 4, timeline=time.timeline())
+    trainer = Trainer(model, ArrayLoader(*blobs(22), 4))
+    history = trainer.fit(epochs=2, verbose=0)
+    assert time.now - 100.0 == pytest.approx(2 * 5.5 * 0.5)  # the last batch of each epoch holds 2 of 4 samples
+    assert history.history == {"loss": [0.0, 0.0]}
+
+
+def test_evaluation_and_prediction_take_time_too() -> None:
+    time = FakeTime()
+    model = SimulatedModel(0.5, timeline=time.timeline())
+    loader = ArrayLoader(*blobs(20), 4)
+    trainer = Trainer(model, loader)
+    assert trainer.evaluate(loader, verbose=0) == 0.0
+    assert time.now - 100.0 == pytest.approx(2.5)
+    assert trainer.predict(loader, verbose=0).shape == (20, 1)
+
+
+def test_it_is_a_workloads_model_and_can_be_saved(tmp_path: object) -> None:
+    model = models.build(SimulatedAccelerator(0.25, 8))
+    model.save(f"{tmp_path}/device.keras")
+    loaded = keras.saving.load_model(f"{tmp_path}/device.keras")
+    assert loaded.accelerator == SimulatedAccelerator(0.25, 8)
+    assert loaded.compiled
