@@ -24,8 +24,6 @@ def facts_of(machine: Machine, described: Description, folder: Path) -> Facts:
         prefix_bytes=described.fixed_bytes,
         compact_bytes=described.compact_bytes,
         finished_bytes=described.finished_bytes,
-        prefix_ops=described.fixed_ops,
-        suffix_ops=described.suffix_ops,
         impossible={(each.parameter, each.value): each.reason for each in described.impossible},
     )
 

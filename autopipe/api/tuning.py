@@ -127,7 +127,12 @@ def tune(
         >>> tuned.save("autopipe.json")                 # doctest: +SKIP
     """
     plan = Plan(
-        space=space, storage=storage, trials=trials, budget_seconds=budget, seed=seed, limits=Limits(only=dict(only or {}))
+        space=space,
+        storage=storage,
+        trials=trials,
+        budget_seconds=budget,
+        seed=seed,
+        limits=Limits(only=dict(only or {})),
     )
     result, tuned = run(workload, plan, Watcher() if on_event is None else Watcher(on_search=on_event))
     if tuned is None:
@@ -136,7 +141,12 @@ def tune(
 
 
 def run(
-    workload: Workload | str, plan: Plan, watcher: Watcher, *, named: Reference | None = None, folder: Path | None = None
+    workload: Workload | str,
+    plan: Plan,
+    watcher: Watcher,
+    *,
+    named: Reference | None = None,
+    folder: Path | None = None,
 ) -> tuple[SearchResult, Tuned | None]:
     """Run a tune, and return what the search found and the tuned pipeline made of it.
 
@@ -172,7 +182,9 @@ def runner_for(
 ) -> TrialRunner:
     """Return the runner of a workload's trials; nothing starts yet."""
     launch = Launch(workload=workload, environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),), sys_path=(os.getcwd(),))
-    return TrialRunner(launch, recycling=Recycling(isolation="warm" if plan is None else plan.isolation), on_event=on_trial)
+    return TrialRunner(
+        launch, recycling=Recycling(isolation="warm" if plan is None else plan.isolation), on_event=on_trial
+    )
 
 
 def description(runner: TrialRunner) -> Description:
@@ -207,7 +219,8 @@ def _refuse_in_trial() -> None:
         )
 
 
-def _bounds(facts: Facts) -> dict[str, int]:
+def bounds(facts: Facts) -> dict[str, int]:
+    """Return the numbers that a search space may name."""
     return {"cores": facts.cores, "gpus": facts.gpus}
 
 

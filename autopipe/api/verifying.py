@@ -41,6 +41,8 @@ def _one_of_each_kind(configs: list[PipelineConfig]) -> list[PipelineConfig]:
     for config in configs:
         kind = (config.loader.kind, config.cache, config.storage, config.finish, config.channels)
         known = kinds.get(kind)
-        if config.devices == 1 and (known is None or (config.loader.worker_count() or 0) > (known.loader.worker_count() or 0)):
+        if config.devices == 1 and (
+            known is None or (config.loader.worker_count() or 0) > (known.loader.worker_count() or 0)
+        ):
             kinds[kind] = config
     return list(kinds.values())

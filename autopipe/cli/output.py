@@ -33,7 +33,9 @@ def writable_folder(folder: Path) -> Path:
             hint="Choose another with --out DIR.",
         ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ArtifactError(f"`--out` must be writable, but {str(folder)!r} is not.", hint="Choose another with --out DIR.")
+        raise ArtifactError(
+            f"`--out` must be writable, but {str(folder)!r} is not.", hint="Choose another with --out DIR."
+        )
     return folder
 
 

@@ -62,7 +62,9 @@ class Progress:
                 self._say(f"resumed   {event.resumed} trials were there already")
             case events.CeilingMeasured():
                 rate = event.ceiling.model_images_per_second
-                self._say(f"ceiling   the model alone takes {rate.value:,.0f} images/s ({rate.low:,.0f} to {rate.high:,.0f})")
+                self._say(
+                    f"ceiling   the model alone takes {rate.value:,.0f} images/s ({rate.low:,.0f} to {rate.high:,.0f})"
+                )
             case events.TrialStarted():
                 self._doing = f"trial {event.number} ({event.origin}): {event.config.one_line()}"
                 self._update()

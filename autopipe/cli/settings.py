@@ -66,7 +66,9 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
 def _split(pair: str) -> tuple[str, list[str]]:
     key, equals, text = pair.partition("=")
     if not equals or not key.strip() or not text.strip():
-        raise ConfigError(f"A setting must be written key=value, but got {pair!r}.", hint="For example: --set cache=memory")
+        raise ConfigError(
+            f"A setting must be written key=value, but got {pair!r}.", hint="For example: --set cache=memory"
+        )
     return key.strip(), [part.strip() for part in text.split(",")]
 
 
@@ -103,4 +105,6 @@ def _value(name: str, text: str) -> Value:
 def _hint(name: str) -> str:
     schema = parameter_types()[name].json_schema()
     choices = schema.get("enum") or [each.get("const", each.get("type")) for each in schema.get("anyOf", [])]
-    return f"It takes {', '.join(map(str, choices))}." if choices else f"It takes {schema.get('type', 'another value')}."
+    return (
+        f"It takes {', '.join(map(str, choices))}." if choices else f"It takes {schema.get('type', 'another value')}."
+    )

@@ -20,7 +20,9 @@ Images = Annotated[
     Path | None, typer.Option("--images", help="Without code: a folder with one folder of images for each class.")
 ]
 Model = Annotated[str, typer.Option("--model", help="With --images: a model of keras.applications, random weights.")]
-ImageSize = Annotated[int, typer.Option("--image-size", min=8, max=4096, help="With --images: height and width in pixels.")]
+ImageSize = Annotated[
+    int, typer.Option("--image-size", min=8, max=4096, help="With --images: height and width in pixels.")
+]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="With --images: images a batch.")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -27,7 +27,7 @@ _WARM_UP_STEPS = 4
 class Bench:
     """Trains on whatever loader it is given, through the path that the user's training takes."""
 
-    def __init__(self, workload: Workload, plan: Plan, devices: int, channels: str) -> None:
+    def __init__(self, workload: Workload, plan: Plan, devices: int, channels: Literal["last", "first"]) -> None:
         """Build the model and its strategy."""
         self._workload = workload
         self._plan = plan
@@ -83,4 +83,3 @@ def _any_batch(spec: SampleSpec, rows: int) -> Batch:
         return generator.integers(0, 2, shape).astype(field.dtype)
 
     return part(spec.x), None if spec.y is None else part(spec.y)
-

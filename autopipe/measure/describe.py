@@ -53,11 +53,17 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     if plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
         found.append(Impossible(parameter="channels", value="first", reason="x is no image with channels"))
     elif _has_fixed_input(workload, model, plan):
-        found.append(Impossible(parameter="channels", value="first", reason="the model's input is fixed to channels last"))
+        found.append(
+            Impossible(parameter="channels", value="first", reason="the model's input is fixed to channels last")
+        )
     if not plan.suffix:
         found.append(Impossible(parameter="finish", value="device", reason="no op is left that a device could do"))
     if workload.on_bad_sample == "skip":
-        found.append(Impossible(parameter="loader", value="tfdata", reason='tf.data cannot replace bad samples (on_bad_sample="skip")'))
+        found.append(
+            Impossible(
+                parameter="loader", value="tfdata", reason='tf.data cannot replace bad samples (on_bad_sample="skip")'
+            )
+        )
     return found
 
 

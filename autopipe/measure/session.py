@@ -14,7 +14,8 @@ import keras
 
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Description, Estimate, Measurement, Phase, Verification
+from autopipe.core.outcome import Ceiling, Description, Estimate, Measurement, OpCost, Phase, Verification
+from autopipe.core.report import Options, Report
 from autopipe.core.workload import Workload
 from autopipe.hardware import cpu
 from autopipe.hardware.sampler import Sampler
@@ -24,7 +25,6 @@ from autopipe.measure.bench import Bench
 from autopipe.measure.options import MeasureOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.probe import Probe
-from autopipe.core.report import Options, Report
 from autopipe.measure.result import Times
 from autopipe.measure.subset import Subset
 from autopipe.measure.timed import TimedLoader
@@ -44,7 +44,7 @@ class Session:
         self._order = assembly.batch_order(self._workload)
         self._benches: dict[tuple[int, str], Bench] = {}
         self._pages: dict[str, PageCache] = {}
-        self._costs: tuple[costs.OpCost, ...] = ()
+        self._costs: tuple[OpCost, ...] = ()
 
     def describe(self, options: Options, report: Report) -> Description:
         """Return what a search has to know of the workload."""
@@ -75,7 +75,12 @@ class Session:
                 report.phase(Phase.CLOSE)
                 loader.close()
         return result.measurement(
-            config, bench, probe, loader, sampler.usage, Times(opened=opened, ended=ended, share=share, regime=pages.regime)
+            config,
+            bench,
+            probe,
+            loader,
+            sampler.usage,
+            Times(opened=opened, ended=ended, share=share, regime=pages.regime),
         )
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
@@ -124,7 +129,7 @@ class Session:
             self._pages[choice] = PageCache(self._workload.data, choice)
         return self._pages[choice]
 
-    def _op_costs(self) -> tuple[costs.OpCost, ...]:
+    def _op_costs(self) -> tuple[OpCost, ...]:
         if not self._costs:
             chosen = self._order.epoch(0)[:_COST_SAMPLES].tolist()
             self._page_cache("warm").prepare(chosen)
@@ -159,9 +164,7 @@ class Session:
             half_width=wanted.half_width,
             hopeless_below=wanted.hopeless_below,
         )
-        return Probe(
-            loader, rule=rule, workers=workers, skip=skip, on_window=report.progress, on_phase=report.phase
-        )
+        return Probe(loader, rule=rule, workers=workers, skip=skip, on_window=report.progress, on_phase=report.phase)
 
     def _loader_alone(self, cores: int) -> Estimate:
         """Return the rate of one thread a core when nobody waits for its batches."""

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Agreement, Verification
+from autopipe.core.report import Report
 from autopipe.core.sample import FieldKind, Source
 from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError
 from autopipe.loaders.threads import Threads
-from autopipe.core.report import Report
 from autopipe.measure.subset import Subset
 from autopipe.ops.plan import normalise
 
@@ -81,7 +81,9 @@ class _Epoch:
         _, numbers = _collected(numbered, config)
         if numbers is None:
             raise RuntimeError("a source of numbered samples gave no numbers")
-        return cls(_channels_last(x, config), None if y is None else _channels_last(y, config), numbers.astype(np.int64))
+        return cls(
+            _channels_last(x, config), None if y is None else _channels_last(y, config), numbers.astype(np.int64)
+        )
 
     def digest(self) -> str:
         found = hashlib.sha256(np.ascontiguousarray(self.x).tobytes())

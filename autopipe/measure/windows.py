@@ -99,7 +99,11 @@ def read(start_seconds: float, edges: Sequence[Edge], rule: StopRule) -> Reading
     long_enough = sum(window.seconds for window in kept) >= rule.min_seconds
     stable = narrow and drift is None
     done = exhausted or hopeless or (long_enough and stable)
-    warnings = _warnings(rate, narrow=narrow, drift=drift, draining=left_out == len(edges) - 1 > 0) if done and not hopeless else ()
+    warnings = (
+        _warnings(rate, narrow=narrow, drift=drift, draining=left_out == len(edges) - 1 > 0)
+        if done and not hopeless
+        else ()
+    )
     return Reading(
         windows=kept, left_out=left_out, rate=rate, done=done, stable=stable, cut_short=hopeless, warnings=warnings
     )

@@ -23,7 +23,13 @@ def render(verification: Verification) -> Table:
         table.add_column(column)
     for each in verification.agreements:
         config = PipelineConfig.model_validate(each.config)
-        figures = (str(each.samples), each.digest, f"{each.largest_difference:.5f}", str(each.missing), str(each.repeated))
+        figures = (
+            str(each.samples),
+            each.digest,
+            f"{each.largest_difference:.5f}",
+            str(each.missing),
+            str(each.repeated),
+        )
         table.add_row(config.one_line(), *figures, _verdict(each))
     return table
 

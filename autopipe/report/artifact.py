@@ -34,6 +34,8 @@ def _profile(profile: Profile) -> Table:
         table.add_row("share of ceiling", f"{profile.share_of_ceiling:.0%}")
     for baseline in profile.baselines:
         before = baseline.images_per_second.value
-        table.add_row(baseline.name, f"{before:,.0f} images/s: {rate.value / before:.2f} times faster now" if before else "failed")
+        table.add_row(
+            baseline.name, f"{before:,.0f} images/s: {rate.value / before:.2f} times faster now" if before else "failed"
+        )
     table.add_row("measured", f"{profile.measured_at:%Y-%m-%d %H:%M} UTC, study {profile.study or 'unnamed'}")
     return table

@@ -20,7 +20,9 @@ def render(machine: Machine, opencv_found: Mapping[str, str]) -> Table:
     table.add_column()
     cpu = machine.cpu
     table.add_row("cores", f"{cpu.cores} usable of {cpu.logical_cores} ({cpu.model})")
-    table.add_row("memory", f"{size_text(machine.memory.available_bytes)} free of {size_text(machine.memory.usable_bytes)}")
+    table.add_row(
+        "memory", f"{size_text(machine.memory.available_bytes)} free of {size_text(machine.memory.usable_bytes)}"
+    )
     if machine.shm is not None:
         free, size = size_text(machine.shm.free_bytes), size_text(machine.shm.size_bytes)
         table.add_row("/dev/shm", f"{free} free of {size} (not needed: worker memory is anonymous)")

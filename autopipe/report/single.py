@@ -19,9 +19,13 @@ def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -
     table.add_column(style="bold")
     table.add_column()
     table.add_row("config", config.normalised().one_line())
-    table.add_row("images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f}), {len(measurement.windows)} windows")
+    table.add_row(
+        "images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f}), {len(measurement.windows)} windows"
+    )
     table.add_row("model alone", f"{limit.model_images_per_second:,.0f} images/s")
-    table.add_row("share of bound", f"{rate.value / limit.images_per_second:.0%} of {limit.images_per_second:,.0f} images/s")
+    table.add_row(
+        "share of bound", f"{rate.value / limit.images_per_second:.0%} of {limit.images_per_second:,.0f} images/s"
+    )
     table.add_row("bottleneck", limit.sentence)
     table.add_row("waiting for data", f"{measurement.data_wait_share:.1%} of the time")
     table.add_row("first batch", f"{measurement.first_batch_seconds:.3f} s after opening")
@@ -30,7 +34,9 @@ def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -
     table.add_row("resources", _resources(measurement.resources))
     table.add_row("page cache", measurement.page_cache)
     ran = measurement.ran
-    table.add_row("ran", f"{ran.threads} threads, {ran.processes} processes on {', '.join(ran.devices)} ({ran.backend})")
+    table.add_row(
+        "ran", f"{ran.threads} threads, {ran.processes} processes on {', '.join(ran.devices)} ({ran.backend})"
+    )
     for warning in measurement.warnings:
         table.add_row(Text("note", style="bold yellow"), warning)
     return table

@@ -111,5 +111,7 @@ def _warnings(result: SearchResult) -> list[str]:
     measured = [row.outcome for row in result.trials if isinstance(row.outcome, Measurement)]
     unstable = sum(not outcome.stable for outcome in measured)
     if measured and unstable > len(measured) // 2:
-        said.append(f"{unstable} of {len(measured)} measurements were unstable: tune on a quiet machine for sharper figures.")
+        said.append(
+            f"{unstable} of {len(measured)} measurements were unstable: tune on a quiet machine for sharper figures."
+        )
     return said

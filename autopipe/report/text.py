@@ -42,7 +42,9 @@ def _sentences(summary: Summary) -> list[Text]:
     settings = ", ".join(f"{name}={value}" for name, value in from_config(summary.best).items())
     lines = [Text.assemble(("best config  ", "bold"), settings)]
     if summary.share_of_model is not None:
-        lines.append(Text.assemble(("reached      ", "bold"), f"{summary.share_of_model:.0%} of what the model alone takes"))
+        lines.append(
+            Text.assemble(("reached      ", "bold"), f"{summary.share_of_model:.0%} of what the model alone takes")
+        )
         if summary.bound is not None and summary.share_of_bound is not None:
             lines[-1].append(f", {summary.share_of_bound:.0%} of what model and loader can reach on these cores")
     if summary.bound is not None:

@@ -16,7 +16,8 @@ def measure(
     image_size: source.ImageSize = 224,
     batch_size: source.BatchSize = 32,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory."),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Most seconds to measure.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,

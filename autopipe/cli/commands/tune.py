@@ -33,22 +33,36 @@ def tune(
     model: source.Model = "mobilenet_v2",
     image_size: source.ImageSize = 224,
     batch_size: source.BatchSize = 32,
-    space: Annotated[str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")] = "default",
+    space: Annotated[
+        str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")
+    ] = "default",
     trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the proof.")] = 30,
     budget: Annotated[str, typer.Option(help="At most this long, the proof included: 90s, 3m, 1h.")] = "2m",
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
     storage: Annotated[str | None, typer.Option(help="An Optuna storage URL instead of OUT/study.db.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything random in the search.")] = 0,
-    setting: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Hold a parameter to a value.")] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Hold a parameter to a value.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")
+    ] = None,
     max_memory: Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")] = None,
     max_workers: Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")] = None,
-    max_cpu: Annotated[float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")] = None,
+    max_cpu: Annotated[
+        float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")
+    ] = None,
     no_convert: Annotated[bool, typer.Option("--no-convert", help="Keep the samples as they are on disk.")] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None,
-    page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = PageCache.AUTO,
-    isolation: Annotated[Isolation, typer.Option(help="One process for many trials, or a fresh one for each.")] = Isolation.WARM,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin a new study instead of going on with the one in OUT.")] = False,
+    page_cache: Annotated[
+        PageCache, typer.Option(help="Whether trials read files from memory or from disk.")
+    ] = PageCache.AUTO,
+    isolation: Annotated[
+        Isolation, typer.Option(help="One process for many trials, or a fresh one for each.")
+    ] = Isolation.WARM,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin a new study instead of going on with the one in OUT.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial.")] = False,
 ) -> None:
