@@ -27,7 +27,7 @@ def build_model() -> Any:
     from keras import layers
 
     def block(x: Any, filters: int) -> Any:
-        x = layers.SeparableConv2D(filters, 3, padding="same", activation="relu")(x)
+        x = layers.Conv2D(filters, 3, padding="same", activation="relu")(x)
         return layers.BatchNormalization()(x)
 
     inputs = keras.Input((SIZE, SIZE, 3))
@@ -41,9 +41,10 @@ def build_model() -> Any:
     for filters, skip in zip((32, 16), reversed(skips), strict=True):
         x = layers.Concatenate()([layers.UpSampling2D()(x), skip])
         x = block(x, filters)
-    x = layers.Conv2D(CLASSES, 1, activation="softmax")(x)
-    model = keras.Model(inputs, layers.UpSampling2D(4, interpolation="bilinear")(x))
-    model.compile(optimizer="adam", loss="categorical_crossentropy", metrics=["accuracy"])
+    x = layers.Conv2D(CLASSES, 1)(x)
+    model = keras.Model(inputs, layers.UpSampling2D(4)(x))
+    # Softmax inside the loss, and no metric over 25 million values a batch: a third of the step's time on a CPU.
+    model.compile(optimizer="adam", loss=keras.losses.CategoricalCrossentropy(from_logits=True))
     return model
 
 
