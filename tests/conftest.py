@@ -3,8 +3,53 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
 
 # Before any test imports TensorFlow, here and in the child processes that tests start: no start-up chatter, and two
 # pytest workers on two cores do not each claim both for the arithmetic of one op.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 23 small JPEG and PNG files of several sizes, and `labels.csv`, in which each row's label is its number."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    rows = ["path,label"]
+    for number in range(23):
+        height, width = 40 + number % 5, 60 + number % 3
+        coarse = rng.integers(0, 256, (6, 8, 3), np.uint8)
+        name = f"{number}.png" if number % 4 == 3 else f"{number}.jpg"
+        cv2.imwrite(str(folder / name), cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC))
+        rows.append(f"{name},{number}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (64, 128, 192))
+
+
+@pytest.fixture(scope="session")
+def palette() -> tuple[tuple[int, int, int], ...]:
+    """The colours that the masks of `pairs` have."""
+    return PALETTE
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders `images` and `masks` with 11 PNG files each, of several sizes; masks are colour-coded."""
+    folder = tmp_path_factory.mktemp("pairs")
+    rng = np.random.default_rng(1)
+    colours = np.array(PALETTE, np.uint8)[:, ::-1]  # OpenCV writes blue first
+    for part in ("images", "masks"):
+        (folder / part).mkdir()
+    for number in range(11):
+        size = (40 + number % 3, 50 + number % 2)
+        cv2.imwrite(str(folder / "images" / f"{number:02}.png"), rng.integers(0, 256, (*size, 3), np.uint8))
+        cv2.imwrite(str(folder / "masks" / f"{number:02}.png"), colours[rng.integers(0, len(colours), size)])
+    return folder

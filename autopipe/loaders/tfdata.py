@@ -31,6 +31,7 @@ from autopipe.ops import plan
 from autopipe.ops.tensorflow import TENSORFLOW, apply_step, shaped, tensor_types
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
+_UNUSED = 1  # columns of numbers that no op takes: TensorFlow 2.21 crashes where an empty tensor is unbatched
 
 
 class TfData(LoaderConfig):
@@ -160,7 +161,7 @@ class _Work:
             for step in recipe.steps
             if step.op.draws
         ]
-        numbers = np.concatenate(drawn, axis=1) if drawn else np.empty((len(indices), 0))
+        numbers = np.concatenate([*drawn, np.zeros((len(indices), _UNUSED))], axis=1)
         if not _has_references(recipe.source):
             return [numbers, indices]
         return [numbers, *self._references(recipe.source, indices.tolist(), _source_spec(job))]
@@ -260,7 +261,7 @@ class _Graph:
         spec, referenced = _source_spec(self._job), _has_references(self._job.recipe.source)
         types = [tf.float64, *(tensor_types(spec) if referenced else [tf.int64])]
         columns = tf.numpy_function(self._work.request, [number], types)
-        columns[0].set_shape((None, sum(step.op.draws for step in self._job.recipe.steps)))
+        columns[0].set_shape((None, sum(step.op.draws for step in self._job.recipe.steps) + _UNUSED))
         shapes = [field.shape or () for field in spec.fields] if referenced else [()]
         for column, shape in zip(columns[1:], shapes, strict=True):
             column.set_shape((None, *shape))

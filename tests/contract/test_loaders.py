@@ -1,0 +1,319 @@
+"""What every loader must do, whatever its knobs: hand over the batches that (workload, seed, epoch) alone fix.
+
+What is expected is computed here from the ops, one sample at a time in the user's order, without any loader machinery.
+A new loader, or storage, is one more entry in the tables below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.assembly import build_loader
+from autopipe.core import randomness
+from autopipe.core.arrays import NUMPY
+from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.loader import Loader
+from autopipe.core.sample import Batch
+from autopipe.core.workload import Workload
+from autopipe.data.image_pairs import ImagePairs
+from autopipe.data.table import Table
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+from autopipe.ops import plan
+from autopipe.ops.color import RandomBrightness, RandomContrast
+from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.ops.custom import Map
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.mask import MaskToClass
+from autopipe.ops.onehot import OneHot
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Normalize, Rescale
+
+LOADERS: dict[str, LoaderConfig] = {
+    **{f"threads-{n}": Threads(workers=n, queue_size=2) for n in (1, 2, 5)},
+    **{f"processes-{n}": Processes(workers=n, queue_size=2) for n in (1, 2, 5)},
+    **{f"tfdata-{n}": TfData(num_parallel_calls=n, prefetch=2) for n in (1, 2, 5)},
+    "tfdata-auto": TfData(),
+    **{f"keras-{n}": Keras(workers=n, max_queue_size=2) for n in (1, 2, 5)},
+}
+ONE_OF_EACH = ("threads-2", "processes-2", "tfdata-2", "keras-2")
+STORAGES = ("files",)
+BATCH = 4
+
+
+def _params(names: Any) -> list[Any]:
+    """Return loader names as parameters, those that start TensorFlow on one test worker."""
+    framework = pytest.mark.xdist_group("tensorflow")
+    return [pytest.param(name, marks=framework) if name.startswith(("tfdata", "keras")) else name for name in names]
+
+
+def jitter(image: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    return image ^ rng.integers(0, 8, image.shape, np.uint8)
+
+
+def exact_workload(photos: Path, **changes: Any) -> Workload:
+    """Every op whose two halves agree bit for bit."""
+    ops = [
+        Decode(),
+        CenterCrop(36, 40),
+        RandomCrop(24, 32),
+        RandomFlip(vertical=True),
+        RandomBrightness(0.2),
+        RandomContrast(0.7, 1.3),
+        Map(jitter, random=True),
+        OneHot(23),
+        Rescale(1 / 255, 0.5),
+    ]
+    settings = {"ops": ops, "batch_size": BATCH, "seed": 7, **changes}
+    return Workload(data=Table(photos / "labels.csv"), **settings)
+
+
+def expected_batches(workload: Workload, epoch: int, shard: tuple[int, int] = (0, 1)) -> list[Batch]:
+    """Return an epoch's finished batches, made one sample at a time."""
+    made = plan.make_plan(workload)
+    before = {step.stream: step.before for step in made.prefix + made.body + made.suffix}
+    count = len(workload.data)
+    order = randomness.epoch_order(workload.seed, epoch, count) if workload.shuffle else np.arange(count)
+    samples = []
+    for index in order[shard[0] :: shard[1]].tolist():
+        sample = plan.normalise(workload.data.read(index))
+        for stream, op in enumerate(workload.ops):
+            random = randomness.uniforms(workload.seed, epoch, np.array([index]), stream, op.draws)[0]
+            sample = op.apply(sample, before[stream], random)
+        samples.append(sample)
+    size = workload.batch_size
+    groups = [samples[at : at + size] for at in range(0, len(samples), size)]
+    if workload.drop_remainder:
+        groups = [group for group in groups if len(group) == size]
+    return [(np.stack([x for x, _ in group]), np.stack([y for _, y in group])) for group in groups]
+
+
+def digest(batches: list[Batch]) -> str:
+    """Return one digest of all that batches hold."""
+    found = hashlib.sha256()
+    for batch in batches:
+        for part in batch:
+            if part is not None:
+                found.update(f"{part.shape} {part.dtype}".encode() + np.ascontiguousarray(part).tobytes())
+    return found.hexdigest()
+
+
+def finished(loader: Loader, batches: Iterator[Batch]) -> list[Batch]:
+    """Return copies of batches, finished where the loader leaves that to the device."""
+    return [tuple(map(np.array, loader.finish(x, y, NUMPY))) for x, y in batches]  # type: ignore[misc]  # pairs
+
+
+@contextlib.contextmanager
+def opened(workload: Workload, loader: str, **settings: Any) -> Iterator[Loader]:
+    """Open a loader; `settings` are the configuration's, and `shard`."""
+    shard = settings.pop("shard", (0, 1))
+    with build_loader(workload, PipelineConfig(loader=LOADERS[loader], **settings), shard=shard) as made:
+        yield made
+
+
+@pytest.mark.parametrize("finish", ["device", "host"])
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("loader", _params(LOADERS))
+def test_the_batches_are_a_function_of_workload_seed_and_epoch(
+    photos: Path, loader: str, storage: str, cache: str, finish: str
+) -> None:
+    workload = exact_workload(photos)
+    with opened(workload, loader, storage=storage, cache=cache, finish=finish) as made:
+        for epoch in (0, 1, 2):
+            assert digest(expected_batches(workload, epoch)) == digest(finished(made, made.batches(epoch)))
+
+
+@pytest.mark.parametrize("loader", _params(LOADERS))
+def test_each_sample_comes_once_an_epoch_in_a_new_order(photos: Path, loader: str) -> None:
+    workload = exact_workload(photos, ops=[Decode(), CenterCrop(24, 32)])
+    with opened(workload, loader) as made:
+        orders = [[int(label) for _, y in made.batches(epoch) for label in y] for epoch in range(4)]  # type: ignore[union-attr]
+    assert [list(range(23))] * 4 == [sorted(order) for order in orders]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+def test_a_short_last_batch_is_kept_or_dropped(photos: Path, loader: str, drop: bool) -> None:
+    workload = exact_workload(photos, drop_remainder=drop)
+    sizes = [4, 4, 4, 4, 4] if drop else [4, 4, 4, 4, 4, 3]
+    with opened(workload, loader) as made:
+        assert len(made) == len(sizes)
+        for epoch in (0, 1):
+            assert sizes == [len(x) for x, _ in made.batches(epoch)]
+
+
+@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+def test_without_shuffle_samples_come_in_their_own_order(photos: Path, loader: str) -> None:
+    workload = exact_workload(photos, shuffle=False)
+    with opened(workload, loader) as made:
+        assert digest(expected_batches(workload, 3)) == digest(finished(made, made.batches(3)))
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch(photos: Path, loader: str, cache: str) -> None:
+    workload = exact_workload(photos)
+    expected = expected_batches(workload, 2)
+    with opened(workload, loader, finish="host", cache=cache) as made:
+        epoch = made.epoch(2)
+        for _ in range(2):
+            next(epoch)
+        state = made.state_dict()
+    with opened(workload, loader, finish="host", cache=cache) as made:
+        made.load_state_dict(state)
+        assert digest(expected[2:]) == digest(finished(made, made.epoch(state["epoch"])))
+        assert digest(expected_batches(workload, 3)) == digest(finished(made, made.epoch(3)))
+        assert made.state_dict() == {**state, "epoch": 4, "batch": 0}
+
+
+@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+def test_an_epoch_left_in_the_middle_disturbs_no_other(photos: Path, loader: str) -> None:
+    workload = exact_workload(photos)
+    with opened(workload, loader) as made:
+        for epoch in (0, 5, 0):
+            batches = made.batches(epoch)
+            next(batches)
+            del batches
+        assert digest(expected_batches(workload, 1)) == digest(finished(made, made.batches(1)))
+
+
+@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+def test_shards_are_disjoint_and_cover_the_epoch(photos: Path, loader: str) -> None:
+    workload = exact_workload(photos)
+    seen: list[int] = []
+    for part in range(3):
+        with opened(workload, loader, shard=(part, 3)) as made:
+            batches = finished(made, made.batches(1))
+            assert digest(expected_batches(workload, 1, (part, 3))) == digest(batches)
+            seen += [int(label) for _, y in batches for label in np.argmax(y, axis=1)]  # type: ignore[arg-type]
+    assert list(range(23)) == sorted(seen)
+
+
+@pytest.mark.parametrize("finish", ["device", "host"])
+@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+def test_channels_first_is_the_same_batch_transposed(photos: Path, loader: str, finish: str) -> None:
+    workload = exact_workload(photos)
+    expected = [(x.transpose(0, 3, 1, 2), y) for x, y in expected_batches(workload, 1)]
+    with opened(workload, loader, channels="first", finish=finish) as made:
+        assert digest(expected) == digest(finished(made, made.batches(1)))
+
+
+@pytest.mark.parametrize("loader", _params([name for name in LOADERS if name != "tfdata-auto"]))
+def test_resized_images_differ_by_less_than_a_level(photos: Path, loader: str) -> None:
+    workload = exact_workload(photos, ops=[Decode(), Resize(24, 32), RandomFlip(), Normalize((128, 120, 110), 255)])
+    with opened(workload, loader) as made:
+        for epoch in (0, 1):
+            for (x, y), (found_x, found_y) in zip(
+                expected_batches(workload, epoch), finished(made, made.batches(epoch)), strict=True
+            ):
+                assert np.abs(x - found_x).max() <= (1.001 / 255 if loader.startswith("tfdata") else 0)
+                np.testing.assert_array_equal(y, found_y)
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+def test_masks_follow_their_images_exactly(
+    pairs: Path, palette: tuple[tuple[int, int, int], ...], loader: str, cache: str
+) -> None:
+    ops = [
+        Decode(),
+        MaskToClass(palette),
+        Resize(32, 40),
+        RandomCrop(24, 24),
+        RandomFlip(),
+        OneHot(4),
+        Rescale(1 / 255),
+    ]
+    workload = Workload(data=ImagePairs(pairs / "images", pairs / "masks"), ops=ops, batch_size=3, seed=1)
+    with opened(workload, loader, cache=cache) as made:
+        for (x, y), (found_x, found_y) in zip(
+            expected_batches(workload, 0), finished(made, made.batches(0)), strict=True
+        ):
+            assert np.abs(x - found_x).max() <= 1.001 / 255
+            np.testing.assert_array_equal(y, found_y)
+
+
+class Plain:
+    """A user's own source, which names no files and has no target."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        return np.full((6, 5, 3), index, np.uint8)
+
+
+@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+def test_a_source_of_arrays_without_targets_will_do(loader: str) -> None:
+    workload = Workload(data=Plain(), ops=[RandomCrop(4, 4), Rescale(1.0)], batch_size=BATCH)
+    with opened(workload, loader) as made:
+        batches = [(x, y) for x, y in made.batches(0)]
+    assert [None] * 3 == [y for _, y in batches]
+    assert list(range(10)) == sorted(int(row[0, 0, 0]) for x, _ in batches for row in x)
+
+
+def _views(x: NDArray[Any]) -> Any:
+    return x[1:][:, ::2]
+
+
+def _numpy_function(x: NDArray[Any]) -> Any:
+    import tensorflow as tf
+
+    return tf.numpy_function(lambda: x, [], tf.uint8)
+
+
+def _tensor(x: NDArray[Any]) -> Any:
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(x)
+
+
+def _jax(x: NDArray[Any]) -> Any:
+    import jax
+
+    return jax.device_put(x)
+
+
+def _memoryview(x: NDArray[Any]) -> Any:
+    return memoryview(x)
+
+
+ALIASES: dict[str, Callable[[NDArray[Any]], Any]] = {
+    "views": _views,
+    "memoryview": _memoryview,
+    "numpy_function": _numpy_function,
+    "tensor": _tensor,
+    "jax": _jax,
+}
+
+
+@pytest.mark.xdist_group("tensorflow")
+@pytest.mark.parametrize("alias", list(ALIASES))
+@pytest.mark.parametrize("loader", ["threads-2", "processes-2"])
+def test_no_batch_is_overwritten_while_something_refers_to_it(photos: Path, loader: str, alias: str) -> None:
+    workload = exact_workload(photos, ops=[Decode(), CenterCrop(32, 32), RandomFlip()])
+    make = ALIASES[alias]
+    with opened(workload, loader) as made:
+        kept = []
+        for epoch in range(6):
+            for number, (x, _) in enumerate(made.batches(epoch)):
+                if number % 3 == 0:  # slots of the others are used again
+                    kept.append((np.asarray(make(x.copy())).copy(), make(x)))
+                del x
+        gc.collect()
+        for value, still_there in kept:
+            np.testing.assert_array_equal(value, np.asarray(still_there))
