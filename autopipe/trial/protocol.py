@@ -20,6 +20,7 @@ DEFAULT_SESSION = "autopipe.measure.session:Session"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 """Set in the child's environment, so that a script without a main guard can be told why it must not tune in there."""
 
+
 class Session(Protocol):
     """What measures, in the child process. It is made once, from the workload, and asked again and again."""
 

@@ -26,6 +26,7 @@ from autopipe.core.outcome import (
     TrialFailure,
     Verification,
 )
+from autopipe.core.report import Options
 from autopipe.errors import TrialError
 from autopipe.hardware import memory
 from autopipe.trial import group, protocol, verdict
@@ -121,12 +122,12 @@ class TrialRunner:
         """Start the child and load the workload, and return why it cannot be loaded, if so."""
         return self._prepare(None)[0]
 
-    def describe(self, options: protocol.Options | None = None) -> Description | TrialFailure:
+    def describe(self, options: Options | None = None) -> Description | TrialFailure:
         """Return what a search has to know of the workload."""
         answer, _ = self._request(protocol.Describe(options=dict(options or {})), None)
         return answer if isinstance(answer, Description) else _failure(answer)
 
-    def measure(self, config: PipelineConfig, options: protocol.Options | None = None) -> Measurement | TrialFailure:
+    def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
         """Measure one configuration."""
         began = time.monotonic()
         request = protocol.Measure(config=config, options=dict(options or {}))
@@ -137,14 +138,12 @@ class TrialRunner:
         canonical: JsonObject = config.normalised().model_dump(mode="json")
         return _failure(answer).model_copy(update={"config": canonical, "config_key": config.key()})
 
-    def ceiling(self, options: protocol.Options | None = None, *, settings: Hashable = None) -> Ceiling | TrialFailure:
+    def ceiling(self, options: Options | None = None, *, settings: Hashable = None) -> Ceiling | TrialFailure:
         """Measure what no configuration can exceed, in a process with these process-wide settings (None: any)."""
         answer, _ = self._request(protocol.MeasureCeiling(options=dict(options or {})), settings)
         return answer if isinstance(answer, Ceiling) else _failure(answer)
 
-    def verify(
-        self, configs: Sequence[PipelineConfig], options: protocol.Options | None = None
-    ) -> Verification | TrialFailure:
+    def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
         """Compare the batches that these configurations give."""
         answer, _ = self._request(protocol.Verify(configs=tuple(configs), options=dict(options or {})), None)
         return answer if isinstance(answer, Verification) else _failure(answer)

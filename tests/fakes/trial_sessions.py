@@ -27,8 +27,8 @@ from autopipe.core.outcome import (
     Verification,
     Window,
 )
+from autopipe.core.report import Options, Report
 from autopipe.core.workload import Workload
-from autopipe.trial.protocol import Options, Report
 
 SLEEPER = [sys.executable, "-c", "import time; print('asleep', flush=True); time.sleep(600)"]
 
@@ -152,11 +152,9 @@ class FakeSession:
         process.stdout.readline()
         self.kept.append(process)
         Path(str(options["path"])).write_text(str(process.pid))
-        if options.get("then") == "kill":
-            self._kill(options, report)
-        if options.get("then") == "hang":
-            report.log("hanging")
-            for_ever()
+        if "then" in options:
+            report.log("grandchild started")
+            getattr(self, f"_{options['then']}")(options, report)
 
     def _thread_that_stays(self, options: Options, report: Report) -> None:
         threading.Thread(target=for_ever, daemon=False).start()

@@ -181,12 +181,20 @@ def test_an_answer_ends_although_a_grandchild_holds_the_channel(
     assert is_gone(path)
 
 
-@pytest.mark.parametrize(("then", "kind"), [("kill", FailureKind.CRASHED), ("hang", FailureKind.HUNG)])
+@pytest.mark.parametrize(
+    ("then", "own_session", "kind"),
+    [
+        ("kill", False, FailureKind.CRASHED),
+        ("hang", True, FailureKind.HUNG),
+        ("hang_and_ignore_sigterm", True, FailureKind.HUNG),
+    ],
+)
 def test_a_grandchild_ends_with_the_trial_that_fails(
-    runner: TrialRunner, tmp_path: Path, then: str, kind: FailureKind
+    runner: TrialRunner, tmp_path: Path, then: str, own_session: bool, kind: FailureKind
 ) -> None:
     path = tmp_path / "pid"
-    failed(runner.measure(CONFIG, {"fault": "grandchild", "path": str(path), "then": then}), kind)
+    options: JsonObject = {"fault": "grandchild", "path": str(path), "own_session": own_session, "then": then}
+    failed(runner.measure(CONFIG, options), kind)
     assert is_gone(path)
 
 

@@ -144,7 +144,7 @@ with TrialRunner(launch, on_event=show) as runner:
         [sys.executable, str(study)], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        last = "hanging" if fault == "grandchild" else "MEASURE"
+        last = "grandchild started" if fault == "grandchild" else "MEASURE"
         line = next(line for line in process.stdout if last in line)
         leader = int(line.split()[-1])
         family = group.members(leader)
