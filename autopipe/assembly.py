@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from autopipe.core import fingerprint
 from autopipe.core.arrays import ArrayNamespace
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.finish import Finish
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
@@ -16,8 +17,11 @@ from autopipe.core.plan import Plan
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
-from autopipe.errors import ModelError
+from autopipe.errors import ConfigError, ModelError, StorageError
 from autopipe.ops.plan import make_plan
+from autopipe.storage import stored
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.form import Storage
 
 if TYPE_CHECKING:
     import keras
@@ -122,18 +126,18 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1)) -> BatchOrd
 
 def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[int, int]) -> LoadJob:
     on_host = config.finish == "host"
-    steps = plan.prefix + plan.body + (plan.suffix if on_host else ())
-    fixed = len(plan.prefix)
+    source, done = _kept(workload, config, plan)
+    steps = plan.prefix[done:] + plan.body + (plan.suffix if on_host else ())
     finish = Finish(
         ops=() if on_host else tuple(step.op for step in plan.suffix),
         specs=() if on_host else tuple(step.before for step in plan.suffix),
         channels_first=config.channels == "first",
     )
     recipe = Recipe(
-        source=workload.data,
+        source=source,
         steps=steps,
-        fixed_steps=fixed,
-        fixed_spec=plan.cut(fixed),
+        fixed_steps=len(plan.prefix) - done,
+        fixed_spec=plan.cut(len(plan.prefix)),
         spec=plan.finished if on_host else plan.compact,
         seed=workload.seed,
         on_bad_sample=workload.on_bad_sample,
@@ -147,6 +151,33 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[in
         identity=batches_digest(workload, shard),
         device_arrays=_device_arrays,
     )
+
+
+def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:
+    """Return where samples are read in the configuration's storage form, and how many ops they have behind them there."""
+    storage: Storage = STORAGES[config.storage]
+    if not storage.converts:
+        return workload.data, 0
+    conversion = conversion_of(workload, plan, storage)
+    root = Path(workload.converted)
+    try:
+        return stored.find(root, conversion, storage), conversion.cut
+    except StorageError as error:
+        raise StorageError(
+            error.message, hint=f"Run: autopipe convert train.py:workload --to {storage.name} --out {root}"
+        ) from error
+
+
+def conversion_of(workload: Workload, plan: Plan, storage: Storage) -> Conversion:
+    """Return what a storage form keeps of a workload: as many of the deterministic first ops done as it can hold.
+
+    Raises:
+        ConfigError: it can hold none of the forms that these samples take.
+    """
+    cuts = storage.cuts(plan)
+    if not cuts:
+        raise ConfigError(f'storage="{storage.name}" cannot keep samples like these, after any of the first ops.')
+    return Conversion.of(workload, plan, cuts[-1])
 
 
 def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:

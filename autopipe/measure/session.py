@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 import keras
 
@@ -24,15 +25,14 @@ from autopipe.measure import costs, describe, result, verify, windows
 from autopipe.measure.bench import Bench
 from autopipe.measure.options import MeasureOptions
 from autopipe.measure.pages import PageCache
+from autopipe.measure.parts import Parts
 from autopipe.measure.probe import Probe
 from autopipe.measure.result import Times
-from autopipe.measure.subset import Subset
 from autopipe.measure.timed import TimedLoader
 from autopipe.ops.plan import make_plan
 
 _COST_SAMPLES = 40
 _LOADER_ALONE_SECONDS = 0.7
-_FILL_SECONDS = 1.5  # how long filling a cache may take in a trial; a part of the data is used that fits
 
 
 class Session:
@@ -43,6 +43,7 @@ class Session:
         self._plan = make_plan(workload)
         self._order = assembly.batch_order(self._workload)
         self._benches: dict[tuple[int, str], Bench] = {}
+        self._parts = Parts(self._workload, self._plan)
         self._pages: dict[str, PageCache] = {}
         self._costs: tuple[OpCost, ...] = ()
 
@@ -85,7 +86,7 @@ class Session:
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure the model alone, the loader alone and each op."""
-        devices, channels = int(str(options.get("devices", 1))), str(options.get("channels", "last"))
+        devices, channels = int(str(options.get("devices", 1))), _channels(options)
         report.phase(Phase.BUILD)
         bench = self._bench(devices, channels)
         report.phase(Phase.WARM_UP)
@@ -114,11 +115,12 @@ class Session:
         return verify.verify(self._workload, configs, samples=int(str(options.get("samples", 256))), report=report)
 
     def close(self) -> None:
-        """Let go of the models."""
+        """Let go of the models, and of what was written for trials."""
+        self._parts.close()
         self._benches.clear()
         keras.backend.clear_session(free_memory=True)
 
-    def _bench(self, devices: int, channels: str) -> Bench:
+    def _bench(self, devices: int, channels: Literal["last", "first"]) -> Bench:
         key = (devices, channels)
         if key not in self._benches:
             self._benches[key] = Bench(self._workload, self._plan, devices, channels)
@@ -141,17 +143,8 @@ class Session:
         return indices
 
     def _part_for(self, config: PipelineConfig, model_rate: float) -> tuple[Workload, float]:
-        """Return the workload for a trial and which share of the data it has: with a cache, as much as fills in time."""
-        count = len(self._workload.data)
-        if config.cache == "none":
-            return self._workload, 1.0
         fixed = sum(cost.seconds_per_image for cost in self._op_costs() if cost.part == "fixed")
-        rate = min(model_rate, cpu.usable_cores() / max(fixed, 1e-6))
-        wanted = max(int(rate * _FILL_SECONDS), 4 * self._workload.batch_size)
-        if wanted >= count:
-            return self._workload, 1.0
-        part = Subset(self._workload.data, wanted)
-        return dataclasses.replace(self._workload, data=part), wanted / count
+        return self._parts.part_for(config, makes=cpu.usable_cores() / max(fixed, 1e-6), trains=model_rate)
 
     def _probe(self, loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions, report: Report) -> Probe:
         workers = config.loader.worker_count() or cpu.usable_cores()
@@ -182,3 +175,7 @@ class Session:
                     if now - began > _LOADER_ALONE_SECONDS:
                         return windows.estimate(edges[1:] or edges or [images / max(now - before, 1e-9)])
         raise RuntimeError("unreachable: epochs do not end")
+
+
+def _channels(options: Options) -> Literal["last", "first"]:
+    return "first" if options.get("channels") == "first" else "last"
