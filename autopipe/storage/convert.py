@@ -1,7 +1,8 @@
 """Writes a kept set: shard by shard, in threads, so that whatever was finished survives a kill at any moment.
 
 A folder first gets a header (`conversion.json`), then shards, each with a record once it is in place, and last the
-manifest that makes it a set. Opening and comparing sets is in `stored`; the form of the samples is a plugin's.
+manifest that makes it a set. Nothing waits for the disk: what a power cut took is found by its size when the set is
+opened. Opening and comparing sets is in `stored`; the form of the samples is a plugin's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from autopipe.storage.manifest import (
     seal_of,
     shard_record_name,
 )
-from autopipe.storage.shard import ShardFiles, flush_to_disk
+from autopipe.storage.shard import ShardFiles
 
 _PROBES = 16
 _PROBES_UNDECODED = 256  # where a sample costs no more than reading its file
@@ -134,10 +135,7 @@ def finish(folder: Path) -> Manifest:
             hint="Run the conversion again, or the parts of it that did not end.",
         )
     manifest = Manifest(header=header, shards=tuple(shards[number] for number in range(header.shard_count)))
-    for name in (file.name for shard in manifest.shards for file in shard.files):
-        flush_to_disk(folder / name)
     manifest.save(folder / MANIFEST_NAME)
-    flush_to_disk(folder)
     return manifest
 
 

@@ -22,6 +22,7 @@ from autopipe.storage.shard import PART_SUFFIX, FileRecord
 SCHEMA_VERSION = 1
 HEADER_NAME = "conversion.json"
 MANIFEST_NAME = "manifest.json"
+_MOST_SHARDS = 10_000
 
 
 class Sealed(pydantic.BaseModel):
@@ -113,6 +114,12 @@ class Header(Sealed):
     x: FieldRecord
     y: FieldRecord | None
 
+    @pydantic.model_validator(mode="after")
+    def _few_shards(self) -> Self:
+        if self.shard_count > _MOST_SHARDS:
+            raise ValueError(f"{self.shard_count} shards are more than {_MOST_SHARDS}")
+        return self
+
     @property
     def spec(self) -> SampleSpec:
         """The kept samples."""
@@ -155,6 +162,12 @@ class Manifest(Sealed):
     schema_version: int = SCHEMA_VERSION
     header: Header
     shards: tuple[ShardRecord, ...]
+
+    @pydantic.model_validator(mode="after")
+    def _all_shards(self) -> Self:
+        if [shard.number for shard in self.shards] != list(range(self.header.shard_count)):
+            raise ValueError(f"the shards must be those from 0 to {self.header.shard_count - 1}")
+        return self
 
     @property
     def bytes(self) -> int:

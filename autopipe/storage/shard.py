@@ -5,7 +5,6 @@ Which samples a shard holds, and in which form, is decided by others.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -26,9 +25,9 @@ class FileRecord(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: str
-    bytes: int
-    crc32c: str
+    name: str = pydantic.Field(pattern=r"^[a-z]+-[0-9]{5}\.[a-z.]+$")  # no way out of the folder
+    bytes: int = pydantic.Field(ge=0)
+    crc32c: str = pydantic.Field(pattern=r"^[0-9a-f]{8}$")
 
     def is_whole(self, folder: Path) -> bool:
         """Whether the file has its size."""
@@ -109,12 +108,3 @@ class ShardFiles:
             file.path.replace(final)
             records.append(FileRecord(name=final.name, bytes=file.size, crc32c=f"{file.crc:08x}"))
         self.records = tuple(records)
-
-
-def flush_to_disk(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, would survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from autopipe.core.config import STORAGES
+from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.data.example import serialise
+from autopipe.data.image_folder import ImageFolder
 from autopipe.data.records import frame
 from autopipe.data.tfrecords import TFRecords
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.convert import convert
 
 tf = pytest.importorskip("tensorflow")
 
@@ -54,3 +60,21 @@ def test_a_file_that_tensorflow_compressed_is_refused(tmp_path: Path) -> None:
             writer.write(serialise({"image/encoded": b"x" * 1000, "image/class/label": 1}))
         with pytest.raises(Exception, match="compressed as a whole"):
             TFRecords(file)
+
+
+def test_a_converted_set_is_read_by_tensorflow(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / "photos" / f"class_{number % 2}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / f"class_{number % 2}" / f"{number:02d}.jpg").write_bytes(b"photo %d" % number)
+    data = ImageFolder(tmp_path / "photos")
+    spec = SampleSpec(Field(FieldKind.ENCODED, None, None), Field(FieldKind.LABEL, (), np.dtype(np.int64)))
+    conversion = Conversion(source=data, steps=(), spec=spec, source_digest=data.digest(), ops_digest="")
+    convert(conversion, STORAGES["tfrecord"], tmp_path / "set")
+    files = sorted(str(path) for path in (tmp_path / "set").glob("*.tfrecord"))
+    keys = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+    }
+    parsed = [tf.io.parse_single_example(record, keys) for record in tf.data.TFRecordDataset(files)]
+    found = [(p["image/encoded"].numpy(), int(p["image/class/label"])) for p in parsed]
+    assert found == [data.read(index) for index in range(len(data))]

@@ -1,0 +1,81 @@
+"""A conversion that is killed with -9 at any moment, and run again, gives the files of an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Each sample costs about a millisecond, so that 400 of them leave time to be killed in.
+SCRIPT = """
+import sys
+from pathlib import Path
+import numpy as np
+from autopipe.core.config import STORAGES
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.convert import convert
+
+class Numbers:
+    def __len__(self):
+        return 400
+    def read(self, index):
+        return np.random.default_rng(index).integers(0, 256, (256, 256, 3), np.uint8), index
+
+spec = SampleSpec(
+    Field(FieldKind.IMAGE, (256, 256, 3), np.dtype(np.uint8)), Field(FieldKind.LABEL, (), np.dtype(np.int64))
+)
+conversion = Conversion(
+    source=Numbers(), steps=(), spec=spec, source_digest="type=Numbers count=400", ops_digest="none"
+)
+print("begun", flush=True)
+convert(
+    conversion, STORAGES["array"], Path(sys.argv[1]), workers=2,
+    on_progress=lambda done, of: print(done, of, flush=True),
+)
+"""
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, text=True)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
+
+
+def killed_at(folder: Path, chance: random.Random) -> bool:
+    """Run the conversion and kill it a random moment after it has begun; return whether it came to its end before."""
+    with start(folder) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        try:
+            process.wait(chance.uniform(0, 1.0))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        return process.wait() == 0
+
+
+@pytest.mark.slow
+def test_the_files_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    times = int(os.environ.get("AUTOPIPE_TEST_KILLS", "4"))
+    with start(tmp_path / "undisturbed") as process:
+        assert process.wait() == 0
+    expected = content(tmp_path / "undisturbed")
+    ended = 0
+    for number in range(times):
+        folder = tmp_path / f"set_{number}"
+        ended += killed_at(folder, chance)
+        killed_at(folder, chance)  # the run that goes on is killed too
+        with start(folder) as process:
+            assert process.wait() == 0
+        assert content(folder) == expected
+        for path in folder.iterdir():
+            path.unlink()
+    assert ended < times  # some were really killed

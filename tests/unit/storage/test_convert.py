@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+import pytest
+
+from autopipe.core.config import STORAGES
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.errors import BadSampleError, ConfigError, StorageError
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.convert import convert, estimate_bytes, finish
+from autopipe.storage.stored import find, open_set, verify
+
+COUNT = 100  # 32 shards: 25 of 4 samples
+ARRAY = STORAGES["array"]
+SPEC = SampleSpec(Field(FieldKind.IMAGE, (5, 4, 3), np.dtype(np.uint8)), Field(FieldKind.LABEL, (), np.dtype(np.int64)))
+
+
+class Numbers:
+    """Samples that are made from their index; `on_read` sees each read and may fail it."""
+
+    def __init__(self, on_read: Callable[[int], None] | None = None) -> None:
+        self._on_read = on_read
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def read(self, index: int) -> tuple[Any, int]:
+        if self._on_read is not None:
+            self._on_read(index)
+        return np.random.default_rng(index).integers(0, 256, (5, 4, 3), np.uint8), index
+
+
+def conversion(on_read: Callable[[int], None] | None = None, **changes: Any) -> Conversion:
+    made = Conversion(
+        source=Numbers(on_read), steps=(), spec=SPEC, source_digest="count=100 times=1", ops_digest="no ops"
+    )
+    return dataclasses.replace(made, **{"source_digest": "type=Numbers count=100", **changes})
+
+
+def fail_at(index: int) -> Callable[[int], None]:
+    def on_read(read: int) -> None:
+        if read == index:
+            raise BadSampleError(f"sample {index} is broken")
+
+    return on_read
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> dict[str, bytes]:
+    """The files of an undisturbed conversion."""
+    convert(conversion(), ARRAY, tmp_path / "undisturbed")
+    return content(tmp_path / "undisturbed")
+
+
+def test_progress_is_told_after_each_shard(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    result = convert(conversion(), ARRAY, tmp_path, workers=2, on_progress=lambda done, of: told.append((done, of)))
+    assert [told[0], told[-1]] == [(0, COUNT), (COUNT, COUNT)]
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert (result.samples, result.kept, len(result.shard_seconds)) == (COUNT, 0, 25)
+
+
+def test_a_set_that_is_there_is_not_written_again(tmp_path: Path) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    result = convert(conversion(fail_at(0)), ARRAY, tmp_path)
+    assert (result.samples, result.kept) == (0, COUNT)
+    assert result.manifest is not None
+
+
+def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    with pytest.raises(BadSampleError, match=r"sample 50 \(sample 50\): sample 50 is broken"):
+        convert(conversion(fail_at(50)), ARRAY, tmp_path / "set")
+    with pytest.raises(StorageError, match="conversion was begun and did not end"):
+        open_set(tmp_path / "set", conversion(), ARRAY)
+    assert not list((tmp_path / "set").glob("*.part"))
+    result = convert(conversion(), ARRAY, tmp_path / "set")
+    assert (result.samples, result.kept) == (COUNT - 48, 48)
+    assert content(tmp_path / "set") == whole
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
+def test_a_shard_that_was_damaged_is_written_again(tmp_path: Path, whole: dict[str, bytes], damage: str) -> None:
+    folder = tmp_path / "set"
+    convert(conversion(), ARRAY, folder)
+    (folder / "manifest.json").unlink()
+    file = folder / "x-00003.bin"
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(bytes(file.stat().st_size - (damage == "cut")))
+    assert convert(conversion(), ARRAY, folder).samples == 4
+    assert content(folder) == whole
+
+
+def test_a_whole_set_that_lost_a_file_is_mended(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    convert(conversion(), ARRAY, tmp_path / "set")
+    (tmp_path / "set" / "y-00007.bin").unlink()
+    with pytest.raises(StorageError, match=r"1 files .* are not whole, the first is `y-00007\.bin`.*Run the same"):
+        open_set(tmp_path / "set", conversion(), ARRAY)
+    assert convert(conversion(), ARRAY, tmp_path / "set").samples == 4
+    assert content(tmp_path / "set") == whole
+
+
+def test_parts_are_joined_to_the_same_set(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = tmp_path / "set"
+    for number in (2, 0):
+        assert convert(conversion(), ARRAY, folder, part=(number, 3)).manifest is None
+    with pytest.raises(StorageError, match=r"not complete: 8 of 25 shards are missing .* the first is number 1"):
+        finish(folder)
+    convert(conversion(), ARRAY, folder, part=(1, 3))
+    finish(folder)
+    assert content(folder) == whole
+
+
+def test_parts_from_several_machines_can_be_put_in_one_folder(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    for number in range(2):
+        convert(conversion(), ARRAY, tmp_path / f"machine_{number}", part=(number, 2))
+        shutil.copytree(tmp_path / f"machine_{number}", tmp_path / "set", dirs_exist_ok=True)
+    finish(tmp_path / "set")
+    assert content(tmp_path / "set") == whole
+
+
+def test_a_full_disk_keeps_what_was_finished(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = tmp_path / "set"
+
+    def fill_disk(index: int) -> None:
+        if index == 39:  # the next shard finds no room: /dev/full takes no byte
+            (folder / "x-00010.bin.part").symlink_to("/dev/full")
+
+    with pytest.raises(
+        StorageError, match=r"disk is full.* after 40 of 100 samples\. These are kept.*goes on from there"
+    ):
+        convert(conversion(fill_disk), ARRAY, folder)
+    assert convert(conversion(), ARRAY, folder).kept == 40
+    assert content(folder) == whole
+
+
+def test_a_disk_that_is_short_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 1000, 1000))
+    with pytest.raises(StorageError, match=r"1,055,376 bytes are needed in .*, but 1,000 are free"):
+        convert(conversion(), ARRAY, tmp_path / "set")
+    assert content(tmp_path / "set") == {}
+
+
+def test_two_at_once_are_refused_and_other_parts_are_not(tmp_path: Path) -> None:
+    with (
+        filelock.FileLock(tmp_path / ".lock-0-of-1"),
+        pytest.raises(StorageError, match="Another conversion is at work"),
+    ):
+        convert(conversion(), ARRAY, tmp_path)
+    with filelock.FileLock(tmp_path / ".lock-0-of-2"):
+        convert(conversion(), ARRAY, tmp_path, part=(1, 2))
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("important")
+    with pytest.raises(StorageError, match=r"must hold nothing else, but .* has 1 other files: `thesis\.tex`"):
+        convert(conversion(), ARRAY, tmp_path)
+    assert set(content(tmp_path)) == {"thesis.tex"}
+
+
+def test_a_file_that_came_into_the_folder_later_is_refused(tmp_path: Path) -> None:
+    convert(conversion(), ARRAY, tmp_path, part=(0, 2))
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"`notes\.txt`"):
+        convert(conversion(), ARRAY, tmp_path)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "set").write_text("")
+    with pytest.raises(StorageError, match="cannot be made: File exists"):
+        convert(conversion(), ARRAY, tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source_digest": "type=Numbers count=101"}, r"made from other data \(count differ\)"),
+        ({"ops_digest": "Resize"}, "made by other ops"),
+        ({"indices": range(50)}, r"holds 100 samples \(all\), not 50"),
+    ],
+)
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_stale_set_is_named(tmp_path: Path, changes: dict[str, Any], message: str, *, complete: bool) -> None:
+    convert(conversion(), ARRAY, tmp_path, part=(0, 1) if complete else (0, 2))
+    before = content(tmp_path)
+    with pytest.raises(StorageError, match=message):
+        convert(conversion(**changes), ARRAY, tmp_path)
+    if complete:
+        with pytest.raises(StorageError, match=message):
+            open_set(tmp_path, conversion(**changes), ARRAY)
+    assert before == content(tmp_path)
+
+
+def test_another_form_in_the_folder_is_named(tmp_path: Path) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    with pytest.raises(StorageError, match="is kept as array, not as tfrecord"):
+        open_set(tmp_path, conversion(), STORAGES["tfrecord"])
+
+
+def test_a_source_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"made from other data \(length, type, count differ\)"):
+        convert(conversion(source_digest="length=99"), ARRAY, tmp_path)
+    assert not (tmp_path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "conversion.json"])
+def test_an_edited_record_is_told(tmp_path: Path, name: str) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    path = tmp_path / name
+    path.write_text(path.read_text().replace("no ops", "some ops"))
+    with pytest.raises(StorageError, match=rf"{name}` was edited: its seal does not match"):
+        open_set(tmp_path, conversion(ops_digest="some ops"), ARRAY) if name[0] == "m" else finish(tmp_path)
+
+
+def test_an_edited_shard_record_is_not_believed(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = tmp_path / "set"
+    convert(conversion(), ARRAY, folder, part=(0, 2))
+    record = json.loads((folder / "shard-00004.json").read_text())
+    record["files"][0]["crc32c"] = "00000000"
+    (folder / "shard-00004.json").write_text(json.dumps(record))
+    assert convert(conversion(), ARRAY, folder).kept == 12 * 4
+    assert content(folder) == whole
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 99}', "null", '{"seal": "x"}', "[" * 100_000])
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(StorageError, match=r"The manifest `.*manifest\.json` .*Remove it and run the same"):
+        open_set(tmp_path, conversion(), ARRAY)
+
+
+def test_samples_can_be_chosen(tmp_path: Path) -> None:
+    chosen = [7, 3, 99]
+    convert(conversion(indices=chosen), ARRAY, tmp_path)
+    stored = open_set(tmp_path, conversion(indices=chosen), ARRAY)
+    assert [stored.read(position)[1] for position in range(len(stored))] == chosen
+
+
+def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
+    convert(conversion(ops_digest="others"), ARRAY, tmp_path / "a")
+    with pytest.raises(StorageError, match=r"has no set of the 100 samples after 0 ops.*made by other ops"):
+        find(tmp_path, conversion(), ARRAY)
+    convert(conversion(), ARRAY, tmp_path / "b")
+    assert find(tmp_path, conversion(), ARRAY).folder == tmp_path / "b"
+    assert find(tmp_path / "b", conversion(), ARRAY).folder == tmp_path / "b"
+    with pytest.raises(StorageError, match="has no set of"):
+        find(tmp_path / "nowhere", conversion(), ARRAY)
+
+
+def test_a_changed_byte_is_found_by_verifying(tmp_path: Path) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    file = tmp_path / "x-00002.bin"
+    changed = bytearray(file.read_bytes())
+    changed[5] ^= 1
+    file.write_bytes(changed)
+    with pytest.raises(StorageError, match=r"x-00002\.bin` does not match its checksum"):
+        verify(open_set(tmp_path, conversion(), ARRAY), conversion())
+
+
+def test_a_sample_that_the_source_gives_otherwise_is_found_by_verifying(tmp_path: Path) -> None:
+    class Random(Numbers):
+        def read(self, index: int) -> tuple[Any, int]:
+            return np.frombuffer(os.urandom(60), np.uint8).reshape(5, 4, 3), index
+
+    convert(conversion(), ARRAY, tmp_path)
+    with pytest.raises(StorageError, match=r"Sample 0 of the set .* is not what the source gives now"):
+        verify(open_set(tmp_path, conversion(), ARRAY), dataclasses.replace(conversion(), source=Random()))
+
+
+def test_bad_samples_are_noted_where_they_are_skipped(tmp_path: Path) -> None:
+    told = conversion(fail_at(50), skip_bad=True)
+    convert(told, ARRAY, tmp_path)
+    stored = open_set(tmp_path, told, ARRAY)
+    assert list(stored.manifest.bad) == [50]
+    with pytest.raises(BadSampleError, match="sample 50 is broken"):
+        stored.read(50)
+    assert verify(stored, told, at_most=COUNT) == COUNT
+
+
+def test_a_form_that_cannot_hold_the_samples_is_refused(tmp_path: Path) -> None:
+    for name in ("files", "tfrecord"):
+        with pytest.raises(ConfigError, match=f'storage="{name}" cannot keep these samples: after 0 ops'):
+            convert(conversion(), STORAGES[name], tmp_path)
+
+
+@pytest.mark.parametrize("part", [(1, 1), (-1, 2), (0, 0)])
+def test_a_part_that_is_none_is_refused(tmp_path: Path, part: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match=r"`part` must be \(i, n\)"):
+        convert(conversion(), ARRAY, tmp_path, part=part)
+
+
+def test_a_sample_of_another_dtype_is_named(tmp_path: Path) -> None:
+    class Mixed(Numbers):
+        def read(self, index: int) -> tuple[Any, int]:
+            return np.zeros((5, 4, 3), np.uint16 if index == 5 else np.uint8), index
+
+    with pytest.raises(Exception, match=r"sample 5 \(sample 5\) is uint16 where others are uint8.*ap\.Cast"):
+        convert(dataclasses.replace(conversion(), source=Mixed()), ARRAY, tmp_path)
+
+
+def test_samples_of_unexpected_shapes_are_kept_too(tmp_path: Path) -> None:
+    class Ragged(Numbers):
+        def read(self, index: int) -> tuple[Any, int]:
+            return np.full((1 + index % 7, 4, 3) if index != 9 else (2, 3), index, np.uint8), index
+
+    ragged = dataclasses.replace(
+        conversion(), source=Ragged(), source_digest="type=Ragged count=100".replace("Ragged", Ragged.__qualname__)
+    )
+    convert(ragged, ARRAY, tmp_path)
+    stored = open_set(tmp_path, ragged, ARRAY)
+    for index in range(COUNT):
+        np.testing.assert_array_equal(stored.read(index)[0], Ragged().read(index)[0])
+
+
+def test_the_size_is_exact_where_samples_are_of_one_shape(tmp_path: Path) -> None:
+    manifest = convert(conversion(), ARRAY, tmp_path).manifest
+    assert manifest is not None
+    assert estimate_bytes(conversion(), ARRAY) == manifest.bytes == COUNT * (60 + 8)
