@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autopipe.api import load as load
     from autopipe.api import tune as tune
     from autopipe.core.config import PipelineConfig as PipelineConfig
+    from autopipe.core.loader import Loader as Loader
     from autopipe.core.workload import Workload as Workload
     from autopipe.data.arrays import Arrays as Arrays
     from autopipe.data.image_folder import ImageFolder as ImageFolder
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from autopipe.data.table import Table as Table
     from autopipe.data.tfrecords import TFRecords as TFRecords
     from autopipe.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
+    from autopipe.devices.trainer import Trainer as Trainer
     from autopipe.errors import AutopipeError as AutopipeError
     from autopipe.loaders.keras import Keras as Keras
     from autopipe.loaders.processes import Processes as Processes
@@ -50,6 +52,7 @@ _HOMES = {
     "load": "api",
     "tune": "api",
     "PipelineConfig": "core.config",
+    "Loader": "core.loader",
     "Workload": "core.workload",
     "Arrays": "data.arrays",
     "ImageFolder": "data.image_folder",
@@ -57,6 +60,7 @@ _HOMES = {
     "Table": "data.table",
     "TFRecords": "data.tfrecords",
     "SimulatedAccelerator": "devices.simulated",
+    "Trainer": "devices.trainer",
     "AutopipeError": "errors",
     "Keras": "loaders.keras",
     "Processes": "loaders.processes",
