@@ -1,0 +1,155 @@
+"""The generated module, used as people use it: from anywhere, after a move, in a notebook, in another process."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autopipe.trial.reference import load_workload
+from autopipe.tuned import codegen, factory, fingerprint
+from autopipe.tuned.record import FileReference
+from tests.fakes.profiles import digest, profile
+
+ROOT = Path(__file__).parents[2]
+
+TRAIN = """
+import numpy as np
+import autopipe as ap
+
+def build_model():
+    import keras
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+workload = ap.Workload(
+    data=ap.Arrays(np.arange(64, dtype="float32").reshape(16, 4), np.arange(16, dtype="float32")[:, None]),
+    ops=[ap.Rescale(0.5)], batch_size=4, model=build_model,
+)
+"""
+
+USE = """
+import sys; sys.path[:0] = [{root!r}, {folder!r}]
+import tuned_pipeline as t
+with t.make_loader() as loader:
+    print("batches", sum(len(x) for x, y in loader.batches(0)), t.CONFIG.loader.workers)
+"""
+
+
+@pytest.fixture(params=["tuned"])
+def project(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]:
+    """The folder of a workload file, and that of its artefact: below it, unless a test says otherwise."""
+    home = tmp_path / "home"
+    folder = home / request.param
+    folder.mkdir(parents=True)
+    (home / "train.py").write_text(TRAIN)
+    here = profile(hardware=fingerprint.detect(), workload=digest(samples=16, batch_size=4))
+    named = FileReference(path=str(home / "train.py"))
+    tuned = factory.of_profile(here, lambda: load_workload(f"{home / 'train.py'}:workload"), named=named)
+    codegen.write(tuned, folder)
+    return home, folder
+
+
+def _run(code: str, cwd: Path | str = "/") -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+side_by_side_too = pytest.mark.parametrize("project", [".", "tuned"], indirect=True)
+
+
+@side_by_side_too
+def test_it_works_from_any_working_directory(project: tuple[Path, Path]) -> None:
+    _, folder = project
+    assert _run(USE.format(root=str(ROOT), folder=str(folder))) == "batches 16 2\n"
+
+
+@side_by_side_too
+def test_it_works_after_the_project_was_moved(project: tuple[Path, Path], tmp_path: Path) -> None:
+    home, folder = project
+    home.rename(tmp_path / "new")
+    moved = tmp_path / "new" / folder.relative_to(home)
+    assert _run(USE.format(root=str(ROOT), folder=str(moved))) == "batches 16 2\n"
+
+
+@side_by_side_too
+def test_it_works_after_its_folder_was_moved_alone(project: tuple[Path, Path], tmp_path: Path) -> None:
+    _, folder = project
+    moved = tmp_path / "far" / "away"
+    shutil.copytree(folder, moved)
+    if folder.name == "tuned":
+        shutil.rmtree(folder)
+    assert _run(USE.format(root=str(ROOT), folder=str(moved))) == "batches 16 2\n"
+
+
+def test_it_imports_no_framework_and_no_workload_before_it_is_used(project: tuple[Path, Path]) -> None:
+    _, folder = project
+    code = f"""
+import sys; sys.path[:0] = [{str(ROOT)!r}, {str(folder)!r}]
+import tuned_pipeline
+print(sorted({{"tensorflow", "keras", "jax", "torch", "train"}} & sys.modules.keys()))
+"""
+    assert _run(code) == "[]\n"
+
+
+def test_it_works_in_a_spawned_process(project: tuple[Path, Path], tmp_path: Path) -> None:
+    _, folder = project
+    script = tmp_path / "spawn.py"
+    script.write_text(f"""
+import multiprocessing, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(folder)!r}]
+import tuned_pipeline
+
+def count(shard):
+    with tuned_pipeline.make_loader(shard) as loader:
+        return sum(len(x) for x, y in loader.batches(0))
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(pool.map(count, [(0, 2), (1, 2)]))
+""")
+    done = subprocess.run([sys.executable, str(script)], cwd="/", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[8, 8]\n"), done.stderr
+
+
+def test_it_works_in_a_notebook(project: tuple[Path, Path], tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    _, folder = project
+    cells = [
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(folder)!r}]\nimport tuned_pipeline as t",
+        "with t.make_loader() as loader:\n    count = sum(len(x) for x, y in loader.batches(0))\ncount",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "16"
+
+
+def test_a_workload_that_was_changed_after_tuning_still_trains(project: tuple[Path, Path]) -> None:
+    """What is trained is the workload's matter; that the figures are old is said by `autopipe check`."""
+    home, folder = project
+    (home / "train.py").write_text(TRAIN.replace("batch_size=4", "batch_size=8"))
+    assert _run(USE.format(root=str(ROOT), folder=str(folder))) == "batches 16 2\n"
+
+
+@pytest.mark.slow
+def test_the_trainer_trains_the_workloads_own_model(project: tuple[Path, Path]) -> None:
+    _, folder = project
+    code = f"""
+import os; os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import sys; sys.path[:0] = [{str(ROOT)!r}, {str(folder)!r}]
+import tuned_pipeline as t
+with t.make_trainer() as trainer:
+    history = trainer.fit(epochs=2, verbose=0)
+    print(len(history.history["loss"]), type(trainer.model).__name__)
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=True).stdout == (
+        "2 Sequential\n"
+    )
