@@ -82,7 +82,7 @@ _HOMES = {
     "Rescale": "ops.scale",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  # the names are strings
+__all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:

@@ -154,7 +154,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[in
 
 
 def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:
-    """Return where samples are read in the configuration's storage form, and how many ops they have behind them there."""
+    """Return where samples are read in the configuration's storage form, and how many ops are done there already."""
     storage: Storage = STORAGES[config.storage]
     if not storage.converts:
         return workload.data, 0

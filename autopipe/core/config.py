@@ -115,7 +115,7 @@ class PipelineConfig(_Strict):
         return self.model_copy(update={"loader": self.loader.normalised()})
 
     def key(self) -> str:
-        """Return a short name of the canonical form, the same on every machine and in every release that has these keys."""
+        """Return a short name of the canonical form, the same on every machine."""
         text = json.dumps(self.normalised().model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

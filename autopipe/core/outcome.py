@@ -220,7 +220,7 @@ class Impossible(_Value):
 
 
 class Description(_Value):
-    """What has to be known of a workload before its configurations are chosen; found where the workload can be imported.
+    """What has to be known of a workload before its configurations are chosen; found where it can be imported.
 
     Attributes:
         samples: in an epoch.
