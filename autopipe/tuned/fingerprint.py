@@ -106,7 +106,7 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
     found = [
         None
         if _close(known.samples, here.samples, COUNT_TOLERANCE)
-        else _difference("samples", known.samples, here.samples),
+        else _difference("number of samples", known.samples, here.samples),
         None
         if _close(known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE)
         else _difference(

@@ -63,7 +63,7 @@ def test_versions_are_listed_to_the_second_number_and_make_no_other_machine() ->
     [
         ({}, []),
         ({"samples": 2400, "mean_bytes": 39000.0}, []),
-        ({"samples": 20_000}, ["samples"]),
+        ({"samples": 20_000}, ["number of samples"]),
         ({"mean_bytes": 60_000.0}, ["mean size of a sample"]),
         ({"ops": "f" * 16, "batch_size": 64}, ["ops", "batch size"]),
         ({"model": "f" * 16}, []),  # not known on the other side

@@ -1,0 +1,150 @@
+"""Does a tuned configuration still fit: this machine, this workload, this day, and the speed that was promised?
+
+`judge` decides over values. `check` asks for them one after the other, the cheap ones first; measuring is the caller's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from collections.abc import Callable
+from typing import Final
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Estimate
+from autopipe.tuned import pick
+from autopipe.tuned.fingerprint import Kinship, compare_hardware, compare_workload
+from autopipe.tuned.record import Artifact, Hardware, Profile, WorkloadDigest
+
+MAX_AGE_DAYS: Final = 180
+"""Drivers, firmware and neighbours change without a version that could be compared."""
+DRIFT_TOLERANCE: Final = 0.05
+"""Two measurements of one pipeline on a quiet machine lie closer together than this."""
+
+
+class Verdict(enum.StrEnum):
+    """What came of a check."""
+
+    FITS = "fits"
+    STALE = "stale"
+    """Something that the measurement depends on is another than it was; nothing says that it is slower."""
+    DRIFTED = "drifted"
+    """It was measured again, and is slower than it was."""
+
+
+EXIT_CODES: Final = {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a short measurement found now: the pipeline, and the model alone."""
+
+    images_per_second: Estimate
+    ceiling_images_per_second: Estimate | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a check.
+
+    Attributes:
+        verdict: in a word.
+        reasons: why it is not "fits"; empty if it is.
+        age_days: how old the profile is.
+        profile: the profile that was checked; None where the machine has none.
+        recorded_share: of the ceiling, when it was tuned.
+        share: of the ceiling, now; None where nothing was measured.
+        images_per_second: now; None where nothing was measured.
+    """
+
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    age_days: int
+    profile: Profile | None
+    recorded_share: float | None = None
+    share: float | None = None
+    images_per_second: Estimate | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 fits, 4 stale, 5 drifted."""
+        return EXIT_CODES[self.verdict]
+
+
+def check(
+    artifact: Artifact,
+    here: Hardware,
+    now: datetime.datetime,
+    *,
+    workload: Callable[[], WorkloadDigest] | None = None,
+    measure: Callable[[PipelineConfig], Rates] | None = None,
+) -> Result:
+    """Check the profile of a machine.
+
+    Nothing is measured for a machine without a profile or with a configuration that no longer can be read: a figure
+    would have nothing to be compared with.
+
+    Args:
+        artifact: the profiles.
+        here: the machine.
+        now: the time, with time zone.
+        workload: returns what would be trained now; None leaves it unchecked.
+        measure: measures a configuration for some seconds; None leaves the speed unchecked (`--quick`).
+
+    Raises:
+        ArtifactError: the configuration is none that this release knows.
+    """
+    profile, _ = pick.nearest(artifact, here)
+    digest = None if workload is None else workload()
+    result = judge(profile, here, now, digest)
+    if result.profile is None or measure is None:
+        return result
+    return with_rates(result, profile, measure(pick.config_of(profile)))
+
+
+def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: WorkloadDigest | None = None) -> Result:
+    """Say whether a profile is of this machine and up to date."""
+    match = compare_hardware(profile.hardware, here)
+    age_days = (now - profile.measured_at).days
+    if match.kinship is not Kinship.SAME:
+        differences = "; ".join(map(str, match.differences))
+        reasons = [f"no profile is of this machine; the nearest differs in {differences}"]
+    else:
+        reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
+    if workload is not None:
+        reasons += [
+            f"the workload is another: {difference}" for difference in compare_workload(profile.workload, workload)
+        ]
+    if age_days > MAX_AGE_DAYS:
+        reasons.append(f"it was measured {age_days} days ago, more than {MAX_AGE_DAYS}")
+    return Result(
+        verdict=Verdict.STALE if reasons else Verdict.FITS,
+        reasons=tuple(reasons),
+        age_days=age_days,
+        profile=profile if match.kinship is Kinship.SAME else None,
+        recorded_share=profile.share_of_ceiling,
+    )
+
+
+def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
+    """Add what was measured now, and say whether it falls short of what was recorded.
+
+    Compared is the share of the ceiling, which a machine that is slower as a whole leaves as it was; or the plain rate,
+    where no ceiling was measured then or now. It falls short if even the upper end of what was measured now lies below
+    the lower end of what was recorded, by more than the tolerance.
+    """
+    now, then = rates.images_per_second, profile.measurement.images_per_second
+    ceiling = rates.ceiling_images_per_second
+    share = None if ceiling is None or ceiling.value <= 0 else now.value / ceiling.value
+    recorded = profile.share_of_ceiling
+    result = dataclasses.replace(result, share=share, images_per_second=now)
+    if share is not None and recorded is not None:
+        lowest, highest = recorded * then.low / max(then.value, 1e-9), share * now.high / max(now.value, 1e-9)
+        said = f"it reaches {share:.0%} of what the model can take, but {recorded:.0%} when it was tuned"
+    else:
+        lowest, highest = then.low, now.high
+        said = f"it feeds {now.value:.0f} images/s, but {then.value:.0f} when it was tuned"
+    if highest >= lowest * (1 - DRIFT_TOLERANCE):
+        return result
+    return dataclasses.replace(result, verdict=Verdict.DRIFTED, reasons=(*result.reasons, said))

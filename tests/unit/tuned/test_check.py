@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Estimate
+from autopipe.tuned.check import Rates, Verdict, check
+from autopipe.tuned.record import WorkloadDigest
+from tests.fakes.profiles import NOON, artifact, digest, hardware, profile
+
+TOMORROW = NOON + datetime.timedelta(days=1)
+
+
+def _rates(rate: float, ceiling: float | None = 1250.0, spread: float = 0.01) -> Rates:
+    def about(value: float) -> Estimate:
+        return Estimate(value=value, low=(1 - spread) * value, high=(1 + spread) * value)
+
+    return Rates(images_per_second=about(rate), ceiling_images_per_second=None if ceiling is None else about(ceiling))
+
+
+def test_the_same_machine_workload_and_speed_fit() -> None:
+    result = check(artifact(), hardware(), TOMORROW, workload=digest, measure=lambda config: _rates(990.0))
+    assert (result.verdict, result.exit_code, result.reasons) == (Verdict.FITS, 0, ())
+    assert result.age_days == 1
+    assert result.share == pytest.approx(0.792)
+    assert result.recorded_share == pytest.approx(0.8)
+
+
+def test_a_machine_without_a_profile_is_stale_and_not_measured() -> None:
+    def never(config: PipelineConfig) -> Rates:
+        pytest.fail("measured")
+
+    result = check(artifact(), hardware(cores=4), TOMORROW, measure=never)
+    assert (result.verdict, result.exit_code, result.profile) == (Verdict.STALE, 4, None)
+    assert "usable cores: 2 there, 4 here" in result.reasons[0]
+
+
+def test_newer_software_makes_a_profile_stale() -> None:
+    newer = hardware(packages={"tensorflow": "2.22.0", "keras": "3.15.0"})
+    result = check(artifact(), newer, TOMORROW)
+    assert result.verdict is Verdict.STALE
+    assert result.reasons == ("tensorflow was 2.21 and is 2.22 now",)
+
+
+def test_another_workload_makes_a_profile_stale_with_every_reason() -> None:
+    def now() -> WorkloadDigest:
+        return digest(samples=90_000, batch_size=64)
+
+    result = check(artifact(), hardware(), TOMORROW, workload=now)
+    assert result.verdict is Verdict.STALE
+    assert result.reasons == (
+        "the workload's number of samples was 2000 and is 90000 now",
+        "the workload's batch size was 32 and is 64 now",
+    )
+
+
+def test_an_old_profile_is_stale() -> None:
+    result = check(artifact(), hardware(), NOON + datetime.timedelta(days=200))
+    assert result.verdict is Verdict.STALE
+    assert "200 days" in result.reasons[0]
+
+
+def test_a_smaller_share_of_the_ceiling_is_drift() -> None:
+    result = check(artifact(), hardware(), TOMORROW, measure=lambda config: _rates(900.0))
+    assert (result.verdict, result.exit_code) == (Verdict.DRIFTED, 5)
+    assert result.reasons == ("it reaches 72% of what the model can take, but 80% when it was tuned",)
+
+
+def test_a_machine_that_is_slower_as_a_whole_has_not_drifted() -> None:
+    result = check(artifact(), hardware(), TOMORROW, measure=lambda config: _rates(600.0, ceiling=750.0))
+    assert result.verdict is Verdict.FITS
+
+
+def test_an_uncertain_measurement_is_no_drift() -> None:
+    result = check(artifact(), hardware(), TOMORROW, measure=lambda config: _rates(900.0, spread=0.1))
+    assert result.verdict is Verdict.FITS
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(980.0, Verdict.FITS), (800.0, Verdict.DRIFTED)])
+def test_without_a_ceiling_the_plain_rates_are_compared(rate: float, verdict: Verdict) -> None:
+    known = artifact(profile(ceiling=None))
+    result = check(known, hardware(), TOMORROW, measure=lambda config: _rates(rate))
+    assert result.verdict is verdict
+
+
+def test_drift_outweighs_staleness_and_keeps_its_reasons() -> None:
+    result = check(
+        artifact(), hardware(), NOON + datetime.timedelta(days=200), measure=lambda config: _rates(500.0, ceiling=None)
+    )
+    assert result.verdict is Verdict.DRIFTED
+    assert len(result.reasons) == 2
+
+
+def test_what_is_measured_is_the_recorded_configuration() -> None:
+    measured = []
+
+    def measure(config: PipelineConfig) -> Rates:
+        measured.append(config.model_dump(mode="json"))
+        return _rates(1000.0)
+
+    check(artifact(), hardware(), TOMORROW, measure=measure)
+    assert measured == [profile().config]
