@@ -113,9 +113,8 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     else:
         reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
     if workload is not None:
-        reasons += [
-            f"the workload is another: {difference}" for difference in compare_workload(profile.workload, workload)
-        ]
+        changes = compare_workload(profile.workload, workload)
+        reasons += [f"the workload's {found.field} was {found.known} and is {found.here} now" for found in changes]
     if age_days > MAX_AGE_DAYS:
         reasons.append(f"it was measured {age_days} days ago, more than {MAX_AGE_DAYS}")
     return Result(
