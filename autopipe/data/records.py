@@ -22,7 +22,6 @@ from autopipe.errors import BadSampleError, DataError
 
 HEADER_BYTES = 12
 FRAMING_BYTES = 16
-OFFSETS_SUFFIX = b".offsets.npy"
 
 _log = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<Q")
@@ -69,8 +68,7 @@ def read_record(path: bytes, start: int, end: int) -> bytes:
 def record_offsets(path: bytes) -> NDArray[np.uint64]:
     """Return where each record of a file starts, and, last, the file's size.
 
-    They are taken from `PATH.offsets.npy` where that lies beside the file, as autopipe writes it. Any other file is
-    scanned once; the result is kept in the user's cache folder while path, size and time stay the same.
+    The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same.
 
     Raises:
         DataError: the file is missing, no TFRecord file, compressed, or cut short.
@@ -79,9 +77,6 @@ def record_offsets(path: bytes) -> NDArray[np.uint64]:
         status = os.stat(path)  # noqa: PTH116
     except OSError as error:
         raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
-    beside = _load_offsets(Path(os.fsdecode(path + OFFSETS_SUFFIX)), status.st_size)
-    if beside is not None:
-        return beside
     key = f"1\0{os.fsdecode(path)}\0{status.st_size}\0{status.st_mtime_ns}"
     kept = cache_folder() / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}.npy"
     offsets = _load_offsets(kept, status.st_size)

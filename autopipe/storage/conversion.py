@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,7 +25,6 @@ class Conversion:
         source: where samples are read.
         steps: the ops that are done before a sample is kept.
         spec: the sample after them.
-        indices: which samples of the source, in order; None means all.
         skip_bad: whether a sample that cannot be read or decoded is noted, and met again when the kept set is read,
             instead of ending the conversion.
         source_digest: tells whether the source is still the same.
@@ -36,13 +34,12 @@ class Conversion:
     source: Source
     steps: tuple[Step, ...]
     spec: SampleSpec
-    indices: Sequence[int] | None = None
     skip_bad: bool = False
     source_digest: str
     ops_digest: str
 
     @classmethod
-    def of(cls, workload: Workload, plan: Plan, cut: int, *, indices: Sequence[int] | None = None) -> Conversion:
+    def of(cls, workload: Workload, plan: Plan, cut: int) -> Conversion:
         """Return what there is to keep of a workload after the first `cut` ops of its deterministic prefix.
 
         Raises:
@@ -58,33 +55,26 @@ class Conversion:
             source=workload.data,
             steps=steps,
             spec=plan.cut(cut),
-            indices=indices,
             skip_bad=workload.on_bad_sample == "skip",
             source_digest=data_source.digest(workload.data),
             ops_digest=fingerprint.ops_digest(tuple(step.op for step in steps)),
         )
 
     def __len__(self) -> int:
-        return len(self.source) if self.indices is None else len(self.indices)
+        return len(self.source)
 
     @property
     def cut(self) -> int:
         """How many ops are done before a sample is kept."""
         return len(self.steps)
 
-    @property
-    def subset_digest(self) -> str:
-        """Which samples are kept: "all", or a digest of their indices."""
-        return "all" if self.indices is None else fingerprint.digest(*self.indices)
-
-    def sample(self, position: int) -> Sample:
+    def sample(self, index: int) -> Sample:
         """Return a sample as it is to be kept.
 
         Raises:
             BadSampleError: it cannot be read or decoded.
             OpError: an op fails on it.
         """
-        index = position if self.indices is None else int(self.indices[position])
         try:
             sample = ops_plan.normalise(self.source.read(index))
         except Exception as error:  # a user's source may raise anything; it is named and shown

@@ -85,7 +85,6 @@ def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
         ops=tuple(type(step.op).__name__ for step in conversion.steps),
         ops_digest=conversion.ops_digest,
         cut=conversion.cut,
-        subset=conversion.subset_digest,
         samples=count,
         samples_per_shard=-(-count // shards),
         x=FieldRecord.of(spec.x),
@@ -109,11 +108,8 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
             f"where the workload now has [{now}] (digest {conversion.ops_digest})",
         )
     require_unchanged(header, conversion.source_digest, folder)
-    if header.subset != conversion.subset_digest or header.samples != len(conversion):
-        raise _stale(
-            folder,
-            f"holds {header.samples} samples ({header.subset}), not {len(conversion)} ({conversion.subset_digest})",
-        )
+    if header.samples != len(conversion):
+        raise _stale(folder, f"holds {header.samples} samples, not {len(conversion)}")
 
 
 def require_unchanged(header: Header, source_digest: str, folder: Path) -> None:

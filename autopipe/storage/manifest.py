@@ -93,7 +93,6 @@ class Header(Sealed):
         ops: the ops that are done, for people.
         ops_digest: of these ops.
         cut: how many they are.
-        subset: "all", or a digest of the indices that were chosen.
         samples: how many samples there are.
         samples_per_shard: of all shards but the last, which has the rest.
         x: what is kept of x.
@@ -108,7 +107,6 @@ class Header(Sealed):
     ops: tuple[str, ...]
     ops_digest: str
     cut: int
-    subset: str
     samples: int = pydantic.Field(ge=1)
     samples_per_shard: int = pydantic.Field(ge=1)
     x: FieldRecord

@@ -31,7 +31,6 @@ def sound() -> Manifest:
         ops=("Decode",),
         ops_digest="abc",
         cut=1,
-        subset="all",
         samples=2,
         samples_per_shard=1,
         x=FieldRecord(kind=FieldKind.IMAGE, shape=(1, 1, 3), dtype="uint8"),

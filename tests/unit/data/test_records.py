@@ -132,13 +132,3 @@ def test_a_cache_folder_that_cannot_be_made_costs_nothing_but_time(path: bytes, 
     cache.parent.mkdir(parents=True)
     cache.write_text("in the way")
     assert len(records.record_offsets(path)) == len(DATA) + 1
-
-
-def test_an_index_beside_the_file_is_taken_if_it_fits(path: bytes, cache: Path) -> None:
-    offsets = records.scan_records(path)
-    beside = os.fsdecode(path + records.OFFSETS_SUFFIX)
-    np.save(beside, offsets)
-    np.testing.assert_array_equal(offsets, records.record_offsets(path))
-    assert not cache.exists()
-    rewrite(path, records.frame(b"new"))
-    assert records.record_offsets(path).tolist() == [0, 19]

@@ -194,7 +194,6 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     [
         ({"source_digest": "type=Numbers count=101"}, r"made from other data \(count differ\)"),
         ({"ops_digest": "Resize"}, "made by other ops"),
-        ({"indices": range(50)}, r"holds 100 samples \(all\), not 50"),
     ],
 )
 @pytest.mark.parametrize("complete", [True, False])
@@ -246,13 +245,6 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(StorageError, match=r"The manifest `.*manifest\.json` .*Remove it and run the same"):
         open_set(tmp_path, conversion(), ARRAY)
-
-
-def test_samples_can_be_chosen(tmp_path: Path) -> None:
-    chosen = [7, 3, 99]
-    convert(conversion(indices=chosen), ARRAY, tmp_path)
-    stored = open_set(tmp_path, conversion(indices=chosen), ARRAY)
-    assert [stored.read(position)[1] for position in range(len(stored))] == chosen
 
 
 def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
