@@ -15,6 +15,7 @@ A message names the rule that was broken, the value received and what to do. Fai
     │   └── WorkerDiedError    ... because its workers keep dying
     ├── StorageError           samples could not be kept in another form
     ├── TrialError             a trial could not be asked for
+    │   └── NothingMeasuredError   ... or none gave a measurement
     ├── ArtifactError          a tuned artefact cannot be used
     └── MissingExtraError      an optional package is not installed
 """
@@ -91,6 +92,10 @@ class StorageError(AutopipeError):
 
 class TrialError(AutopipeError):
     """A trial could not be asked for at all."""
+
+
+class NothingMeasuredError(TrialError):
+    """Trials were run, and none of them gave a measurement."""
 
 
 class ArtifactError(AutopipeError):

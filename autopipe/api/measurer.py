@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Description, JsonObject, Measurement, TrialFailure
-from autopipe.errors import TrialError
+from autopipe.core.outcome import Ceiling, Description, FailureKind, JsonObject, Measurement, TrialFailure
+from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.search.measurer import Baseline, Effort
@@ -39,7 +39,8 @@ class TrialMeasurer:
         """Measure the model alone and the loader's ops.
 
         Raises:
-            TrialError: not even the model alone could be measured.
+            WorkloadError: the model cannot be trained on the batches.
+            NothingMeasuredError: the trial crashed, hung or took too much memory.
         """
         answer = self._runner.ceiling({"page_cache": self._page_cache})
         if isinstance(answer, TrialFailure):
@@ -56,7 +57,13 @@ class TrialMeasurer:
         return self._runner.measure(config, options)
 
 
-def failed(failure: TrialFailure) -> TrialError:
-    """Return the error that says why nothing at all can be measured."""
+_THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED)
+
+
+def failed(failure: TrialFailure) -> AutopipeError:
+    """Return the error that says why nothing at all can be measured: the workload's fault, or what the trial met."""
+    if failure.kind in _THE_WORKLOADS:
+        return WorkloadError(failure.message, hint=failure.hint)
     tail = f"\n\nThe end of the log:\n{failure.log_tail}" if failure.log_tail else ""
-    return TrialError(f"{failure.message} ({failure.kind} in {failure.phase}){tail}", hint=failure.hint)
+    phase = str(failure.phase).replace("_", " ")
+    return NothingMeasuredError(f"{failure.message} (in phase: {phase}){tail}", hint=failure.hint)

@@ -18,7 +18,7 @@ from autopipe.api.measurer import TrialMeasurer, failed
 from autopipe.core.outcome import Description, Measurement, TrialFailure
 from autopipe.core.params import Value
 from autopipe.core.workload import Workload
-from autopipe.errors import TrialError
+from autopipe.errors import NothingMeasuredError, TrialError
 from autopipe.hardware import machine
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, study
@@ -119,7 +119,8 @@ def tune(
 
     Raises:
         WorkloadError: the workload cannot be imported or run.
-        TrialError: no configuration could be measured, or this is called inside a trial.
+        NothingMeasuredError: no configuration could be measured.
+        TrialError: this is called inside a trial, or the study is another workload's.
         SpaceError: the search space cannot be read, or holds nothing that can run here.
 
     Example:
@@ -158,7 +159,8 @@ def run(
         folder: where converted samples would be kept.
 
     Raises:
-        TrialError: the workload cannot even be described, or this is called inside a trial.
+        WorkloadError: the workload cannot be imported or run.
+        TrialError: this is called inside a trial, or the study is another workload's.
     """
     _refuse_in_trial()
     found = machine.detect()
@@ -191,7 +193,8 @@ def description(runner: TrialRunner) -> Description:
     """Return what the child says of the workload.
 
     Raises:
-        TrialError: it cannot be imported, or its model cannot be built.
+        WorkloadError: it cannot be imported, or its model cannot be built.
+        NothingMeasuredError: finding out crashed, hung or took too much memory.
     """
     answer = runner.describe()
     if isinstance(answer, TrialFailure):
@@ -199,13 +202,13 @@ def description(runner: TrialRunner) -> Description:
     return answer
 
 
-def nothing_measured(result: SearchResult) -> TrialError:
+def nothing_measured(result: SearchResult) -> NothingMeasuredError:
     """Return the error of a search in which no trial gave a measurement."""
     failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
     if result.interrupted and not failures:
-        return TrialError("The search was interrupted before any configuration could be measured.")
+        return NothingMeasuredError("The search was interrupted before any configuration could be measured.")
     last = f" The last: {failures[-1].message}" if failures else ""
-    return TrialError(
+    return NothingMeasuredError(
         f"No configuration could be measured: {len(failures)} trials failed.{last}",
         hint=failures[-1].hint if failures else "Give it more time, or a wider search space.",
     )

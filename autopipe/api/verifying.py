@@ -25,7 +25,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
         samples: how many samples to compare.
 
     Raises:
-        TrialError: the workload cannot be imported or run.
+        WorkloadError: the workload cannot be imported or run.
     """
     facts = facts_of(machine.detect(), description(runner), Path.cwd())
     candidates = trim(library.load(space, bounds(facts)), facts, Limits()).candidates

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import signal
 import sys
 import traceback
 from typing import Annotated
@@ -15,9 +16,10 @@ import typer
 
 from autopipe import _version
 from autopipe.cli import commands
-from autopipe.errors import AutopipeError, TrialError
+from autopipe.errors import AutopipeError, NothingMeasuredError
 
-DONE, USAGE, NOTHING_MEASURED, INTERRUPTED = 0, 2, 3, 130
+USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
+_DEBUG = "--debug"
 
 
 def _show_version(wanted: bool) -> None:
@@ -27,7 +29,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def _common(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show where an error came from; may stand anywhere.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -41,6 +43,7 @@ def application() -> typer.Typer:
         name="autopipe",
         no_args_is_help=True,
         add_completion=False,
+        rich_markup_mode=None,  # Rich's help takes 0.3 s of imports, which is most of what `--help` may take
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -52,14 +55,21 @@ def application() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line and exit with its status."""
+    """Run the command line and exit with its status.
+
+    0: done. 1: what was compared does not agree. 2: wrong use. 3: nothing could be measured. 4, 5: what was checked is
+    stale, or has drifted. 130: interrupted.
+    """
+    arguments = [each for each in sys.argv[1:] if each != _DEBUG]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job that is ended writes what it has, as on Ctrl-C
     try:
-        application()()
+        application()(arguments, prog_name="autopipe")
     except AutopipeError as error:
-        sys.exit(_report(error, debug="--debug" in sys.argv[1:]))
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(_report(error, debug=_DEBUG in sys.argv[1:]))
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("interrupted", file=sys.stderr)
+        raise
 
 
 def _report(error: AutopipeError, *, debug: bool) -> int:
@@ -68,4 +78,4 @@ def _report(error: AutopipeError, *, debug: bool) -> int:
     print(f"error: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"\nhint: {error.hint}", file=sys.stderr)
-    return NOTHING_MEASURED if isinstance(error, TrialError) else USAGE
+    return NOTHING_MEASURED if isinstance(error, NothingMeasuredError) else USAGE

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.core.workload import Workload
 from autopipe.errors import WorkloadError
-from autopipe.tuned.record import ImagesReference
+
+if TYPE_CHECKING:  # imported by every command's module, and so before `--help` answers
+    from autopipe.core.workload import Workload
+    from autopipe.tuned.record import ImagesReference
 
 Reference = Annotated[
     str | None,
@@ -54,6 +56,7 @@ def choose(reference: str | None, images: Path | None, model: str, image_size: i
     if reference is not None:
         return Chosen(workload=reference)
     from autopipe.tuned.images import workload_of
+    from autopipe.tuned.record import ImagesReference
 
     assert images is not None
     named = ImagesReference(path=str(images.absolute()), model=model, image_size=image_size, batch_size=batch_size)
