@@ -1,0 +1,108 @@
+"""Conversion: the samples of a workload written once, in a form that is read faster. `autopipe convert` calls it.
+
+Converting reads and decodes, so the workload is imported here; its model is not built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from autopipe import assembly
+from autopipe.core.config import STORAGES
+from autopipe.core.workload import Workload
+from autopipe.errors import ConfigError
+from autopipe.hardware import cpu
+from autopipe.ops.plan import make_plan
+from autopipe.storage import convert as conversions
+from autopipe.storage import stored
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.convert import Converted, Progress
+from autopipe.storage.form import Storage
+from autopipe.storage.manifest import Manifest
+from autopipe.trial import reference
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is to be converted, and where to.
+
+    Attributes:
+        conversion: the samples and the ops that are done to them.
+        storage: the form.
+        folder: where the set is written.
+    """
+
+    conversion: Conversion
+    storage: Storage
+    folder: Path
+
+    def run(
+        self, *, workers: int | None = None, part: tuple[int, int] = (0, 1), on_progress: Progress | None = None
+    ) -> Converted:
+        """Write the set, or what is missing of it.
+
+        Args:
+            workers: threads; None for one on each core.
+            part: `(i, n)` writes the i-th of n parts only; `finish` joins them.
+            on_progress: told the samples done and to do.
+
+        Raises:
+            StorageError: the folder or the disk cannot take it, or the data changed meanwhile.
+            BadSampleError: a sample cannot be read, and the workload does not skip such.
+        """
+        return conversions.convert(
+            self.conversion,
+            self.storage,
+            self.folder,
+            workers=workers or cpu.usable_cores(),
+            part=part,
+            on_progress=on_progress,
+        )
+
+    def verify(self) -> int:
+        """Check the set's files and compare some samples with the source; return how many.
+
+        Raises:
+            StorageError: naming the file or the sample that differs.
+        """
+        return stored.verify(stored.open_set(self.folder, self.conversion, self.storage), self.conversion)
+
+
+def job(workload: Workload | str, to: str, folder: Path | None = None) -> Job:
+    """Return the conversion of a workload.
+
+    Args:
+        workload: a workload, or "train.py:workload".
+        to: the storage form.
+        folder: where to; None for a folder of the form's name where the workload's loaders look for it.
+
+    Raises:
+        WorkloadError: the workload cannot be imported, or its samples cannot be read.
+        ConfigError: there is no such form, or it cannot hold these samples.
+    """
+    storage: Storage = STORAGES[to]
+    if not storage.converts:
+        forms = ", ".join(name for name in STORAGES if STORAGES[name].converts)
+        raise ConfigError(f"`to` must be a form that is written, one of {forms}, but got {to!r}.")
+    if isinstance(workload, str):
+        workload = _imported(workload)
+    conversion = assembly.conversion_of(workload, make_plan(workload), storage)
+    return Job(conversion=conversion, storage=storage, folder=folder or Path(workload.converted) / to)
+
+
+def finish(folder: Path) -> Manifest:
+    """Join the parts of a conversion that ran in several places.
+
+    Raises:
+        StorageError: a part is missing or not whole.
+    """
+    return conversions.finish(folder)
+
+
+def _imported(name: str) -> Workload:
+    here = str(Path.cwd())
+    if here not in sys.path:  # as for `python -m`: a module of the working directory can be named
+        sys.path.insert(0, here)
+    return reference.load_workload(name)

@@ -1,0 +1,95 @@
+"""`autopipe convert`: write the samples once, in a form that is read faster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autopipe.cli import source
+from autopipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from autopipe.api.converting import Job
+    from autopipe.storage.convert import Converted
+
+
+def convert(
+    workload: source.Reference = None,
+    images: source.Images = None,
+    model: source.Model = "mobilenet_v2",
+    image_size: source.ImageSize = 224,
+    batch_size: source.BatchSize = 32,
+    to: Annotated[str, typer.Option(metavar="FORM", help="The form: array or tfrecord.")] = "array",
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write to; converted/FORM by default, where loaders look for it.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads; one a core by default.")] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Write one part only, 0/N to N-1/N, for a job array.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--verify", help="Then check the files, and samples against the source.")
+    ] = False,
+    finish: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Join the parts that --shard has written to DIR.")
+    ] = None,
+) -> None:
+    """Write the samples of a workload in a form that is read faster.
+
+    The deterministic first ops are done once, as far as the form can hold their results. A conversion that was stopped
+    goes on where it was when the same command is run again.
+    """
+    from rich.console import Console
+
+    from autopipe.api import converting
+
+    console = Console(stderr=True)
+    if finish is not None:
+        manifest = converting.finish(finish)
+        console.print(f"joined    {manifest.header.samples:,} samples in {finish}", highlight=False)
+        return
+    part = _part(shard)
+    chosen = source.choose(workload, images, model, image_size, batch_size)
+    job = converting.job(chosen.workload, to, out)
+    done = _run(job, workers, part, console)
+    if done.manifest is None:
+        console.print(
+            f"wrote     part {part[0]} of {part[1]} to {done.folder}\n"
+            f"next      when every part is written: autopipe convert --finish {done.folder}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    else:
+        kept = f", {done.kept:,} were there already" if done.kept else ""
+        console.print(
+            f"wrote     {done.samples:,} samples to {done.folder} in {done.seconds:.1f} s{kept}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if check and done.manifest is not None:
+        console.print(f"verified  every file, and {job.verify()} samples against the source", highlight=False)
+
+
+def _run(job: Job, workers: int | None, part: tuple[int, int], console: Console) -> Converted:
+    from autopipe.cli.bar import bar
+
+    with bar(console, "converting", unit="images") as on_progress:
+        try:
+            return job.run(workers=workers, part=part, on_progress=on_progress)
+        except KeyboardInterrupt:
+            console.print("stopped   what is finished stays; the same command goes on from there", highlight=False)
+            raise
+
+
+def _part(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return 0, 1
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        raise ConfigError(f"`--shard` must be I/N with 0 <= I < N, such as 0/4, but got {text!r}.")
+    return int(match[1]), int(match[2])
