@@ -92,6 +92,14 @@ def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[
     assert content(tmp_path / "set") == whole
 
 
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = tmp_path / "set"
+    convert(conversion(), ARRAY, folder, part=(0, 2))
+    (folder / "x-00001.bin.part").write_bytes(b"half")
+    convert(conversion(), ARRAY, folder)
+    assert content(folder) == whole
+
+
 @pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
 def test_a_shard_that_was_damaged_is_written_again(tmp_path: Path, whole: dict[str, bytes], damage: str) -> None:
     folder = tmp_path / "set"
