@@ -1,0 +1,208 @@
+"""Compare autopipe's loaders with the machine's limit and with other systems, loader alone, in one run.
+
+    python benchmarks/loaders.py --photos DIR --camvid DIR [--rounds N] [--seconds S] [--only ROW,ROW] [--json]
+
+DIR for photos has one folder a class (2000 JPEG of 500x375 were used for the targets); for camvid see
+examples/segmentation. Each row runs in a process of its own and is idle while others run; blocks are interleaved, in an
+order that turns with each round, and the medians of the blocks are shown. A row whose package is missing is left out:
+pip install 'autopipe-tuner[bench]'.
+
+R is what one core does with the same kernels in a bare loop, times the cores. With finish="device" autopipe hands over
+uint8 and class numbers, which are cast, scaled and one-hot encoded on the device: that is the design, and the output
+column says so. The rows "host" do all of it on the CPU, as the peers do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import rows
+
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.threads import Threads
+
+Block = tuple[float, float]  # images/s, and images per second of processor time
+
+# (what, rows of which the best counts, rows of which the best is the other side, least ratio)
+TARGETS: list[tuple[str, list[str], list[str], float]] = [
+    ("Threads over tf.data AUTOTUNE", ["threads"], ["tf.data AUTOTUNE"], 1.35),
+    ("Processes over tf.data AUTOTUNE", ["processes"], ["tf.data AUTOTUNE"], 1.35),
+    ("Threads over R", ["threads"], ["R"], 0.95),
+    ("Processes over R", ["processes"], ["R"], 0.95),
+    ("Processes over PyDataset processes", ["processes"], ["PyDataset processes"], 6.0),
+    ("best of ours over best of Grain", ["threads", "processes"], ["Grain threads", "Grain processes"], 1.3),
+    ("best of ours over DALI CPU", ["threads", "processes"], ["DALI CPU"], 2.0),
+    ("float32 out over tf.data AUTOTUNE", ["threads host", "processes host"], ["tf.data AUTOTUNE"], 1.2),
+    ("cached over tf.data cached", ["threads cached", "processes cached"], ["tf.data cached"], 1.5),
+    ("TfData over tf.data AUTOTUNE", ["tfdata"], ["tf.data AUTOTUNE"], 1.0),
+    ("camvid from files over tf.data", ["camvid threads", "camvid processes"], ["camvid tf.data"], 8.0),
+    ("camvid cached over tf.data", ["camvid threads cached", "camvid processes cached"], ["camvid tf.data"], 80.0),
+]
+# (what, probe, key, most)
+LIMITS = [
+    ("Threads: opening to first batch, s", "threads", "first_batch_seconds", 0.3),
+    ("Processes: opening to first batch, s", "processes", "first_batch_seconds", 1.5),
+    ("Threads: start of a later epoch, s", "threads", "epoch_start_seconds", 0.02),
+    ("Processes: start of a later epoch, s", "processes", "epoch_start_seconds", 0.02),
+    ("a million samples: opening and epoch start, s", "million", "seconds", 1.0),
+    ("a million samples: bytes a sample", "million", "bytes_a_sample", 64),
+]
+
+
+def main() -> None:
+    arguments = _arguments()
+    cores = len(os.sched_getaffinity(0))
+    table = rows.table(cores)
+    folders = {"photos": arguments.photos, "camvid": arguments.camvid}
+    if arguments.row:
+        rows.serve(table[arguments.row], Path(folders[table[arguments.row].data]))
+        return
+    chosen = arguments.only.split(",") if arguments.only else list(table)
+    wanted = [name for name in chosen if folders[table[name].data]]
+    blocks = measure(wanted, sys.argv[1:], arguments.rounds, arguments.seconds)
+    result: dict[str, Any] = {
+        "cores": cores,
+        "rows": {name: _summary(found, table[name].output) for name, found in blocks.items() if found},
+        "ratios": list(ratios({name: [rate for rate, _ in found] for name, found in blocks.items() if found})),
+        "limits": list(limits(cores, Path(arguments.photos))) if arguments.photos and not arguments.only else [],
+    }
+    print(json.dumps(result, indent=1) if arguments.json else as_text(result))
+
+
+def _summary(blocks: Sequence[Block], output: str) -> dict[str, Any]:
+    rates, per_cpu_second = zip(*blocks, strict=True)
+    return {
+        "images_per_second": _median(rates),
+        "images_per_cpu_second": _median(per_cpu_second),
+        "output": output,
+        "blocks": blocks,
+    }
+
+
+def measure(names: Sequence[str], command: Sequence[str], rounds: int, seconds: float) -> dict[str, list[Block]]:
+    """Return each row's blocks; a row that cannot run has none."""
+    running = {name: _started(name, command) for name in names}
+    blocks: dict[str, list[Block]] = {name: [] for name in names}
+    for number in range(rounds):
+        turned = list(running)[number % len(running) :] + list(running)[: number % len(running)]
+        for name in turned:
+            if (block := _ask(running[name], seconds)) is not None:
+                blocks[name].append(block)
+    for process in running.values():
+        if process is not None:
+            process.kill()
+            process.wait()
+    return blocks
+
+
+def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | None:
+    """Start a row and wait until it is warm, so that rows warm up one at a time."""
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", **os.environ}
+    process = subprocess.Popen(
+        [sys.executable, __file__, *command, "--row", name],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert process.stdout is not None
+    if process.stdout.readline() == "ready\n":
+        return process
+    print(f"{name} is left out: it ended with status {process.wait()}.", file=sys.stderr)
+    return None
+
+
+def _ask(process: subprocess.Popen[str] | None, seconds: float) -> Block | None:
+    if process is None:
+        return None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(seconds, file=process.stdin, flush=True)
+    answer = process.stdout.readline()
+    return tuple(map(float, answer.split())) if answer else None  # type: ignore[return-value]  # two numbers
+
+
+def ratios(blocks: Mapping[str, Sequence[float]]) -> Iterable[dict[str, Any]]:
+    """Yield each target with its figure: the median over rounds of the ratio within a round."""
+    for what, ours, theirs, least in TARGETS:
+        mine, other = ([blocks[name] for name in names if name in blocks] for names in (ours, theirs))
+        if mine and other:
+            best, rival = max(mine, key=_median), max(other, key=_median)
+            found = _median([a / b for a, b in zip(best, rival, strict=True)])
+            yield {"what": what, "target": least, "found": found, "met": found >= least}
+
+
+def limits(cores: int, folder: Path) -> Iterable[dict[str, Any]]:
+    """Yield each limit with its figure; each probe runs in a fresh process."""
+    threads, processes = Threads(workers=cores), Processes(workers=cores)
+    probes = {
+        "threads": (rows.startup, threads, folder),
+        "processes": (rows.startup, processes, folder),
+        "million": (rows.million,),
+    }
+    found = {name: [_fresh(*probe) for _ in range(3)] for name, probe in probes.items()}
+    for what, probe, key, most in LIMITS:
+        figure = _median([one[key] for one in found[probe]])
+        yield {"what": what, "target": most, "found": figure, "met": figure <= most}
+    for label, loader in (("Threads", threads), ("Processes", processes)):
+        held = _fresh(rows.memory, loader, folder)
+        what = f"{label}: memory held, in batches"
+        yield {
+            "what": what,
+            "target": held["allowed"],
+            "found": held["batches"],
+            "met": held["batches"] <= held["allowed"],
+        }
+
+
+def _fresh(function: Any, *arguments: Any) -> dict[str, float]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        result: dict[str, float] = pool.submit(function, *arguments).result()
+        return result
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    lines = [
+        f"{result['cores']} cores; medians of interleaved blocks",
+        "",
+        f"{'row':26} {'images/s':>10} {'a CPU second':>13}  output",
+    ]
+    for name, row in result["rows"].items():
+        lines.append(
+            f"{name:26} {row['images_per_second']:10.1f} {row['images_per_cpu_second']:13.1f}  {row['output']}"
+        )
+    lines += ["", f"{'ratio':48} {'target':>9} {'found':>9}"]
+    lines += [_line(row, ">=") for row in result["ratios"]]
+    lines += ["", f"{'limit':48} {'target':>9} {'found':>9}"] if result["limits"] else []
+    return "\n".join(lines + [_line(row, "<=") for row in result["limits"]])
+
+
+def _line(row: Mapping[str, Any], sign: str) -> str:
+    return f"{row['what']:48} {sign}{row['target']:>7g} {row['found']:9.3f}  {'met' if row['met'] else 'MISSED'}"
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else float("nan")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", help="folder of photographs, one folder a class")
+    parser.add_argument("--camvid", help="folder with images/, masks/ and palette.csv")
+    parser.add_argument("--rounds", type=int, default=5, help="blocks of each row")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a block")
+    parser.add_argument("--only", help="rows, separated by commas")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

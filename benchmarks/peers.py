@@ -1,0 +1,163 @@
+"""Pipelines of other systems, written as their users write them. Each is an endless iterator over batch sizes.
+
+Every photo pipeline does the same work: read, decode, resize to 224x224, flip half of the images, batch 32, shuffled anew
+in each epoch; those that say float32 also divide by 255.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SIZE = 224
+BATCH = 32
+CAMVID_BATCH = 3
+CAMVID_CROP = 512
+
+
+def files_and_labels(folder: Path) -> tuple[list[str], list[int]]:
+    classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    found = [(str(path), label) for label, name in enumerate(classes) for path in sorted((folder / name).iterdir())]
+    return [path for path, _ in found], [label for _, label in found]
+
+
+def tf_autotune(folder: Path) -> Iterator[int]:
+    import tensorflow as tf
+
+    def load(path: Any, label: Any) -> Any:
+        image = tf.image.resize(tf.io.decode_jpeg(tf.io.read_file(path), channels=3), (SIZE, SIZE))
+        return tf.image.random_flip_left_right(image) / 255.0, label
+
+    paths, labels = files_and_labels(folder)
+    dataset = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths)).repeat()
+    dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
+    for x, _ in dataset.prefetch(tf.data.AUTOTUNE):
+        yield int(x.shape[0])
+
+
+def tf_cached(folder: Path) -> Iterator[int]:
+    """The uint8 images in memory after the resize; compact out."""
+    import tensorflow as tf
+
+    def load(path: Any, label: Any) -> Any:
+        image = tf.image.resize(tf.io.decode_jpeg(tf.io.read_file(path), channels=3), (SIZE, SIZE))
+        return tf.cast(tf.round(image), tf.uint8), label
+
+    def flip(image: Any, label: Any) -> Any:
+        return tf.image.random_flip_left_right(image), label
+
+    paths, labels = files_and_labels(folder)
+    cached = tf.data.Dataset.from_tensor_slices((paths, labels)).map(load, num_parallel_calls=tf.data.AUTOTUNE).cache()
+    dataset = cached.shuffle(len(paths)).repeat().map(flip, num_parallel_calls=tf.data.AUTOTUNE)
+    for x, _ in dataset.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE):
+        yield int(x.shape[0])
+
+
+def keras_dataset(folder: Path, workers: int, processes: bool) -> Iterator[int]:
+    import cv2
+    import keras
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+    paths, labels = files_and_labels(folder)
+
+    class Photos(keras.utils.PyDataset):
+        def __init__(self, **knobs: Any) -> None:
+            super().__init__(**knobs)
+            self.order = np.random.permutation(len(paths))
+
+        def __len__(self) -> int:
+            return len(paths) // BATCH
+
+        def __getitem__(self, number: int) -> Any:
+            chosen = self.order[number * BATCH : (number + 1) * BATCH]
+            return np.stack([self.load(paths[i]) for i in chosen]), np.array([labels[i] for i in chosen])
+
+        def load(self, path: str) -> Any:
+            image = cv2.cvtColor(cv2.resize(cv2.imread(path), (SIZE, SIZE)), cv2.COLOR_BGR2RGB)
+            return (image[:, ::-1] if np.random.rand() < 0.5 else image).astype("float32") / 255
+
+        def on_epoch_end(self) -> None:
+            np.random.shuffle(self.order)
+
+    knobs = {"workers": workers, "use_multiprocessing": processes} if workers else {}
+    adapter = PyDatasetAdapter(Photos(**knobs))
+    while True:
+        adapter.on_epoch_begin()
+        for x, _ in adapter.get_numpy_iterator():
+            yield len(x)
+        adapter.on_epoch_end()
+
+
+def grain(folder: Path, workers: int, processes: bool, as_float: bool) -> Iterator[int]:
+    import cv2
+    import grain.python as pygrain
+
+    cv2.setNumThreads(0)
+    paths, labels = files_and_labels(folder)
+
+    class Source:
+        def __len__(self) -> int:
+            return len(paths)
+
+        def __getitem__(self, index: int) -> Any:
+            return Path(paths[index]).read_bytes(), labels[index]
+
+    class Load(pygrain.RandomMapTransform):
+        def random_map(self, element: Any, rng: np.random.Generator) -> Any:
+            data, label = element
+            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+            image = cv2.resize(image, (SIZE, SIZE))
+            image = cv2.flip(image, 1) if rng.random() < 0.5 else image
+            return (image.astype(np.float32) / 255 if as_float else image), label
+
+    dataset = pygrain.MapDataset.source(Source()).seed(0).shuffle().repeat().random_map(Load())
+    threads = pygrain.ReadOptions(num_threads=1 if processes else workers, prefetch_buffer_size=4 * BATCH)
+    batches = dataset.to_iter_dataset(threads).batch(BATCH, drop_remainder=True)
+    if processes:
+        batches = batches.mp_prefetch(pygrain.MultiprocessingOptions(num_workers=workers))
+    for x, _ in batches:
+        yield len(x)
+
+
+def dali(folder: Path, workers: int) -> Iterator[int]:
+    from nvidia.dali import fn, pipeline_def, types
+
+    @pipeline_def(batch_size=BATCH, num_threads=workers, device_id=None, seed=0)
+    def pipeline() -> Any:
+        data, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, name="reader")
+        images = fn.resize(fn.decoders.image(data, output_type=types.RGB), resize_x=SIZE, resize_y=SIZE)
+        return fn.flip(images, horizontal=fn.random.coin_flip()), labels
+
+    made = pipeline()
+    made.build()
+    while True:
+        images, _ = made.run()
+        yield len(images.as_array())
+
+
+def tf_camvid(folder: Path) -> Iterator[int]:
+    """Crop, and one comparison a class: the one-hot that most segmentation code has."""
+    import tensorflow as tf
+
+    with (folder / "palette.csv").open(newline="") as file:
+        rows = [row for row in csv.reader(file) if row]
+    colours = [tuple(map(int, row[-3:])) for row in rows if row[-1].strip().isdigit()]
+
+    def load(image_path: Any, mask_path: Any) -> Any:
+        image = tf.io.decode_png(tf.io.read_file(image_path), channels=3)
+        mask = tf.io.decode_png(tf.io.read_file(mask_path), channels=3)
+        both = tf.image.random_crop(tf.concat([image, mask], axis=-1), (CAMVID_CROP, CAMVID_CROP, 6))
+        both = tf.image.random_flip_left_right(both)
+        planes = [tf.reduce_all(tf.equal(both[..., 3:], colour), axis=-1) for colour in colours]
+        return tf.cast(both[..., :3], tf.float32) / 255.0, tf.cast(tf.stack(planes, axis=-1), tf.float32)
+
+    images, masks = (sorted(os.fspath(path) for path in (folder / part).iterdir()) for part in ("images", "masks"))
+    dataset = tf.data.Dataset.from_tensor_slices((images, masks)).shuffle(len(images)).repeat()
+    dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE).batch(CAMVID_BATCH, drop_remainder=True)
+    for x, _ in dataset.prefetch(tf.data.AUTOTUNE):
+        yield int(x.shape[0])

@@ -1,0 +1,241 @@
+"""What is timed: each row is an endless iterator over batch sizes, and runs in a process of its own (`serve`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import peers
+import psutil
+
+from autopipe.assembly import build_loader
+from autopipe.batching.kernel import Kernel
+from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.job import LoadJob
+from autopipe.core.loader import Loader
+from autopipe.core.workload import Workload
+from autopipe.data.image_folder import ImageFolder
+from autopipe.data.image_pairs import ImagePairs
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+from autopipe.ops.crop import RandomCrop
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.mask import MaskToClass
+from autopipe.ops.onehot import OneHot
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Rescale
+
+SKIP = 16  # batches not counted at the start of a block: more than any queue here holds
+Rates = Callable[[Path], Iterator[int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table. `warm_images` are consumed before the first block, `cores` scales what ran on one."""
+
+    run: Rates
+    output: str
+    data: str = "photos"
+    warm_images: int = 4000
+    scale: int = 1
+
+
+def photos(folder: Path) -> Workload:
+    ops = [Decode(), Resize(peers.SIZE, peers.SIZE), RandomFlip(), Rescale(1 / 255)]
+    return Workload(data=ImageFolder(folder), ops=ops, batch_size=peers.BATCH, drop_remainder=True)
+
+
+def camvid(folder: Path) -> Workload:
+    crop = peers.CAMVID_CROP
+    ops = [
+        Decode(),
+        MaskToClass(folder / "palette.csv"),
+        RandomCrop(crop, crop),
+        RandomFlip(),
+        OneHot(32),
+        Rescale(1 / 255),
+    ]
+    return Workload(data=ImagePairs(folder / "images", folder / "masks"), ops=ops, batch_size=peers.CAMVID_BATCH)
+
+
+WORKLOADS: dict[str, Callable[[Path], Workload]] = {"photos": photos, "camvid": camvid}
+
+
+def endless(loader: Loader) -> Iterator[int]:
+    for epoch in itertools.count():
+        for x, _ in loader.batches(epoch):
+            yield len(x)
+
+
+def ours(folder: Path, data: str, loader: LoaderConfig, finish: str, cache: str) -> Iterator[int]:
+    config = PipelineConfig.model_validate({"loader": loader, "finish": finish, "cache": cache})
+    with build_loader(WORKLOADS[data](folder), config) as made:
+        yield from endless(made)
+
+
+def bare_loop(folder: Path, finish: str) -> Iterator[int]:
+    """Run the kernel in a loop on one core: what R is made of."""
+    cv2.setNumThreads(0)
+    jobs: list[LoadJob] = []
+
+    class Catch(Threads):
+        def open(self, job: LoadJob) -> Loader:
+            jobs.append(job)
+            raise StopIteration
+
+    try:
+        build_loader(photos(folder), PipelineConfig.model_validate({"loader": Catch(workers=1), "finish": finish}))
+    except StopIteration:
+        job = jobs[0]
+    layout = RowLayout(job.recipe.spec, peers.BATCH)
+    batch, kernel = layout.arrays(SharedBlock(layout.size)), Kernel(job.recipe)
+    for epoch in itertools.count():
+        order = job.order.epoch(epoch)
+        for start in range(0, len(order) - peers.BATCH + 1, peers.BATCH):
+            kernel.fill(epoch, order[start : start + peers.BATCH], batch)
+            yield peers.BATCH
+
+
+def _ours(loader: LoaderConfig, finish: str = "device", cache: str = "none", data: str = "photos") -> Row:
+    run = functools.partial(ours, data=data, loader=loader, finish=finish, cache=cache)
+    compact = "uint8 + class ids" if data == "camvid" else "uint8"
+    warm = {"photos": 4000, "camvid": 60}[data] * (2 if cache == "memory" else 1)
+    warm = max(warm, 900) if data == "camvid" and cache == "memory" else warm
+    return Row(run, "float32" if finish == "host" else compact, data, warm)
+
+
+def table(cores: int) -> dict[str, Row]:
+    """Return the rows by name, for a machine with so many cores."""
+    threads, processes = Threads(workers=cores), Processes(workers=cores)
+    peer = functools.partial
+    return {
+        "R": Row(peer(bare_loop, finish="device"), "uint8", scale=cores),
+        "R host": Row(peer(bare_loop, finish="host"), "float32", scale=cores),
+        "threads": _ours(threads),
+        "threads host": _ours(threads, "host"),
+        "processes": _ours(processes),
+        "processes host": _ours(processes, "host"),
+        "tfdata": _ours(TfData()),
+        "tfdata host": _ours(TfData(), "host"),
+        "keras loader": _ours(Keras(workers=cores)),
+        "tf.data AUTOTUNE": Row(peers.tf_autotune, "float32", warm_images=16000),
+        "PyDataset": Row(peer(peers.keras_dataset, workers=0, processes=False), "float32", warm_images=600),
+        "PyDataset threads": Row(peer(peers.keras_dataset, workers=cores, processes=False), "float32", warm_images=600),
+        "PyDataset processes": Row(
+            peer(peers.keras_dataset, workers=cores, processes=True), "float32", warm_images=600
+        ),
+        "Grain threads": Row(peer(peers.grain, workers=cores, processes=False, as_float=False), "uint8"),
+        "Grain processes": Row(peer(peers.grain, workers=cores, processes=True, as_float=False), "uint8"),
+        "DALI CPU": Row(peer(peers.dali, workers=cores), "uint8"),
+        "threads cached": _ours(threads, cache="memory"),
+        "processes cached": _ours(processes, cache="memory"),
+        "tfdata cached": _ours(TfData(), cache="memory"),
+        "tf.data cached": Row(peers.tf_cached, "uint8", warm_images=16000),
+        "camvid threads": _ours(threads, data="camvid"),
+        "camvid processes": _ours(processes, data="camvid"),
+        "camvid threads cached": _ours(threads, cache="memory", data="camvid"),
+        "camvid processes cached": _ours(processes, cache="memory", data="camvid"),
+        "camvid tf.data": Row(peers.tf_camvid, "float32, 32 planes", "camvid", warm_images=60),
+    }
+
+
+def serve(row: Row, folder: Path) -> None:
+    """Answer each line `SECONDS` on stdin with images/s and images per processor second of that long a block."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not look like an answer
+    sizes = row.run(folder)
+    seen = 0
+    while seen < row.warm_images:
+        seen += next(sizes)
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        for _ in range(SKIP):
+            next(sizes)
+        images, start, cpu = 0, time.perf_counter(), _cpu_seconds()
+        while (seconds := time.perf_counter() - start) < float(line):
+            images += next(sizes)
+        cpu = _cpu_seconds() - cpu
+        print(images / seconds * row.scale, images / cpu, file=answers, flush=True)
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of this process and its children so far."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(spent.user + spent.system for spent in times)
+
+
+def startup(loader: LoaderConfig, folder: Path) -> dict[str, float]:
+    """Return how long opening to the first batch takes, and the pause before a later epoch's first batch, in seconds."""
+    began = time.perf_counter()
+    with build_loader(photos(folder), PipelineConfig(loader=loader)) as made:
+        first = made.batches(0)
+        next(first)
+        first_batch = time.perf_counter() - began
+        for _ in first:
+            pass
+        began = time.perf_counter()
+        next(made.batches(1))
+        return {"first_batch_seconds": first_batch, "epoch_start_seconds": time.perf_counter() - began}
+
+
+def memory(loader: LoaderConfig, folder: Path) -> dict[str, float]:
+    """Return the batches' worth of memory that a loader holds, with a slow consumer and then a fast one."""
+    with build_loader(photos(folder), PipelineConfig(loader=loader)) as made:
+        for number, _ in enumerate(made.batches(0)):
+            if number < 8:
+                time.sleep(0.2)
+        blocks = _memory_files()
+        batch = made.spec.bytes * made.batch_size
+        return {"batches": blocks / batch, "allowed": made.buffered_batches + 2}
+
+
+def _memory_files() -> int:
+    """Return the bytes of this process's anonymous memory files."""
+    found = {}
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            if "memfd:autopipe" in os.readlink(link):
+                status = link.stat()
+                found[status.st_ino] = status.st_blocks * 512
+        except OSError:
+            continue
+    return sum(found.values())
+
+
+class Million:
+    """A million samples that cost nothing to read."""
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def read(self, index: int) -> tuple[np.ndarray, int]:
+        return np.zeros((4, 4, 3), np.uint8), index
+
+
+def million() -> dict[str, float]:
+    """Return what a million samples cost: seconds to open and to start an epoch, and bytes a sample."""
+    workload = Workload(data=Million(), ops=[RandomFlip()], batch_size=peers.BATCH)
+    process = psutil.Process()
+    with build_loader(
+        Workload(data=Million(), ops=[RandomFlip()], batch_size=1), PipelineConfig(loader=Threads(workers=1))
+    ):
+        before = process.memory_info().rss
+    began = time.perf_counter()
+    with build_loader(workload, PipelineConfig(loader=Threads(workers=1))) as made:
+        next(made.batches(0))
+        next(made.batches(1))
+        seconds = time.perf_counter() - began
+        return {"seconds": seconds, "bytes_a_sample": (process.memory_info().rss - before) / 1_000_000}
