@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with 23 small JPEG and PNG files of several sizes, and `labels.csv`, in which each row's label is its number."""
+    """23 small JPEG and PNG files of several sizes, and `labels.csv`, in which a row's label is its number."""
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     rows = ["path,label"]

@@ -262,7 +262,7 @@ def test_a_source_of_arrays_without_targets_will_do(loader: str) -> None:
     workload = Workload(data=Plain(), ops=[RandomCrop(4, 4), Rescale(1.0)], batch_size=BATCH)
     with opened(workload, loader) as made:
         batches = [(x, y) for x, y in made.batches(0)]
-    assert [None] * 3 == [y for _, y in batches]
+    assert [y for _, y in batches] == [None] * 3
     assert list(range(10)) == sorted(int(row[0, 0, 0]) for x, _ in batches for row in x)
 
 
