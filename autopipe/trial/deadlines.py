@@ -12,8 +12,8 @@ class Deadlines:
     """Seconds without any sign of life, by phase, and seconds for a whole request.
 
     They are for telling a dead trial from a slow one, so they are generous: a framework takes 8 s to import on an idle
-    machine and a minute on a loaded one, and a segmentation batch can take 10 s. `end` is what a process gets to clean
-    up after SIGTERM, before SIGKILL.
+    machine and a minute on a loaded one, and a segmentation batch can take 10 s. `request` is for a whole trial, the
+    loading of the workload aside; `end` is what a process gets to clean up after SIGTERM, before SIGKILL.
     """
 
     start_seconds: float = 60.0

@@ -173,7 +173,7 @@ class TrialRunner:
         self._limit_bytes = self._memory_limit_bytes or int(_MEMORY_SHARE * memory.detect().available_bytes)
         self._child = Child(self._launch)
         self._tenure = _Tenure(settings)
-        answer, watch = self._ask(self._child, self._child.load, Phase.START)
+        answer, watch = self._ask(self._child, self._child.load, Phase.START, request_seconds=math.inf)
         return (answer if isinstance(answer, TrialFailure) else None), watch.phase_seconds
 
     def _must_replace(self, child: Child, settings: Hashable) -> bool:
@@ -190,9 +190,14 @@ class TrialRunner:
         self._tenure.last_bytes = child.memory_bytes()
         self._tenure.first_bytes = self._tenure.first_bytes or self._tenure.last_bytes
 
-    def _ask(self, child: Child, request: protocol.Request, phase: Phase) -> tuple[protocol.Answer, Watch]:
+    def _ask(
+        self, child: Child, request: protocol.Request, phase: Phase, *, request_seconds: float | None = None
+    ) -> tuple[protocol.Answer, Watch]:
         """Send a request and wait for its answer, or for a reason not to. After a failure there is no child."""
-        watch = Watch(self._deadlines, phase, time.monotonic())
+        deadlines = self._deadlines
+        if request_seconds is not None:
+            deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
+        watch = Watch(deadlines, phase, time.monotonic())
         try:
             oom_kills = group.oom_kills()
             child.log.mark()

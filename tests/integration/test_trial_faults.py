@@ -24,13 +24,23 @@ from autopipe.trial.protocol import Event, Log, PhaseBegan
 from autopipe.trial.supervise import Recycling, TrialRunner
 
 CONFIG = PipelineConfig(loader=Threads(workers=1))
-IMPATIENT = Deadlines(measure_seconds=1.0, close_seconds=1.0, end_seconds=1.0)
+IMPATIENT = Deadlines(measure_seconds=3.0, close_seconds=2.0, end_seconds=2.0)
 
 
 @pytest.fixture
 def runner(launch: Launch) -> Iterator[TrialRunner]:
     """A runner that must leave no process."""
-    with TrialRunner(launch, deadlines=IMPATIENT) as runner:
+    yield from started(launch, Deadlines())
+
+
+@pytest.fixture
+def impatient(launch: Launch) -> Iterator[TrialRunner]:
+    """The same, for a trial that will be silent."""
+    yield from started(launch, IMPATIENT)
+
+
+def started(launch: Launch, deadlines: Deadlines) -> Iterator[TrialRunner]:
+    with TrialRunner(launch, deadlines=deadlines) as runner:
         assert runner.start() is None
         pid = runner.pid
         assert pid is not None
@@ -78,8 +88,8 @@ def test_after_a_failure_the_next_trial_is_measured(runner: TrialRunner) -> None
 
 
 @pytest.mark.parametrize("fault", ["hang", "hang_and_ignore_sigterm"])
-def test_silence_is_hung_and_shows_where(runner: TrialRunner, fault: str) -> None:
-    failure = failed(runner.measure(CONFIG, {"fault": fault}), FailureKind.HUNG)
+def test_silence_is_hung_and_shows_where(impatient: TrialRunner, fault: str) -> None:
+    failure = failed(impatient.measure(CONFIG, {"fault": fault}), FailureKind.HUNG)
     assert "in for_ever" in failure.log_tail
 
 
@@ -88,15 +98,15 @@ def test_a_trial_that_lives_but_does_not_end_is_a_timeout(launch: Launch) -> Non
         failed(runner.measure(CONFIG, {"fault": "creep"}), FailureKind.TIMEOUT)
 
 
-def test_a_hung_trial_may_close_its_session(runner: TrialRunner, tmp_path: Path) -> None:
+def test_a_hung_trial_may_close_its_session(impatient: TrialRunner, tmp_path: Path) -> None:
     path = tmp_path / "closed"
-    failed(runner.measure(CONFIG, {"fault": "mark_close_then_hang", "path": str(path)}), FailureKind.HUNG)
+    failed(impatient.measure(CONFIG, {"fault": "mark_close_then_hang", "path": str(path)}), FailureKind.HUNG)
     assert path.read_text() == "closed"
 
 
 @pytest.mark.parametrize("fault", ["hang_in_close", "thread_that_stays"])
-def test_a_process_that_will_not_end_is_killed(runner: TrialRunner, fault: str) -> None:
-    assert isinstance(runner.measure(CONFIG, {"fault": fault}), Measurement)
+def test_a_process_that_will_not_end_is_killed(impatient: TrialRunner, fault: str) -> None:
+    assert isinstance(impatient.measure(CONFIG, {"fault": fault}), Measurement)
 
 
 def test_an_abort_is_a_crash_with_signal_and_stack(runner: TrialRunner) -> None:
@@ -190,11 +200,11 @@ def test_an_answer_ends_although_a_grandchild_holds_the_channel(
     ],
 )
 def test_a_grandchild_ends_with_the_trial_that_fails(
-    runner: TrialRunner, tmp_path: Path, then: str, own_session: bool, kind: FailureKind
+    impatient: TrialRunner, tmp_path: Path, then: str, own_session: bool, kind: FailureKind
 ) -> None:
     path = tmp_path / "pid"
     options: JsonObject = {"fault": "grandchild", "path": str(path), "own_session": own_session, "then": then}
-    failed(runner.measure(CONFIG, options), kind)
+    failed(impatient.measure(CONFIG, options), kind)
     assert is_gone(path)
 
 
