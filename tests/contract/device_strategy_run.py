@@ -1,0 +1,160 @@
+"""Trains on one device strategy and writes what came of it as JSON. Has a process of its own: devices are process wide.
+
+Usage: KERAS_BACKEND=... python -m tests.contract.device_strategy_run DEVICES FOLDER
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from autopipe.batching.memory import RowLayout
+from autopipe.batching.slots import SlotPool
+from autopipe.core.finish import Finish
+from autopipe.core.sample import Batch
+from autopipe.devices import choose
+from autopipe.devices import model as models
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.devices.trainer import Trainer
+from autopipe.errors import AutopipeError, OpError
+from autopipe.ops.onehot import OneHot
+from autopipe.ops.scale import Rescale
+from tests.fakes.loader import ArrayLoader, blobs
+
+SIDE = 48  # a batch of 8 is then larger than what is copied for being small
+X, Y = blobs(64, side=SIDE)
+
+
+class Counting(keras.Sequential):
+    """Counts how often its training step was traced."""
+
+    traced = 0
+
+    def train_step(self, *arguments: Any) -> Any:
+        Counting.traced += 1
+        return super().train_step(*arguments)
+
+
+def build() -> keras.Model:
+    keras.utils.set_random_seed(3)
+    model = Counting(
+        [
+            keras.Input((SIDE, SIDE, 3)),
+            keras.layers.AveragePooling2D(12),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+class SlotLoader(ArrayLoader):
+    """Hands over slots that are written again as soon as nobody refers to them."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(X, Y, 8, **arguments)
+        self.finish = Finish((Rescale(1 / 255), OneHot(3)), (self.spec, self.spec))
+        self.pool = SlotPool(RowLayout(self.spec, 8), keep=1)
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for x, y in super().batches(epoch, start, last=last):
+            slot = self.pool.acquire()
+            slot_x, slot_y = slot.layout.arrays(slot.block)
+            assert slot_y is not None
+            slot_x[: len(x)], slot_y[: len(x)] = x, y
+            del slot_x, slot_y
+            yield self.pool.lend(slot, len(x))
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+class KillAt(keras.callbacks.Callback):
+    """Ends training at a batch of epoch 1."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if (self.epoch, batch) == (1, 4):
+            raise KilledError
+
+
+def weights(model: keras.Model) -> list[float]:
+    return [float(value) for array in model.get_weights() for value in array.ravel()]
+
+
+def error_of(action: Any) -> str:
+    try:
+        action()
+    except AutopipeError as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def run(devices: int, folder: Path) -> dict[str, Any]:
+    strategy = choose.strategy(devices)
+
+    def trainer(loader: ArrayLoader | None = None, model: Any = build) -> Trainer:
+        built = models.build(model, strategy=strategy)
+        return Trainer(built, loader or SlotLoader(), strategy=strategy, device_prefetch=2)
+
+    out: dict[str, Any] = {"available": choose.available(keras.backend.backend())}
+    first = trainer()
+    checkpoints = [
+        keras.callbacks.ModelCheckpoint(str(folder / "whole.keras")),
+        keras.callbacks.ModelCheckpoint(str(folder / "only.weights.h5"), save_weights_only=True),
+    ]
+    history = first.fit(epochs=3, validation=SlotLoader(shuffle=False), callbacks=checkpoints, verbose=0)
+    out["history"] = history.history
+    out["weights"] = weights(first.model)
+    out["evaluated"] = first.evaluate(SlotLoader(shuffle=False), verbose=0)
+    out["predicted"] = np.asarray(first.predict(SlotLoader(shuffle=False), verbose=0)).tolist()
+    traced = Counting.traced
+    first.fit(epochs=2, verbose=0)
+    out["traced_again"] = Counting.traced - traced
+    shadowed = {"train_step", "test_step", "predict_step", "_symbolic_build", "_maybe_symbolic_build"}
+    out["leftover_attributes"] = sorted(shadowed & set(vars(first.model)))
+
+    def on_host() -> ArrayLoader:
+        return ArrayLoader((X * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y], 8)
+
+    out["host_loss"] = trainer(on_host()).fit(epochs=3, verbose=0).history["loss"]
+
+    def backup() -> keras.callbacks.Callback:
+        return keras.callbacks.BackupAndRestore(str(folder / "backup"), save_freq=2)
+
+    with contextlib.suppress(KilledError):
+        trainer().fit(epochs=3, callbacks=[backup(), KillAt()], verbose=0)
+    rest = SlotLoader()
+    resumed = trainer(rest)
+    resumed.fit(epochs=3, callbacks=[backup()], verbose=0)
+    out["resumed_at"] = rest.asked[0][:2]
+    out["resumed_weights"] = weights(resumed.model)
+
+    failing = SlotLoader()
+    failing.fails_at, failing.error = (0, 3), OpError("the op failed")
+    out["loader_error"] = error_of(lambda: trainer(failing).fit(epochs=1, verbose=0))
+    uneven = ArrayLoader(X, Y, 7)
+    uneven.finish = SlotLoader().finish
+    out["uneven_batch_error"] = error_of(lambda: trainer(uneven))
+    out["too_many_devices_error"] = error_of(lambda: choose.strategy(4096)) if devices > 1 else "ModelError: not asked"
+    if devices > 1:
+        out["finished_model_error"] = error_of(lambda: models.build(build(), strategy=strategy))
+    simulated = trainer(model=SimulatedAccelerator(1e-4, 8))
+    out["simulated"] = simulated.fit(epochs=1, verbose=0).history
+    return out
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[2])
+    (target / "result.json").write_text(json.dumps(run(int(sys.argv[1]), target)))

@@ -1,0 +1,127 @@
+"""What every device strategy must do, on each backend: train the same model from the same batches, wherever it runs.
+
+The losses of one TensorFlow device are what the strategies of that backend are compared with, and likewise for JAX.
+Not tested: real accelerators, which the machines that run this do not have, and the torch backend.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import filelock
+import keras
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STRATEGIES = [("tensorflow", 1), ("tensorflow", 2), ("jax", 1), ("jax", 2)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What `device_strategy_run` wrote."""
+
+    folder: Path
+    result: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.result[name]
+
+
+def _run(backend: str, devices: int, base: Path) -> Run:
+    folder = base / f"{backend}-{devices}"
+    with filelock.FileLock(f"{folder}.lock"):  # the workers of one test run share it
+        if not (folder / "result.json").exists():
+            folder.mkdir(exist_ok=True)
+            command = [sys.executable, "-m", "tests.contract.device_strategy_run", str(devices), str(folder)]
+            environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)}
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+            )
+            assert done.returncode == 0, done.stderr[-4000:]
+    return Run(folder, json.loads((folder / "result.json").read_text()))
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(params=STRATEGIES, ids=lambda pair: f"{pair[0]}-{pair[1]}")
+def pair(request: pytest.FixtureRequest, base: Path) -> tuple[Run, Run, int]:
+    """The strategy's run, the run of one device on that backend, and the device count."""
+    backend, devices = request.param
+    return _run(backend, devices, base), _run(backend, 1, base), devices
+
+
+def test_it_trains_what_one_device_trains(pair: tuple[Run, Run, int]) -> None:
+    run, single, _ = pair
+    assert run["history"].keys() == single["history"].keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    for name, values in single["history"].items():
+        np.testing.assert_allclose(run["history"][name], values, rtol=1e-4, err_msg=name)
+    np.testing.assert_allclose(run["weights"], single["weights"], atol=1e-5)
+    assert run["history"]["loss"][-1] < run["history"]["loss"][0]
+
+
+def test_it_trains_the_same_with_batches_finished_on_the_host(pair: tuple[Run, Run, int]) -> None:
+    run, _, _ = pair
+    np.testing.assert_allclose(run["host_loss"], run["history"]["loss"], rtol=1e-4)
+
+
+def test_it_evaluates_and_predicts_in_order(pair: tuple[Run, Run, int]) -> None:
+    run, single, _ = pair
+    last = [run["history"][name][-1] for name in ("val_loss", "val_accuracy")]
+    np.testing.assert_allclose(run["evaluated"], last, rtol=1e-4)
+    np.testing.assert_allclose(run["predicted"], single["predicted"], atol=1e-4)
+
+
+def test_a_further_fit_compiles_nothing_and_leaves_the_model_clean(pair: tuple[Run, Run, int]) -> None:
+    run, _, _ = pair
+    assert run["traced_again"] == 0
+    assert run["leftover_attributes"] == []
+
+
+def test_a_training_that_was_cut_is_resumed_within_its_epoch(pair: tuple[Run, Run, int]) -> None:
+    run, _, _ = pair
+    assert run["resumed_at"] == [1, 4]  # killed after batch 4 of epoch 1, backed up after every second batch
+    np.testing.assert_allclose(run["resumed_weights"], run["weights"], atol=1e-5)
+
+
+def test_a_loaders_error_comes_out_as_itself(pair: tuple[Run, Run, int]) -> None:
+    run, _, _ = pair
+    assert run["loader_error"] == "OpError: the op failed"
+
+
+def test_what_devices_cannot_share_is_refused(pair: tuple[Run, Run, int]) -> None:
+    run, _, devices = pair
+    if devices == 1:
+        assert run["uneven_batch_error"] == "none"
+    else:
+        assert "7 samples for devices=2" in run["uneven_batch_error"]
+        assert "Pass the function" in run["finished_model_error"]
+        assert "devices=4096" in run["too_many_devices_error"]
+        assert run["available"] >= devices
+
+
+def test_the_simulated_accelerator_runs_on_it(pair: tuple[Run, Run, int]) -> None:
+    run, _, _ = pair
+    assert run["simulated"] == {"loss": [0.0]}
+
+
+def test_its_checkpoints_load_on_one_device(pair: tuple[Run, Run, int]) -> None:
+    run, _, _ = pair
+    whole, weights = run.folder / "whole.keras", run.folder / "only.weights.h5"
+    model = keras.saving.load_model(whole, compile=False, custom_objects={"Counting": keras.Sequential})
+    loaded = [float(value) for array in model.get_weights() for value in array.ravel()]
+    np.testing.assert_allclose(loaded, run["weights"], atol=1e-6)
+    model.load_weights(weights)
+    loaded = [float(value) for array in model.get_weights() for value in array.ravel()]
+    np.testing.assert_allclose(loaded, run["weights"], atol=1e-6)

@@ -1,0 +1,38 @@
+"""Small models for the tests of this folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+def classifier(*, one_hot: bool = False, shape: tuple[int, ...] = (4, 4, 3), **compile_arguments: Any) -> keras.Model:
+    """Return a compiled linear classifier of 3 classes that starts from the same weights every time."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")], name="classifier"
+    )
+    loss = "categorical_crossentropy" if one_hot else "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.SGD(0.05), loss, metrics=["accuracy"], **compile_arguments)
+    return model
+
+
+class Counting(keras.Sequential):
+    """Counts how often its training step was traced: once for each compilation."""
+
+    def __init__(self, *arguments: Any, **keyword_arguments: Any) -> None:
+        super().__init__(*arguments, **keyword_arguments)
+        self.traced = 0
+
+    def train_step(self, data: Any) -> Any:
+        self.traced += 1
+        return super().train_step(data)
+
+
+def counting() -> Counting:
+    """Return a compiled model that counts."""
+    keras.utils.set_random_seed(1)
+    model = Counting([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")])
+    model.compile("sgd", "categorical_crossentropy")
+    return model

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from autopipe.core.loader import Loader
+from autopipe.devices.trainer import Trainer
+from autopipe.errors import ConfigError, ModelError, OpError
+from tests.fakes.loader import ArrayLoader, blobs
+from tests.unit.devices.models import classifier
+
+IMAGES, Y = blobs(24)
+X = IMAGES.astype(np.float32) / 255
+
+
+def loader(batch_size: int = 4, **arguments: Any) -> ArrayLoader:
+    return ArrayLoader(X, Y, batch_size, **arguments)
+
+
+def by_keras(epochs: int, batch_size: int = 4) -> keras.callbacks.History:
+    """Train on the same batches by `train_on_batch`, to compare with."""
+    model, source = classifier(), loader(batch_size)
+    for epoch in range(epochs):
+        for x, y in source.batches(epoch):
+            model.train_on_batch(x, y)
+    return model
+
+
+def same_weights(a: keras.Model, b: keras.Model) -> bool:
+    return all(np.allclose(p, q, atol=1e-6) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
+
+
+def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history() -> None:
+    trainer = Trainer(classifier(), loader())
+    history = trainer.fit(epochs=3, verbose=0)
+    assert isinstance(history, keras.callbacks.History)
+    assert history.epoch == [0, 1, 2]
+    assert same_weights(trainer.model, by_keras(3))
+
+
+def test_a_short_last_batch_is_trained_too() -> None:
+    trainer = Trainer(classifier(), loader(7))
+    trainer.fit(epochs=2, verbose=0)
+    assert same_weights(trainer.model, by_keras(2, 7))
+
+
+def test_two_calls_of_one_epoch_equal_one_call_of_two() -> None:
+    trainer = Trainer(classifier(), loader())
+    trainer.fit(epochs=1, verbose=0)
+    trainer.fit(epochs=1, verbose=0)
+    assert same_weights(trainer.model, by_keras(2))
+
+
+def test_initial_epoch_says_which_epoch_of_the_data_comes_next() -> None:
+    source = loader()
+    history = Trainer(classifier(), source).fit(epochs=5, initial_epoch=3, verbose=0)
+    assert [epoch for epoch, *_ in source.asked] == history.epoch == [3, 4]
+
+
+def test_steps_per_epoch_cuts_epochs_shorter_without_losing_a_batch() -> None:
+    source = loader()
+    Trainer(classifier(), source).fit(epochs=3, steps_per_epoch=4, verbose=0)
+    assert source.asked == [(0, 0, False), (1, 0, True)]
+    assert len(source.handed) == 12
+
+
+@pytest.mark.parametrize("steps_per_execution", [2, 4, 6, 10])
+def test_several_steps_an_execution_do_not_reach_into_the_next_epoch(steps_per_execution: int) -> None:
+    trainer = Trainer(classifier(steps_per_execution=steps_per_execution), loader())
+    trainer.fit(epochs=2, verbose=0)
+    assert same_weights(trainer.model, by_keras(2))
+    assert trainer.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
+
+
+def test_class_weights_count_as_in_keras() -> None:
+    weights = {0: 5.0, 1: 0.5}
+    trainer = Trainer(classifier(), loader(24, shuffle=False))
+    trainer.fit(epochs=2, class_weight=weights, verbose=0)
+    expected = classifier()
+    expected.fit(X, Y, batch_size=24, epochs=2, shuffle=False, class_weight=weights, verbose=0)
+    assert same_weights(trainer.model, expected)
+
+
+@pytest.mark.parametrize("kind", ["loader", "source", "arrays"])
+def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> None:
+    made: list[ArrayLoader] = []
+
+    class Samples:
+        def __len__(self) -> int:
+            return 24
+
+        def read(self, index: int) -> Any:
+            raise NotImplementedError
+
+    def make(data: Any) -> Loader:
+        made.append(loader(shuffle=False))
+        return made[-1]
+
+    trainer = Trainer(classifier(), loader(), evaluation_loader=make)
+    validation: Any = {"loader": loader(), "source": Samples(), "arrays": (X, Y)}[kind]
+    history = trainer.fit(epochs=2, validation=validation, verbose=0)
+    expected = trainer.model.evaluate(X, Y, verbose=0, return_dict=True)
+    assert history.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
+    assert history.history["val_accuracy"][-1] == pytest.approx(expected["accuracy"])
+    assert [source.closed for source in made] == ([True] if kind == "source" else [])
+
+
+def test_samples_need_a_trainer_that_can_load_them() -> None:
+    class Samples:
+        def __len__(self) -> int:
+            return 1
+
+        def read(self, index: int) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(ModelError, match=r"ap\.build_trainer"):
+        Trainer(classifier(), loader()).evaluate(Samples())
+
+
+def test_evaluate_and_predict_keep_the_order_and_the_last_batch() -> None:
+    trainer = Trainer(classifier(), loader())
+    plain = loader(7, shuffle=False)
+    np.testing.assert_allclose(trainer.predict(plain, verbose=0), trainer.model.predict(X, verbose=0), rtol=1e-5)
+    expected = trainer.model.evaluate(X, Y, verbose=0)
+    np.testing.assert_allclose(trainer.evaluate(plain, verbose=0), expected, rtol=1e-5)
+    assert trainer.evaluate(X, y=Y, verbose=0) == expected
+
+
+@pytest.mark.parametrize("name", ["x", "y", "batch_size", "shuffle", "sample_weight", "validation_split"])
+def test_what_the_workload_says_cannot_be_said_again(name: str) -> None:
+    with pytest.raises(ModelError, match=f"does not take `{name}`"):
+        Trainer(classifier(), loader()).fit(**{name: 1})  # type: ignore[arg-type]  # the point of the test
+
+
+def test_validation_has_one_name() -> None:
+    with pytest.raises(ModelError, match=r"validation=\.\.\."):
+        Trainer(classifier(), loader()).fit(validation_data=(X, Y))
+
+
+@pytest.mark.parametrize("where", ["training", "validation"])
+def test_a_loaders_error_comes_out_as_itself(where: str) -> None:
+    good, bad = loader(), loader()
+    bad.fails_at, bad.error = (0, 2), OpError("`Crop` failed at sample 7", hint="Make it smaller.")
+    bad.error.__cause__ = cause = ZeroDivisionError()
+    trainer = Trainer(classifier(), bad if where == "training" else good)
+    with pytest.raises(OpError, match="sample 7") as caught:
+        trainer.fit(epochs=2, validation=None if where == "training" else bad, verbose=0)
+    assert caught.value is bad.error
+    assert caught.value.__cause__ is cause
+
+
+def test_callbacks_see_keras_epochs_and_batches() -> None:
+    seen: list[Any] = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            seen.append(("begin", self.params["epochs"], self.params["steps"]))
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(batch)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            seen.append(f"epoch {epoch}")
+
+        def on_train_end(self, logs: Any = None) -> None:
+            seen.append("end")
+
+    Trainer(classifier(), loader(12)).fit(epochs=2, callbacks=[Recorder()], verbose=0)
+    assert seen == [("begin", 2, 2), 0, 1, "epoch 0", 0, 1, "epoch 1", "end"]
+
+
+def test_early_stopping_stops_and_restores_the_best_weights() -> None:
+    trainer = Trainer(classifier(), loader())
+    stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max", restore_best_weights=True)
+    history = trainer.fit(epochs=10, callbacks=[stopping], verbose=0)
+    assert len(history.epoch) == 2
+    assert same_weights(trainer.model, by_keras(1))
+    assert trainer.state_dict()["epoch"] == 2
+
+
+def test_checkpoints_of_the_whole_model_and_of_weights_load(tmp_path: Path) -> None:
+    whole, weights = str(tmp_path / "{epoch}.keras"), str(tmp_path / "{epoch}.weights.h5")
+    checkpoints = [
+        keras.callbacks.ModelCheckpoint(whole),
+        keras.callbacks.ModelCheckpoint(weights, save_weights_only=True),
+    ]
+    trainer = Trainer(classifier(), loader())
+    trainer.fit(epochs=2, callbacks=checkpoints, verbose=0)
+    assert same_weights(keras.saving.load_model(tmp_path / "2.keras"), trainer.model)
+    fresh = classifier()
+    fresh.load_weights(tmp_path / "1.weights.h5")
+    assert same_weights(fresh, by_keras(1))
+
+
+def test_a_state_is_continued_with_the_next_batch() -> None:
+    source = loader()
+    trainer = Trainer(classifier(), source)
+    trainer.load_state_dict({"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"})
+    assert trainer.state_dict()["batch"] == 2
+    history = trainer.fit(epochs=2, verbose=0)
+    assert source.asked == [(4, 2, False), (5, 0, True)]
+    assert history.epoch == [0, 1]
+    assert trainer.state_dict()["epoch"] == 6
+
+
+def test_a_state_of_other_data_is_refused() -> None:
+    with pytest.raises(ConfigError, match="another workload"):
+        Trainer(classifier(), loader()).load_state_dict({"schema_version": 1, "epoch": 0, "batch": 0, "identity": "x"})
+
+
+def test_the_state_within_training_is_the_batch_after_the_one_trained() -> None:
+    trainer = Trainer(classifier(), loader())
+    states: list[tuple[int, int]] = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            state = trainer.state_dict()
+            states.append((state["epoch"], state["batch"]))
+
+    trainer.fit(epochs=2, callbacks=[Recorder()], verbose=0)
+    assert states[:7] == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1)]
+
+
+def test_a_batch_that_devices_cannot_share_is_refused_at_once() -> None:
+    from tests.unit.devices.test_feed import Host
+
+    host = Host()
+    host.devices = 3
+    with pytest.raises(ModelError, match="4 samples for devices=3"):
+        Trainer(classifier(), loader(), strategy=host)
+
+
+def test_closing_closes_the_loader_and_may_be_repeated() -> None:
+    source = loader()
+    with Trainer(classifier(), source) as trainer:
+        pass
+    assert source.closed
+    trainer.close()
