@@ -64,7 +64,7 @@ class Plan:
     trials: int = 30
     budget_seconds: float | None = 120.0
     seed: int = 0
-    limits: Limits = Limits()
+    limits: Limits = dataclasses.field(default_factory=Limits)
     epochs: int | None = None
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     isolation: Literal["warm", "process"] = "warm"
@@ -87,7 +87,7 @@ class Watcher:
     on_trial: Callable[[TrialEvent], None] = lambda event: None
 
 
-def tune(
+def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     workload: Workload | str,
     *,
     budget: float | None = 120.0,
@@ -100,9 +100,9 @@ def tune(
 ) -> Tuned:
     """Search for the fastest way to feed a workload on this machine, and return it with its evidence.
 
-    The trials run in child processes, to which a workload object travels by cloudpickle: what its functions use must be
-    importable or picklable. A script that calls this needs no main guard if it passes the object; one that passes its own
-    file as "train.py:workload" does.
+    The trials run in child processes, to which a workload object travels by cloudpickle: what its functions use must
+    be importable or picklable. A script that calls this needs no main guard if it passes the object; one that passes
+    its own file as "train.py:workload" does.
 
     Args:
         workload: a `Workload`, or its name: "train.py:workload" or "package.module:workload".
@@ -183,7 +183,7 @@ def runner_for(
     workload: Workload | str, plan: Plan | None = None, on_trial: Callable[[TrialEvent], None] = lambda event: None
 ) -> TrialRunner:
     """Return the runner of a workload's trials; nothing starts yet."""
-    launch = Launch(workload=workload, environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),), sys_path=(os.getcwd(),))
+    launch = Launch(workload=workload, environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),), sys_path=(str(Path.cwd()),))
     return TrialRunner(
         launch, recycling=Recycling(isolation="warm" if plan is None else plan.isolation), on_event=on_trial
     )
@@ -217,7 +217,7 @@ def nothing_measured(result: SearchResult) -> NothingMeasuredError:
 def _refuse_in_trial() -> None:
     if os.environ.get(protocol.IN_TRIAL):
         raise TrialError(
-            "A tune was started inside a trial: the trial imports your script, and the script tunes when it is imported.",
+            "A tune was started inside a trial: the trial imports your script, and the script tunes when imported.",
             hint='Put the call under `if __name__ == "__main__":`, or run `autopipe tune` instead.',
         )
 

@@ -38,7 +38,7 @@ def _common(
 
 
 def application() -> typer.Typer:
-    """Return the command with its sub-commands: the function of the same name in each module of `autopipe.cli.commands`."""
+    """Return the command. Each module of `autopipe.cli.commands` has a sub-command: the function of the same name."""
     app = typer.Typer(
         name="autopipe",
         no_args_is_help=True,

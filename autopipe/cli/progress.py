@@ -1,4 +1,4 @@
-"""The progress of a tune on the terminal: one live line while trials run, and a plain line for all that is worth keeping.
+"""The progress of a tune on the terminal: a live line while trials run, and a plain line for what is worth keeping.
 
 All of it goes to stderr; stdout carries data.
 """

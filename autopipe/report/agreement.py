@@ -8,7 +8,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Agreement, Verification
 
 TOLERANCE = 1.01 / 255
-"""How far TensorFlow's own decode and resize kernels may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""
+"""How far TensorFlow's decode and resize kernels may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""
 
 
 def agrees(verification: Verification) -> bool:

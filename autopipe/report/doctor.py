@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.hardware import opencv
+from autopipe.hardware import memory, opencv
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import size_text
 
@@ -25,7 +25,7 @@ def render(machine: Machine, opencv_found: Mapping[str, str]) -> Table:
     )
     if machine.shm is not None:
         free, size = size_text(machine.shm.free_bytes), size_text(machine.shm.size_bytes)
-        table.add_row("/dev/shm", f"{free} free of {size} (not needed: worker memory is anonymous)")
+        table.add_row(memory.SHM, f"{free} free of {size} (not needed: worker memory is anonymous)")
     if not machine.gpus:
         table.add_row("GPU", "none found by NVML")
     for gpu in machine.gpus:

@@ -12,7 +12,8 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     """Return the document that `autopipe tune --json` prints.
 
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name), `ceiling`
-    (model images/s, bound, shares, bottleneck), `trials`, `failed`, `seconds`, `stopped`, `warnings`, `artifact` (path).
+    (model images/s, bound, shares, bottleneck), `trials`, `failed`, `seconds`, `stopped`, `warnings`, `artifact` (its
+    path).
     """
     return {
         "best": None if summary.best is None else summary.best.model_dump(mode="json"),

@@ -1,0 +1,59 @@
+"""Checking: does a tuned configuration still fit this machine and workload, and is it as fast as it was?"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+
+from autopipe.api.facts import workload_digest
+from autopipe.api.measurer import failed
+from autopipe.api.stored import Stored
+from autopipe.api.tuning import description, runner_for
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Description, JsonObject, TrialFailure
+from autopipe.hardware import machine
+from autopipe.trial.protocol import Event as TrialEvent
+from autopipe.trial.supervise import TrialRunner
+from autopipe.tuned import check as rules
+from autopipe.tuned import fingerprint
+from autopipe.tuned.check import Rates, Result
+
+_DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
+
+
+def check(stored: Stored, *, quick: bool, on_trial: Callable[[TrialEvent], None] = lambda event: None) -> Result:
+    """Check the profile that an artefact has for this machine.
+
+    Args:
+        stored: the artefact.
+        quick: compare fingerprints only, and measure nothing.
+        on_trial: told what the child is doing.
+
+    Raises:
+        WorkloadError: the workload cannot be imported.
+        NothingMeasuredError: the configuration cannot be run any more.
+    """
+    with runner_for(stored.workload, on_trial=on_trial) as runner:
+        return check_with(runner, description(runner), stored, quick=quick)
+
+
+def check_with(runner: TrialRunner, described: Description, stored: Stored, *, quick: bool) -> Result:
+    """Check the profile of this machine with a runner that is there already."""
+    here = fingerprint.of_machine(machine.detect(), described.storage_kind)
+    return rules.check(
+        stored.artifact,
+        here,
+        datetime.datetime.now(datetime.UTC),
+        workload=lambda: workload_digest(described),
+        measure=None if quick else lambda config: _rates(runner, config),
+    )
+
+
+def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
+    ceiling = runner.ceiling({"devices": config.devices, "channels": config.channels})
+    if isinstance(ceiling, TrialFailure):
+        raise failed(ceiling)
+    outcome = runner.measure(config, _DRIFT)
+    if isinstance(outcome, TrialFailure):
+        raise failed(outcome)
+    return Rates(images_per_second=outcome.images_per_second, ceiling_images_per_second=ceiling.model_images_per_second)

@@ -1,0 +1,38 @@
+"""`autopipe check`: does a tuned configuration still fit?"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from autopipe.cli import stored
+
+
+def check(
+    artifact: stored.Artifact = stored.DEFAULT,
+    workload: stored.Override = None,
+    allow_outside: stored.AllowOutside = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Compare fingerprints only, and measure nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Check whether a tuned configuration still fits.
+
+    Exits with 0 if it fits, 4 if it is stale (the machine, the software, the data or the model changed, or it is old),
+    5 if it has drifted (it is measured again, and is slower than it was).
+    """
+    from rich.console import Console
+
+    from autopipe.api import checking
+    from autopipe.api import stored as artefacts
+    from autopipe.report import fitness
+
+    known = artefacts.read(artifact, workload=workload, allow_outside=allow_outside)
+    with Console(stderr=True).status("comparing" if quick else "comparing, and measuring for some 30 s"):
+        result = checking.check(known, quick=quick)
+    if as_json:
+        print(json.dumps(fitness.document(result), indent=2))
+    else:
+        Console().print(fitness.render(result), soft_wrap=True)
+    raise typer.Exit(result.exit_code)

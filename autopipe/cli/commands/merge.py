@@ -1,0 +1,25 @@
+"""`autopipe merge`: the profiles of several machines in one artefact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def merge(
+    artifacts: Annotated[list[Path], typer.Argument(metavar="A.json B.json ...", help="Artefacts of one workload.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The artefact to write.")],
+) -> None:
+    """Unite artefacts of several machines in one.
+
+    Of one machine's profiles the latest stays. The workload is the one that the first artefact names.
+    """
+    from rich.console import Console
+
+    from autopipe.api import merging
+
+    merged = merging.merge(artifacts, out)
+    count = len(merged.profiles)
+    Console(stderr=True).print(f"wrote     {out}, with {count} profile{'' if count == 1 else 's'}", highlight=False)

@@ -1,0 +1,12 @@
+"""`autopipe schema`: what may stand in an artefact."""
+
+from __future__ import annotations
+
+import json
+
+
+def schema() -> None:
+    """Print the JSON Schema of autopipe.json."""
+    from autopipe.tuned import artifact
+
+    print(json.dumps(artifact.json_schema(), indent=2))

@@ -1,0 +1,24 @@
+"""The options of commands that take an artefact and measure its workload again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Artifact = Annotated[Path, typer.Argument(metavar="autopipe.json", help="The artefact.")]
+Override = Annotated[
+    str | None,
+    typer.Option(
+        "--workload", metavar="train.py:workload", help="The workload, if not the one that the artefact names."
+    ),
+]
+AllowOutside = Annotated[
+    bool,
+    typer.Option(
+        "--allow-outside", help="Let the artefact name a workload outside of its folder and the working directory."
+    ),
+]
+
+DEFAULT = Path("autopipe.json")
