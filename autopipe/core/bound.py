@@ -1,11 +1,12 @@
-"""What limits a configuration: the rate that the model and the loader's work allow, and which of them it is. Pure."""
+"""What limits a configuration: the rate that the model, the cores and the disk allow, and which of them it is. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling
+from autopipe.core.outcome import Ceiling, OpCost
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,38 +17,44 @@ class Bound:
         images_per_second: the least of the limits below.
         model_images_per_second: the model alone.
         cores_images_per_second: all cores, shared by the model's work and the loader's; None where costs are not known.
+        workers_images_per_second: the loader's workers, where they are fewer than the cores.
+        disk_images_per_second: the files, where they are read from the disk.
         loader_core_seconds: the loader's work for one image, on one core.
         sentence: what limits, in words.
     """
 
     images_per_second: float
     model_images_per_second: float
-    cores_images_per_second: float | None
+    cores_images_per_second: float | None = None
+    workers_images_per_second: float | None = None
+    disk_images_per_second: float | None = None
     loader_core_seconds: float
     sentence: str
 
 
 def bound(ceiling: Ceiling, config: PipelineConfig) -> Bound:
-    """Return the bound of a configuration: `cores / (model core-seconds + loader core-seconds)`, or the model if that is less."""
+    """Return the bound of a configuration: `cores / (model core-seconds + loader core-seconds)`, or what is less.
+
+    Args:
+        ceiling: what was measured of the workload.
+        config: how it is fed. Caches count as filled.
+    """
+    paid = [cost for cost in ceiling.op_costs if _is_paid(cost.part, config)]
+    loader = sum(cost.seconds_per_image for cost in paid)
     model = ceiling.model_images_per_second.value
-    costs = [cost for cost in ceiling.op_costs if _is_paid(cost.part, config)]
-    loader = sum(cost.seconds_per_image for cost in costs)
-    if ceiling.cores is None or not ceiling.op_costs:
-        return Bound(
-            images_per_second=model,
-            model_images_per_second=model,
-            cores_images_per_second=None,
-            loader_core_seconds=loader,
-            sentence=f"the model alone takes {model:,.0f} images/s.",
-        )
-    work = ceiling.model_core_seconds_per_image + loader
-    cores = ceiling.cores / work if work > 0 else float("inf")
+    cores = _rate(ceiling.cores, ceiling.model_core_seconds_per_image + loader) if ceiling.op_costs else None
+    workers = _workers_rate(ceiling, config, loader) if ceiling.op_costs else None
+    disk = _disk_rate(ceiling, config)
+    limits = {"model": model, "cores": cores, "workers": workers, "disk": disk}
+    limit = min((rate, name) for name, rate in limits.items() if rate is not None)[1]
     return Bound(
-        images_per_second=min(model, cores),
+        images_per_second=min(rate for rate in limits.values() if rate is not None),
         model_images_per_second=model,
         cores_images_per_second=cores,
+        workers_images_per_second=workers,
+        disk_images_per_second=disk,
         loader_core_seconds=loader,
-        sentence=_sentence(ceiling, config, model, cores, loader),
+        sentence=_sentence(limit, limits, ceiling, paid),
     )
 
 
@@ -58,23 +65,62 @@ def _is_paid(part: str, config: PipelineConfig) -> bool:
     return part == "fresh" or config.finish == "host"
 
 
-def _sentence(ceiling: Ceiling, config: PipelineConfig, model: float, cores: float, loader: float) -> str:
-    if model <= cores:
-        return (
-            f"the model is the limit: alone, on a batch that is already there, it takes {model:,.0f} images/s; "
-            f"the cores could feed {cores:,.0f}."
-        )
-    dearest = max(
-        (cost for cost in ceiling.op_costs if _is_paid(cost.part, config)),
-        key=lambda cost: cost.seconds_per_image,
-        default=None,
-    )
-    count = f"{ceiling.cores:g} core{'' if ceiling.cores == 1 else 's'}"
+def _rate(amount: float | None, each: float) -> float | None:
+    if amount is None:
+        return None
+    return amount / each if each > 0 else math.inf
+
+
+def _workers_rate(ceiling: Ceiling, config: PipelineConfig, loader: float) -> float | None:
+    workers = config.loader.worker_count()
+    if workers is None or ceiling.cores is None or workers >= ceiling.cores:
+        return None
+    return _rate(max(1, workers), loader)
+
+
+def _disk_rate(ceiling: Ceiling, config: PipelineConfig) -> float | None:
+    if config.cache != "none" or config.storage != "files" or not ceiling.bytes_per_image:
+        return None
+    return _rate(ceiling.read_bytes_per_second, ceiling.bytes_per_image)
+
+
+def _sentence(limit: str, limits: dict[str, float | None], ceiling: Ceiling, paid: list[OpCost]) -> str:
+    takes = f"the model alone takes {_text(limits['model'])}."
+    loader = sum(cost.seconds_per_image for cost in paid)
+    if limit == "disk":
+        megabytes = (ceiling.read_bytes_per_second or 0) / 1e6
+        return f"the disk gives {megabytes:,.0f} MB/s, {_text(limits['disk'])} images/s; {takes}"
+    if limit == "workers":
+        return f"{_work(paid, loader)}; this many workers cannot feed more than {_text(limits['workers'])}; {takes}"
+    if limit == "model":
+        feed = f"; the cores could feed {_text(limits['cores'])}" if limits["cores"] is not None else ""
+        alone = _text(limits["model"])
+        return f"the model is the limit: on a batch that is already there it takes {alone} images/s{feed}."
     shared = ceiling.model_core_seconds_per_image
-    also = f", and the model {shared * 1e3:.2f} ms of the same cores" if shared > 0.1 * loader else ""
-    what = (
-        f"{dearest.name} takes {dearest.seconds_per_image * 1e3:.2f} ms of the loader's {loader * 1e3:.2f} ms an image{also}; "
-        if dearest is not None and loader > 0
-        else f"the model takes {shared * 1e3:.2f} ms of the cores an image; "
+    model = f"the model takes {_ms(shared)} of the cores for an image"
+    work = [_work(paid, loader)] if loader > 0.1 * shared else []
+    work += [model] if shared > 0.1 * loader else []
+    count = ceiling.cores or 0
+    return (
+        f"{', and '.join(work)}; {count:g} core{'' if count == 1 else 's'} cannot feed more than "
+        f"{_text(limits['cores'])} images/s; {takes}"
     )
-    return f"{what}{count} cannot feed more than {cores:,.0f} images/s; the model alone takes {model:,.0f}."
+
+
+def _work(paid: list[OpCost], loader: float) -> str:
+    dearest = max(paid, key=lambda cost: cost.seconds_per_image)
+    return f"{dearest.name} takes {_ms(dearest.seconds_per_image)} of the loader's {_ms(loader)} for an image"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+
+
+def _text(rate: float | None) -> str:
+    """Return a rate with three digits: it is known no better."""
+    if rate is None or not math.isfinite(rate):
+        return "any number of"
+    if rate < 1000:
+        return f"{rate:.3g}"
+    digits = 10 ** (math.floor(math.log10(rate)) - 2)
+    return f"{round(rate / digits) * digits:,.0f}"

@@ -53,7 +53,7 @@ class Window(_Value):
     """Some consecutive training steps, timed together.
 
     Attributes:
-        images: images trained on.
+        images: images trained on; where a queue emptied meanwhile, those that the loader made.
         seconds: time from the end of the window before to the end of this one.
         waiting_seconds: the part of it in which the model waited for a batch.
     """
@@ -106,7 +106,7 @@ class Measurement(_Value):
         discarded_batches: batches taken before the first window, because buffers could still hide the loader's rate.
         first_batch_seconds: from the opening of the loader to its first batch.
         epoch_restart_seconds: the wait between two epochs.
-        cache_fill_seconds: the time in which caches filled, before the windows.
+        cache_fill_seconds: what filling the caches adds to the first epoch over all of the data.
         stable: whether the interval got narrow enough; if not, `warnings` says what to do.
         data_wait_share: the part of the measured time in which the model waited, 0 to 1.
         page_cache: whether the files were in memory ("warm") or on disk ("cold") when the trial began.
@@ -161,8 +161,9 @@ class Ceiling(_Value):
         model_images_per_second: the model alone, on a batch that is already there.
         model_core_seconds_per_image: processor time that one image costs while the model trains.
         loader_images_per_second: the loader alone, with nobody waiting for its batches.
-        op_costs: the loader's work, op by op.
-        read_bytes_per_second: how fast the files can be read.
+        op_costs: the loader's work, op by op, with all cores busy.
+        read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
+        bytes_per_image: as it is read.
         cores: how many cores the model and the loader share.
         bound_images_per_second: what these figures together allow.
     """
@@ -174,6 +175,7 @@ class Ceiling(_Value):
     loader_images_per_second: Estimate | None = None
     op_costs: tuple[OpCost, ...] = ()
     read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
+    bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
     cores: float | None = pydantic.Field(default=None, gt=0)
     bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
     devices: int = pydantic.Field(default=1, ge=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import keras
@@ -11,17 +12,30 @@ from autopipe import assembly
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
 from autopipe.core.plan import Plan
-from autopipe.core.sample import Batch, SampleSpec
+from autopipe.core.sample import Batch, Field, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.devices.finish import FinishedSteps
 from autopipe.devices.trainer import Trainer
+from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
 from autopipe.measure.resident import ResidentLoader
 from autopipe.measure.windows import Reading, StopRule
 
 _ENDLESS = 10**9  # steps; the probe ends the training
-_CEILING = StopRule(min_seconds=0.5, max_seconds=2.0)
-_WARM_UP_STEPS = 4
+_ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """What the model does on a batch that is already there.
+
+    Attributes:
+        reading: its rate.
+        core_seconds_per_image: processor time of an image, all threads.
+    """
+
+    reading: Reading
+    core_seconds_per_image: float
 
 
 class Bench:
@@ -34,33 +48,33 @@ class Bench:
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
         self._channels_first = channels == "first"
-        self._resident: dict[str, tuple[Reading, float]] = {}
+        self._alone: dict[str, Alone] = {}
 
     @property
     def device_names(self) -> tuple[str, ...]:
         """The devices that train."""
         return tuple(keras.distribution.list_devices()[: self.strategy.devices]) or (keras.backend.backend(),)
 
-    def run(self, loader: Loader, probe: Probe, device_prefetch: int) -> None:
-        """Train on `loader` until the probe has seen enough. The loader stays open."""
+    def run(self, loader: Loader, probe: Probe, device_prefetch: int, steps: int | None = None) -> None:
+        """Train on `loader` until the probe has seen enough, at most `steps` steps. The loader stays open."""
         trainer = Trainer(
             self.model, loader, strategy=self.strategy, device_prefetch=device_prefetch, steps=self._steps
         )
-        trainer.fit(epochs=1, steps_per_epoch=_ENDLESS, callbacks=[probe], verbose=0)
+        trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[probe], verbose=0)
 
-    def resident(self, finish: str) -> tuple[Reading, float]:
-        """Return what the model does on a batch that is already there, and its processor seconds for an image.
-
-        Measured once for each kind of finish; the first call also compiles.
-        """
-        if finish not in self._resident:
+    def alone(self, finish: str) -> Alone:
+        """Return what the model does without a loader; measured once for each kind of finish, when it also compiles."""
+        if finish not in self._alone:
             loader = self._resident_loader(finish)
-            probe = Probe(loader, rule=_CEILING, workers=1, skip=_WARM_UP_STEPS)
+            probe = Probe(Meter(self._workload.batch_size, 1, _ALONE), loader)
             self.run(loader, probe, 0)
-            if probe.reading is None:
-                raise RuntimeError("the probe of a resident batch ended without a reading")
-            self._resident[finish] = (probe.reading, probe.cpu_seconds_per_image)
-        return self._resident[finish]
+            reading = probe.meter.reading
+            if reading is None:
+                raise RuntimeError("the model ran on a resident batch, but there is no reading")
+            self._alone[finish] = Alone(
+                reading=reading, core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images)
+            )
+        return self._alone[finish]
 
     def _resident_loader(self, finish: str) -> ResidentLoader:
         on_host = finish == "host"
@@ -71,15 +85,18 @@ class Bench:
             channels_first=self._channels_first,
         )
         spec = self._plan.finished if on_host else self._plan.compact
-        return ResidentLoader(_any_batch(spec, self._workload.batch_size), spec, left, _ENDLESS)
+        batch = _any_batch(spec, self._workload.batch_size)
+        if self.strategy.devices == 1:
+            x, y = batch
+            batch = self.strategy.place(x), None if y is None else self.strategy.place(y)
+        return ResidentLoader(batch, spec, left, self._workload.batch_size)
 
 
 def _any_batch(spec: SampleSpec, rows: int) -> Batch:
     """Return a batch of small whole numbers, which any image, mask or label may hold."""
     generator = np.random.default_rng(0)
 
-    def part(field: Any) -> Any:
-        shape = (rows, *(field.shape or ()))
-        return generator.integers(0, 2, shape).astype(field.dtype)
+    def part(field: Field) -> Any:
+        return generator.integers(0, 2, (rows, *(field.shape or ()))).astype(field.dtype)
 
     return part(spec.x), None if spec.y is None else part(spec.y)

@@ -16,6 +16,7 @@ from autopipe.errors import BadSampleError
 from autopipe.ops import plan as planning
 
 _BLOCKS = 5
+_BATCHING = "batching"
 
 
 def op_costs(
@@ -49,6 +50,33 @@ def op_costs(
             cost = {"name": type(step.op).__name__, "part": part, "seconds_per_image": float(seconds[position])}
             costs.append(OpCost.model_validate(cost))
     return tuple(costs)
+
+
+def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tuple[OpCost, ...]:
+    """Return the costs as they are when all cores work, so that they add up to what loaders were seen to take.
+
+    Ops slow each other down where cores share caches and memory, and a loader does more than its ops: it draws numbers,
+    copies and hands over batches.
+
+    Args:
+        single: the costs of ops on one core, with the others idle.
+        whole: core-seconds that an image took a loader, finish on the device.
+        cached: the same with the fixed part in a cache; None where there can be none.
+    """
+    fresh, fixed = _sum(single, "fresh"), _sum(single, "fixed")
+    batching = max(0.0, (min(cached, whole) if cached is not None else 0.0) - fresh)
+    left = whole - batching
+    factor = {"finish": 1.0, "fresh": 1.0, "fixed": (left - fresh) / fixed if fixed > 0 else 1.0}
+    if cached is None or cached < fresh or factor["fixed"] <= 0:
+        factor["fresh"] = factor["fixed"] = left / (fresh + fixed) if fresh + fixed > 0 else 1.0
+    costs = [
+        cost.model_copy(update={"seconds_per_image": cost.seconds_per_image * factor[cost.part]}) for cost in single
+    ]
+    return (*costs, OpCost(name=_BATCHING, part="fresh", seconds_per_image=batching))
+
+
+def _sum(costs: Sequence[OpCost], part: str) -> float:
+    return sum(cost.seconds_per_image for cost in costs if cost.part == part)
 
 
 def _one(workload: Workload, plan: Plan, index: int, clock: Callable[[], float]) -> list[float] | None:

@@ -1,4 +1,4 @@
-"""How a trial is measured: what a request may ask for beyond the configuration."""
+"""How things are measured: what a request may ask for beyond the configuration."""
 
 from __future__ import annotations
 
@@ -7,22 +7,38 @@ from typing import Literal
 import pydantic
 
 
-class MeasureOptions(pydantic.BaseModel):
+class _Options(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    page_cache: Literal["warm", "cold", "auto"] = "auto"
+
+
+class MeasureOptions(_Options):
     """The settings of one measurement.
 
     Attributes:
+        page_cache: whether the files are put into the page cache before the trial ("warm") or out of it ("cold");
+            "auto" is cold if the data are larger than memory.
         min_seconds: least measured time.
         max_seconds: most measured time.
         half_width: the relative half-width of the interval at which a measurement is good enough.
         hopeless_below: images/s below which a trial may end early; None: never.
-        page_cache: whether the files are put into the page cache before the trial ("warm") or out of it ("cold");
-            "auto" is cold if the data are larger than memory.
     """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     min_seconds: float = pydantic.Field(default=1.0, gt=0)
     max_seconds: float = pydantic.Field(default=3.0, gt=0)
     half_width: float = pydantic.Field(default=0.03, gt=0, lt=1)
     hopeless_below: float | None = pydantic.Field(default=None, gt=0)
-    page_cache: Literal["warm", "cold", "auto"] = "auto"
+
+
+class CeilingOptions(_Options):
+    """What ceilings are for.
+
+    Attributes:
+        page_cache: as in `MeasureOptions`; where trials read from the disk, its speed is a ceiling, too.
+        devices: how many devices train.
+        channels: the order of image axes.
+    """
+
+    devices: int = pydantic.Field(default=1, ge=1)
+    channels: Literal["last", "first"] = "last"

@@ -1,12 +1,12 @@
-"""The page cache before a trial: the files that it will read are put into memory, or out of it, and which is recorded."""
+"""The page cache before a trial: the files that it will read are put into memory, or out of it, and which is
+recorded.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-
-import numpy as np
 
 from autopipe.core.sample import Source
 from autopipe.data import source as data_source
@@ -26,22 +26,23 @@ class PageCache:
         """Decide the regime; `choice` is "warm", "cold" or "auto"."""
         data_bytes = int(data_source.mean_bytes(source) * len(source))
         self.regime = pagecache.regime(choice, data_bytes, memory.detect().usable_bytes)
-        self._source = source
         self._clock = clock
-        self._warm = np.zeros(len(source), np.bool_)
+        self._warm: set[str] = set()
 
-    def prepare(self, indices: Sequence[int]) -> None:
-        """Bring the files of some samples into the regime's state."""
+    def prepare(self, files: Iterable[str]) -> None:
+        """Bring files into the regime's state. What is no file, or was read before, costs nothing."""
+        names = dict.fromkeys(files)
         if self.regime == "cold":
-            pagecache.drop(self._paths(indices))
+            pagecache.drop(_existing(names))
             return
         began = self._clock()
-        chosen = np.asarray(indices)
-        for part in np.array_split(chosen[~self._warm[chosen]], max(1, len(chosen) // 256)):
-            if self._clock() - began > _PATIENCE_SECONDS:
-                return
-            pagecache.warm(self._paths(part.tolist()))
-            self._warm[part] = True
+        for name in names:
+            if name not in self._warm:
+                if self._clock() - began > _PATIENCE_SECONDS:
+                    return
+                pagecache.warm(_existing([name]))
+                self._warm.add(name)
 
-    def _paths(self, indices: Sequence[int]) -> list[Path]:
-        return [path for name in data_source.files(self._source, indices) if (path := Path(name)).is_file()]
+
+def _existing(names: Iterable[str]) -> list[Path]:
+    return [path for name in names if (path := Path(name)).is_file()]

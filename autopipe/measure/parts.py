@@ -1,6 +1,7 @@
 """Which part of the data a trial uses: all of it, or, where something has to be made first, as much as is made in time.
 
-A cache is filled, and a storage form written, for that part only; what is written is kept for later trials of the session.
+A cache is filled, and a storage form written, for that part only; what is written is kept for later trials of the
+session.
 """
 
 from __future__ import annotations

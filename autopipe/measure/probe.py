@@ -1,4 +1,5 @@
-"""The probe: a Keras callback that times the steps of a `fit`, groups them in windows and stops when it has seen enough.
+"""The probe: a Keras callback that reads the clock in a `fit` when its meter says so, and stops it when that has
+enough.
 
 Device work is waited for at the edges of windows only, so that steps overlap as they do in training.
 """
@@ -11,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 
 from autopipe.core.loader import Loader
 from autopipe.core.outcome import Phase
-from autopipe.measure import windows
-from autopipe.measure.windows import Edge, Reading, StopRule
-
-_SETTLED_STEPS = 3  # steps that tell how long a step takes, to choose the length of windows
+from autopipe.core.report import Report
+from autopipe.measure.meter import Meter
+from autopipe.measure.timed import TimedLoader
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,119 +35,65 @@ class Clocks:
 
 
 class Probe(keras.callbacks.Callback):
-    """Times the steps of one `fit`.
+    """Times the steps of one `fit` of one epoch.
 
     Attributes:
-        reading: what the windows say; None while there are too few.
-        began: when the first window began, in seconds of the wall clock; None before.
-        images: images trained on since then.
+        meter: what it has read.
+        cpu_seconds: processor seconds of this process over all windows.
     """
 
     def __init__(
-        self,
-        loader: Loader,
-        *,
-        rule: StopRule,
-        workers: int,
-        skip: int,
-        on_window: Callable[[int, float], None] | None = None,
-        on_phase: Callable[[Phase], None] | None = None,
-        clocks: Clocks | None = None,
+        self, meter: Meter, loader: Loader, *, report: Report | None = None, clocks: Clocks | None = None
     ) -> None:
-        """Leave out the first `skip` steps, then measure.
-
-        Args:
-            loader: what feeds the training; it is asked for its queue's level and how long it was waited for.
-            rule: when to stop.
-            workers: how many batches may arrive together.
-            skip: steps before the first window.
-            on_window: told (images so far, images/s) at the end of each window.
-            on_phase: told when the first batch is through, and when the windows begin.
-            clocks: where time is read.
-        """
+        """Ask `loader` for its queue's level, and how long it was waited for if it can tell; tell `report`."""
         super().__init__()
-        self.reading: Reading | None = None
-        self.began: float | None = None
-        self.images = 0
+        self.meter = meter
+        self.cpu_seconds = 0.0
         self._loader = loader
-        self._rule = rule
-        self._workers = workers
-        self._skip = max(skip, _SETTLED_STEPS + 1)
-        self._on_window = on_window
-        self._on_phase = on_phase
+        self._report = report
         self._clocks = clocks or Clocks()
         self._steps = 0
-        self._settling = 0.0
-        self._edges: list[Edge] = []
-        self._in_window = 0
-        self._window_steps = 1
-        self._waited_before = 0.0
         self._cpu_began = 0.0
-        self._cpu_ended = 0.0
-
-    @property
-    def discarded(self) -> int:
-        """Steps before the first window that counts."""
-        left_out = 0 if self.reading is None else self.reading.left_out
-        return self._skip + left_out * self._window_steps
-
-    @property
-    def cpu_seconds_per_image(self) -> float:
-        """Processor seconds of this process for an image, over all windows."""
-        return (self._cpu_ended - self._cpu_began) / max(1, self.images)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Count a step; at the edge of a window, read the clocks and decide."""
-        self._steps += 1
-        if self._steps == 1 and self._on_phase is not None:
-            self._on_phase(Phase.FILL)
-        if self._steps < self._skip:
-            if self._steps == self._skip - _SETTLED_STEPS:
-                _wait_for_device(logs)
-                self._settling = self._clocks.wall()
-        elif self._steps == self._skip:
-            self._begin(logs)
-        else:
-            self._in_window += 1
-            if self._in_window == self._window_steps:
-                self._edge(logs)
-
-    def _begin(self, logs: dict[str, Any] | None) -> None:
-        _wait_for_device(logs)
-        if self._on_phase is not None:
-            self._on_phase(Phase.MEASURE)
-        self.began = self._clocks.wall()
-        self._window_steps = windows.window_steps((self.began - self._settling) / _SETTLED_STEPS, self._workers)
-        self._waited_before = self._loader_waited()
-        self._cpu_began = self._clocks.cpu()
-
-    def _edge(self, logs: dict[str, Any] | None) -> None:
-        _wait_for_device(logs)
-        now, waited = self._clocks.wall(), self._loader_waited()
-        images = self._in_window * self._loader.batch_size
-        level = self._loader.occupancy()
-        self._edges.append(
-            Edge(
-                seconds=now,
-                images=images,
-                waiting_seconds=waited - self._waited_before,
-                level=None if level is None else level[0],
-            )
-        )
-        self.images += images
-        self._in_window, self._waited_before, self._cpu_ended = 0, waited, self._clocks.cpu()
-        began = self.began or 0.0
-        self.reading = windows.read(began, self._edges, self._rule)
-        if self._on_window is not None:
-            self._on_window(self.images, self.images / max(now - began, 1e-9))
-        if self.reading is not None and self.reading.done:
+        """Look at the clock if it is time to. With `steps_per_execution`, several batches have ended at once."""
+        self._tell(Phase.FILL, self._steps == 0)
+        self._steps = batch + 1
+        if self._steps < self.meter.next_look:
+            return
+        wait_for_device(logs)
+        measuring = self.meter.began_at is not None
+        if not self.meter.look(self._steps, self._clocks.wall(), self._waited(), self._queued()):
             self.model.stop_training = True
+        cpu = self._clocks.cpu()
+        if measuring:
+            self.cpu_seconds = cpu - self._cpu_began
+        elif self.meter.began_at is not None:
+            self._cpu_began = cpu
+            self._tell(Phase.MEASURE, True)
+        if self._report is not None:
+            self._report.progress(self.meter.images, self.meter.rate)
 
-    def _loader_waited(self) -> float:
-        return float(getattr(self._loader, "waited_seconds", 0.0))
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Read for the last time; the data may have come to their end before the meter had enough."""
+        self.meter.end(self._steps, self._clocks.wall(), self._waited(), self._queued())
+
+    def _tell(self, phase: Phase, now: bool) -> None:
+        if now and self._report is not None:
+            self._report.phase(phase)
+
+    def _waited(self) -> float:
+        return self._loader.waited_seconds if isinstance(self._loader, TimedLoader) else 0.0
+
+    def _queued(self) -> int | None:
+        occupancy = self._loader.occupancy()
+        return None if occupancy is None else occupancy[0]
 
 
-def _wait_for_device(logs: dict[str, Any] | None) -> None:
-    """Return when the step that made `logs` has really ended."""
-    for value in (logs or {}).values():
-        float(value)
+def wait_for_device(logs: Any) -> None:
+    """Return when the step that made `logs` has really ended. Whatever a model logs, arrays are what there is to wait
+    for.
+    """
+    for value in keras.tree.flatten(logs or {}):
+        if hasattr(value, "__array__"):
+            np.asarray(value)

@@ -9,58 +9,112 @@ import numpy as np
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Ran, Resources
+from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
 from autopipe.hardware.pagecache import Regime
 from autopipe.hardware.usage import Usage
-from autopipe.measure.bench import Bench
-from autopipe.measure.probe import Probe
+from autopipe.measure.meter import Meter
 from autopipe.measure.timed import TimedLoader
+
+_BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """When a trial's parts took place, by `time.monotonic`, and on what.
+class Trial:
+    """A training that has ended, as it was watched.
 
     Attributes:
-        opened: before the loader was opened.
-        ended: after the last step.
+        config: what was tried.
+        meter: what the training's clock said.
+        loader: what fed it, closed by now.
+        usage: of the process tree, from before the loader was opened.
+        opened: when that was, by `time.monotonic`.
+        ended: when the last step had ended.
+        alone: images/s of the model on a resident batch.
         share: the share of the data that the trial used, 0 to 1.
         regime: the state of the page cache.
+        limited: whether it had to end with the first epoch.
+        devices: names of the devices that trained.
     """
 
+    config: PipelineConfig
+    meter: Meter
+    loader: TimedLoader
+    usage: Usage
     opened: float
     ended: float
+    alone: float
     share: float
     regime: Regime
+    limited: bool
+    devices: tuple[str, ...]
 
 
-def measurement(
-    config: PipelineConfig, bench: Bench, probe: Probe, loader: TimedLoader, usage: Usage, times: Times
-) -> Measurement:
-    """Return the measurement of a trial whose training has ended."""
-    reading, began, first = probe.reading, probe.began, loader.first_taken
+def measurement(trial: Trial) -> Measurement:
+    """Return the measurement of a trial.
+
+    Raises:
+        WorkloadError: the data came to their end before anything could be measured.
+    """
+    config, meter, loader = trial.config, trial.meter, trial.loader
+    reading, began, first = meter.reading, meter.began_at, loader.first_taken
     if reading is None or began is None or first is None:
-        raise RuntimeError("the training ended before anything could be measured")
-    seconds = sum(window.seconds for window in reading.windows)
-    waited = sum(window.waiting_seconds for window in reading.windows)
-    fill = (began - times.opened) / times.share if config.cache == "memory" else None
+        raise WorkloadError(
+            f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
+            hint='Use page_cache="warm", or more data.',
+        )
+    usage = trial.usage.between(began, trial.ended)
     return Measurement(
         config=config.model_dump(mode="json"),
         config_key=config.key(),
         batch_size=loader.batch_size,
         windows=reading.windows,
         images_per_second=reading.rate,
-        first_batch_seconds=first - times.opened,
+        first_batch_seconds=first - trial.opened,
         epoch_restart_seconds=float(np.median(loader.restarts)) if loader.restarts else None,
-        cache_fill_seconds=fill,
-        discarded_batches=probe.discarded,
+        cache_fill_seconds=_fill_seconds(trial, first, reading.rate.value) if config.cache == "memory" else None,
+        discarded_batches=meter.discarded_batches,
         stable=reading.stable,
-        warnings=reading.warnings,
-        data_wait_share=min(1.0, waited / seconds),
-        resources=_resources(usage.between(began, times.ended)),
-        page_cache=times.regime,
-        ran=_ran(config, bench),
+        warnings=reading.warnings + _warnings(trial, usage, stable=reading.stable or reading.cut_short),
+        data_wait_share=_data_wait_share(trial),
+        resources=_resources(usage),
+        page_cache=trial.regime,
+        ran=_ran(trial, usage),
     )
+
+
+def _fill_seconds(trial: Trial, first: float, rate: float) -> float:
+    """Return what the first epoch takes beyond a later one, for all of the data."""
+    filled = trial.meter.filled_at or first
+    images = len(trial.loader) * trial.loader.batch_size
+    return max(0.0, filled - first - images / rate) / trial.share
+
+
+def _data_wait_share(trial: Trial) -> float:
+    """Return the part of the time in which the model had no batch.
+
+    Where steps run beside the host, the host waits for a batch while the device is still busy with the one before. So
+    the model cannot have waited for longer than what is missing to its own rate.
+    """
+    assert trial.meter.reading is not None
+    reading = trial.meter.reading
+    waited = sum(window.waiting_seconds for window in reading.windows)
+    share = waited / sum(window.seconds for window in reading.windows)
+    return min(share, max(0.0, 1 - reading.rate.value / trial.alone), 1.0)
+
+
+def _warnings(trial: Trial, usage: Usage, *, stable: bool) -> tuple[str, ...]:
+    said = []
+    others = usage.others_cpu_percent
+    if not stable and others is not None and others > _BUSY_NEIGHBOUR_PERCENT:
+        said.append(f"Meanwhile other processes of this machine used {others / 100:.1f} cores.")
+    if trial.limited and trial.loader.taken >= len(trial.loader):
+        said.append(
+            f"The trial ended with the data: cold, each file is read once, which are {len(trial.loader)} batches."
+        )
+    if "auto" in trial.config.loader.model_dump().values():
+        said.append("tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate.")
+    return tuple(said)
 
 
 def _resources(usage: Usage) -> Resources:
@@ -74,14 +128,20 @@ def _resources(usage: Usage) -> Resources:
     )
 
 
-def _ran(config: PipelineConfig, bench: Bench) -> Ran:
-    workers = config.loader.worker_count() or cpu.usable_cores()
-    in_processes = config.loader.kind == "processes" or bool(getattr(config.loader, "use_multiprocessing", False))
+def _ran(trial: Trial, usage: Usage) -> Ran:
+    """Say what worked: processes as they were counted; threads as asked for, but as many as tf.data has cores to
+    run.
+    """
+    loader = trial.config.loader
+    processes = max(0, (usage.peak_processes or 1) - 1)
+    threads = loader.worker_count() or cpu.usable_cores()
+    if loader.kind == "tfdata":
+        threads = min(threads, cpu.usable_cores())
     versions = {name: value for name, value in dataclasses.asdict(machine.installed_versions()).items() if value}
     return Ran(
-        threads=0 if in_processes else workers,
-        processes=workers if in_processes else 0,
-        devices=bench.device_names,
+        threads=0 if processes else threads,
+        processes=processes,
+        devices=trial.devices,
         backend=keras.backend.backend(),
         versions=versions,
     )

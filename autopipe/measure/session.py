@@ -1,7 +1,8 @@
-"""A session: measures configurations of one workload, trial after trial, with the framework imported and the model compiled.
+"""A session: measures configurations of one workload, trial after trial, with the framework imported and the model
+compiled.
 
-It lives in the process of the trials (`autopipe.trial.runner`), reports what it is doing, and raises what goes wrong; who
-turns that into an outcome is there. Each trial opens and fully closes its own loader.
+It lives in the process of the trials (`autopipe.trial.runner`), reports what it is doing, and raises what goes wrong;
+who turns that into an outcome is there. Each trial opens and fully closes its own loader.
 """
 
 from __future__ import annotations
@@ -9,43 +10,56 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import keras
 
 from autopipe import assembly
-from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Description, Estimate, Measurement, OpCost, Phase, Verification
+from autopipe.core.config import STORAGES, PipelineConfig
+from autopipe.core.outcome import Ceiling, Description, Measurement, Phase, Verification
 from autopipe.core.report import Options, Report
 from autopipe.core.workload import Workload
-from autopipe.hardware import cpu
+from autopipe.data import source as data_source
+from autopipe.errors import LoaderError, WorkloadError
+from autopipe.hardware import memory
+from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
-from autopipe.loaders.threads import Threads
-from autopipe.measure import costs, describe, result, verify, windows
+from autopipe.measure import ceilings, describe, result, verify
 from autopipe.measure.bench import Bench
-from autopipe.measure.options import MeasureOptions
+from autopipe.measure.ceilings import Making
+from autopipe.measure.meter import Meter, Start
+from autopipe.measure.options import CeilingOptions, MeasureOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.parts import Parts
 from autopipe.measure.probe import Probe
-from autopipe.measure.result import Times
+from autopipe.measure.result import Trial
 from autopipe.measure.timed import TimedLoader
+from autopipe.measure.windows import StopRule
 from autopipe.ops.plan import make_plan
 
-_COST_SAMPLES = 40
-_LOADER_ALONE_SECONDS = 0.7
+_AUTOTUNE_SECONDS = (
+    1.0  # what tf.data's own tuning gets; it looks after 10, 20, 40, ... ms, so most has happened by then
+)
+_MOST_BEFORE_SECONDS = 2.0  # that a trial reads files for, besides its windows
 
 
 class Session:
     """Measures. Made once from the workload; see `autopipe.trial.protocol.Session`."""
 
     def __init__(self, workload: Workload) -> None:
-        self._workload = dataclasses.replace(workload, drop_remainder=True)  # every step of a trial has equal work
+        """Look at the samples.
+
+        Raises:
+            WorkloadError: an epoch has no batch.
+        """
+        self._workload = _whole_batches(workload)
         self._plan = make_plan(workload)
-        self._order = assembly.batch_order(self._workload)
         self._benches: dict[tuple[int, str], Bench] = {}
         self._parts = Parts(self._workload, self._plan)
         self._pages: dict[str, PageCache] = {}
-        self._costs: tuple[OpCost, ...] = ()
+        self._made: Making | None = None
+        self._nvml = Nvml()
 
     def describe(self, options: Options, report: Report) -> Description:
         """Return what a search has to know of the workload."""
@@ -56,58 +70,54 @@ class Session:
         """Train for a few seconds with this configuration."""
         wanted = MeasureOptions.model_validate(options)
         config = config.normalised()
+        self._require_cache_memory(config)
         report.phase(Phase.BUILD)
         bench = self._bench(config.devices, config.channels)
         report.phase(Phase.WARM_UP)
-        resident, _ = bench.resident(config.finish)
-        workload, share = self._part_for(config, resident.rate.value)
-        pages = self._page_cache(wanted.page_cache)
-        pages.prepare(self._first_indices(resident.rate.value * (wanted.max_seconds + 1.0)))
+        alone = bench.alone(config.finish).reading.rate.value
         report.phase(Phase.OPEN)
-        opened = time.monotonic()
-        with Sampler() as sampler:
+        workload, share = self._part_for(config, alone)
+        pages = self._page_cache(wanted.page_cache)
+        pages.prepare(_files(workload, config, int(alone * (wanted.max_seconds + _MOST_BEFORE_SECONDS))))
+        limited = pages.regime == "cold" and config.cache == "none"
+        with Sampler(nvml=self._nvml) as sampler:
+            opened = time.monotonic()
             loader = TimedLoader(assembly.build_loader(workload, config, plan=self._plan))
             try:
                 report.phase(Phase.FIRST_BATCH)
-                probe = self._probe(loader, config, wanted, report)
-                bench.run(loader, probe, config.device_prefetch)
+                meter = _meter(loader, config, wanted)
+                probe = Probe(meter, loader, report=report)
+                bench.run(loader, probe, config.device_prefetch, len(loader) if limited else None)
                 ended = time.monotonic()
             finally:
                 report.phase(Phase.CLOSE)
                 loader.close()
         return result.measurement(
-            config,
-            bench,
-            probe,
-            loader,
-            sampler.usage,
-            Times(opened=opened, ended=ended, share=share, regime=pages.regime),
+            Trial(
+                config=config,
+                meter=meter,
+                loader=loader,
+                usage=sampler.usage,
+                opened=opened,
+                ended=ended,
+                alone=alone,
+                share=share,
+                regime=pages.regime,
+                limited=limited,
+                devices=bench.device_names,
+            )
         )
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure the model alone, the loader alone and each op."""
-        devices, channels = int(str(options.get("devices", 1))), _channels(options)
+        wanted = CeilingOptions.model_validate(options)
         report.phase(Phase.BUILD)
-        bench = self._bench(devices, channels)
+        bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        reading, cpu_seconds = bench.resident("device")
-        self._page_cache(str(options.get("page_cache", "auto")))
+        alone = bench.alone("device")
         report.phase(Phase.MEASURE)
-        op_costs = self._op_costs()
-        cores = cpu.usable_cores()
-        loader_rate = self._loader_alone(cores)
-        return Ceiling.model_validate(
-            {
-                "model_images_per_second": reading.rate,
-                "model_core_seconds_per_image": cpu_seconds,
-                "loader_images_per_second": loader_rate,
-                "op_costs": op_costs,
-                "cores": float(cores),
-                "devices": devices,
-                "channels": channels,
-                "warnings": reading.warnings,
-            }
-        )
+        regime = self._page_cache(wanted.page_cache).regime
+        return ceilings.ceiling(self._workload, alone, self._making(), regime, wanted)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations."""
@@ -118,6 +128,7 @@ class Session:
         """Let go of the models, and of what was written for trials."""
         self._parts.close()
         self._benches.clear()
+        self._nvml.close()
         keras.backend.clear_session(free_memory=True)
 
     def _bench(self, devices: int, channels: Literal["last", "first"]) -> Bench:
@@ -131,51 +142,57 @@ class Session:
             self._pages[choice] = PageCache(self._workload.data, choice)
         return self._pages[choice]
 
-    def _op_costs(self) -> tuple[OpCost, ...]:
-        if not self._costs:
-            chosen = self._order.epoch(0)[:_COST_SAMPLES].tolist()
-            self._page_cache("warm").prepare(chosen)
-            self._costs = costs.op_costs(self._workload, self._plan, chosen)
-        return self._costs
+    def _making(self) -> Making:
+        if self._made is None:
+            self._made = ceilings.making(self._workload, self._plan)
+        return self._made
 
-    def _first_indices(self, count: float) -> list[int]:
-        indices: list[int] = self._order.epoch(0)[: max(self._workload.batch_size, int(count))].tolist()
-        return indices
+    def _part_for(self, config: PipelineConfig, trains: float) -> tuple[Workload, float]:
+        if config.cache == "none" and not STORAGES[config.storage].converts:
+            return self._workload, 1.0
+        return self._parts.part_for(config, makes=self._making().images_per_second.value, trains=trains)
 
-    def _part_for(self, config: PipelineConfig, model_rate: float) -> tuple[Workload, float]:
-        fixed = sum(cost.seconds_per_image for cost in self._op_costs() if cost.part == "fixed")
-        return self._parts.part_for(config, makes=cpu.usable_cores() / max(fixed, 1e-6), trains=model_rate)
+    def _require_cache_memory(self, config: PipelineConfig) -> None:
+        """Refuse a cache that holds the part of a trial, but could not hold the whole."""
+        fixed = self._plan.cut(len(self._plan.prefix))
+        if config.cache == "none" or not fixed.is_fixed:
+            return
+        needed, free = fixed.bytes * len(self._workload.data), memory.detect().available_bytes
+        if needed > free:
+            raise LoaderError(
+                f"A cache of all samples needs {memory.size_text(needed)}, but {memory.size_text(free)} are free.",
+                hint="Use cache='none', or smaller images.",
+            )
 
-    def _probe(self, loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions, report: Report) -> Probe:
-        workers = config.loader.worker_count() or cpu.usable_cores()
-        skip = windows.discarded_steps(workers)
-        if config.cache == "memory":
-            skip += len(loader)
-        rule = windows.StopRule(
-            min_seconds=wanted.min_seconds,
-            max_seconds=wanted.max_seconds,
-            half_width=wanted.half_width,
-            hopeless_below=wanted.hopeless_below,
+
+def _whole_batches(workload: Workload) -> Workload:
+    """Return the workload with batches of one size, so that all steps of a trial have equal work."""
+    count = len(workload.data)
+    if count < workload.batch_size and (count == 0 or workload.drop_remainder):
+        raise WorkloadError(
+            f"`batch_size` must not exceed the data, but got batch_size={workload.batch_size} for {count} samples.",
+            hint="Use a smaller batch_size.",
         )
-        return Probe(loader, rule=rule, workers=workers, skip=skip, on_window=report.progress, on_phase=report.phase)
-
-    def _loader_alone(self, cores: int) -> Estimate:
-        """Return the rate of one thread a core when nobody waits for its batches."""
-        config = PipelineConfig(loader=Threads(workers=cores, queue_size=4))
-        edges, images, batch_size = [], 0, self._workload.batch_size
-        with assembly.build_loader(self._workload, config, plan=self._plan) as loader:
-            began = before = time.monotonic()
-            for epoch in range(1_000_000):
-                for batch in loader.batches(epoch):
-                    images += len(batch[0])
-                    now = time.monotonic()
-                    if now - before >= 0.05 and images >= cores * batch_size:
-                        edges.append(images / (now - before))
-                        before, images = now, 0
-                    if now - began > _LOADER_ALONE_SECONDS:
-                        return windows.estimate(edges[1:] or edges or [images / max(now - before, 1e-9)])
-        raise RuntimeError("unreachable: epochs do not end")
+    return dataclasses.replace(workload, batch_size=min(workload.batch_size, count), drop_remainder=True)
 
 
-def _channels(options: Options) -> Literal["last", "first"]:
-    return "first" if options.get("channels") == "first" else "last"
+def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
+    """Return the files that a trial will read, if it takes so many samples."""
+    if STORAGES[config.storage].converts:
+        return [str(path) for path in Path(workload.converted).rglob("*")]
+    first: list[int] = assembly.batch_order(workload).epoch(0)[: max(samples, workload.batch_size)].tolist()
+    return data_source.files(workload.data, first)
+
+
+def _meter(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
+    start = Start(
+        fill_steps=len(loader) if config.cache == "memory" else 1,
+        settle_seconds=_AUTOTUNE_SECONDS if "auto" in config.loader.model_dump().values() else 0.0,
+    )
+    rule = StopRule(
+        min_seconds=wanted.min_seconds,
+        max_seconds=max(wanted.min_seconds, wanted.max_seconds),
+        half_width=wanted.half_width,
+        hopeless_below=wanted.hopeless_below,
+    )
+    return Meter(loader.batch_size, config.loader.worker_count() or 1, rule, start)

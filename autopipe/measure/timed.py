@@ -57,7 +57,7 @@ class TimedLoader(Loader):
         self._loader.close()
 
     def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
-        source, fresh = iter(batches), True
+        source = iter(batches)
         while True:
             began = self._clock()
             try:
@@ -69,8 +69,7 @@ class TimedLoader(Loader):
             self.taken += 1
             if self.first_taken is None:
                 self.first_taken = now
-            elif fresh:
+            elif (self.taken - 1) % len(self) == 0:
                 self.restarts.append(now - began)
-            fresh = False
             yield batch
             del batch  # whoever took it may be done with it before the next is asked for

@@ -1,7 +1,8 @@
-"""Verification: do all configurations give the batches that the workload asks for, the same samples with the same pixels?
+"""Verification: do all configurations give the batches that the workload asks for, the same samples with the same
+pixels?
 
-Each configuration is run twice over a part of the data: as it is, and with the samples' numbers in place of their targets,
-which tells missing and repeated samples from changed ones.
+Each configuration is run twice over a part of the data: as it is, and with the samples' numbers in place of their
+targets, which tells missing and repeated samples from changed ones.
 """
 
 from __future__ import annotations

@@ -1,22 +1,28 @@
 """Windows: from the times at which groups of steps ended to a rate with its interval, and when to stop. Pure.
 
-A trial starts with a warm model and an empty queue, so a loader that is slower than the model never fills the queue and
-its rate shows at once. Where a queue did fill (a hiccup, a retrace), the model first lives on it: the windows in which
-the queue's level still falls are left out, which takes B * p / (p - c) batches for a queue of B, with p and c the seconds
-a batch of producer and consumer.
+A trial starts with a warm model and an empty queue, so a loader that is slower than the model never fills the queue,
+and its rate shows at once. Two things are looked at besides, by the queue's level. While a queue still fills, the
+loader takes more of the shared cores than it will later: those windows are left out. While a queue empties, the model
+lives on what was made before, for B * p / (p - c) batches (queue of B; p and c the seconds a batch of producer and
+consumer), which is longer than a trial: there, what the loader made counts, not what the model took.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from autopipe.core import stats
 from autopipe.core.outcome import Estimate, Window
 
 _FEWEST = 6  # windows before an interval means anything
 _DRIFT = 0.05  # relative change from the first to the second half that is called drift
+_WINDOW_SECONDS = 0.1  # long against the clock and against waiting for the device
+_PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each window, while the loader goes on
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +30,9 @@ class StopRule:
     """When a trial has seen enough.
 
     Attributes:
-        min_seconds: least time in windows.
-        max_seconds: most time in windows; then the trial ends, stable or not.
+        min_seconds: least time in windows that count.
+        max_seconds: most time in windows that count; then the trial ends, stable or not. With those left out, at most
+            twice as long.
         half_width: the interval is narrow enough at this share of the median on either side.
         hopeless_below: images/s; a trial whose interval lies wholly below it ends early. None: never.
     """
@@ -38,19 +45,19 @@ class StopRule:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """The end of a window.
+    """The state at the beginning of the first window, or at the end of a window.
 
     Attributes:
-        seconds: when, on the trial's clock, all work of the window done.
-        images: images trained on in the window.
-        waiting_seconds: how long the model waited for batches in it.
-        level: finished batches waiting in the loader's queue, or None where it cannot tell.
+        seconds: when, on the trial's clock, with all work before it done.
+        images: images trained on since the first edge.
+        waited_seconds: how long the model waited for batches since then.
+        queued: images waiting in the loader's queue, or None where it cannot tell.
     """
 
     seconds: float
     images: int
-    waiting_seconds: float = 0.0
-    level: int | None = None
+    waited_seconds: float = 0.0
+    queued: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +65,13 @@ class Reading:
     """What the windows say so far.
 
     Attributes:
-        windows: those that count.
-        left_out: how many at the beginning do not, because a queue was still draining.
+        windows: those that count. Where a queue emptied, their images are those that the loader made.
+        left_out: images trained on in windows at the beginning that do not count, because a queue still filled.
         rate: images per second.
         done: whether to stop.
         stable: whether the interval is narrow enough and nothing drifts.
         cut_short: whether it stopped because it could not win any more.
-        warnings: what is wrong, with advice.
+        warnings: what is wrong, with advice; once it is done.
     """
 
     windows: tuple[Window, ...]
@@ -72,84 +79,118 @@ class Reading:
     rate: Estimate
     done: bool
     stable: bool
-    cut_short: bool
-    warnings: tuple[str, ...]
+    cut_short: bool = False
+    warnings: tuple[str, ...] = ()
 
 
-def read(start_seconds: float, edges: Sequence[Edge], rule: StopRule) -> Reading | None:
-    """Return what the edges of a trial say, or None while there are too few.
+def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool = False) -> Reading | None:
+    """Return what the edges of a trial say, or None while they say too little.
 
     Args:
-        start_seconds: when the first window began.
-        edges: the ends of the windows so far.
+        edges: the beginning, and the ends of the windows so far.
         rule: when to stop.
+        burst: images that may arrive together, by which a queue's level goes up and down for nothing.
+        final: whether there will be no more windows, for another reason than the rule.
     """
-    windows = _windows(start_seconds, edges)
-    spent = edges[-1].seconds - start_seconds if edges else 0.0
-    exhausted = spent >= rule.max_seconds
-    left_out = _draining(edges)
-    kept = windows[left_out:]
-    if len(kept) < _FEWEST and not (exhausted and kept):
+    if len(edges) < 2:
         return None
-    rates = [window.images / window.seconds for window in kept]
-    rate = estimate(rates)
-    narrow = rate.high - rate.low <= 2 * rule.half_width * rate.value and len(kept) >= _FEWEST
+    first = _settled([edge.queued for edge in edges], burst)
+    kept = edges[first:]
+    seconds, whole = edges[-1].seconds - kept[0].seconds, edges[-1].seconds - edges[0].seconds
+    exhausted = final or seconds >= rule.max_seconds or whole >= 2 * rule.max_seconds
+    if len(kept) <= _FEWEST and not exhausted:
+        return None
+    trend = _trend(kept, burst)
+    windows = _made(kept) if trend < 0 else _trained(kept)
+    rates = [window.images / window.seconds for window in windows]
+    rate = estimate(rates, resamples=_PEEK_RESAMPLES)
+    enough = len(rates) >= _FEWEST
+    narrow = enough and rate.high - rate.low <= 2 * rule.half_width * rate.value
     drift = _drift(rates)
-    hopeless = rule.hopeless_below is not None and len(kept) >= _FEWEST and rate.high < rule.hopeless_below
-    long_enough = sum(window.seconds for window in kept) >= rule.min_seconds
-    stable = narrow and drift is None
-    done = exhausted or hopeless or (long_enough and stable)
-    warnings = (
-        _warnings(rate, narrow=narrow, drift=drift, draining=left_out == len(edges) - 1 > 0)
-        if done and not hopeless
-        else ()
-    )
+    filling = trend > rule.half_width
+    stable = narrow and drift is None and not filling
+    hopeless = enough and rule.hopeless_below is not None and rate.high < rule.hopeless_below
+    cut_short = hopeless and not exhausted and not filling and (drift is None or drift < 0)
+    done = exhausted or cut_short or (stable and seconds >= rule.min_seconds)
+    if not done:
+        return Reading(windows=windows, left_out=_images(edges[: first + 1]), rate=rate, done=False, stable=stable)
+    rate = estimate(rates)
     return Reading(
-        windows=kept, left_out=left_out, rate=rate, done=done, stable=stable, cut_short=hopeless, warnings=warnings
+        windows=windows,
+        left_out=_images(edges[: first + 1]),
+        rate=rate,
+        done=True,
+        stable=stable,
+        cut_short=cut_short,
+        warnings=() if stable or cut_short else _warnings(rate, narrow=narrow, drift=drift, filling=filling),
     )
 
 
-def estimate(rates: Sequence[float]) -> Estimate:
-    """Return the median of the windows' rates with its bootstrap interval; one window alone says nothing of its spread."""
+def estimate(rates: Sequence[float], resamples: int = 1000) -> Estimate:
+    """Return the median of the windows' rates with its bootstrap interval; one alone says nothing of its spread."""
     value = stats.median(rates)
-    low, high = stats.bootstrap_interval(rates)
+    low, high = stats.bootstrap_interval(rates, resamples=resamples)
     if not math.isfinite(low):
         low, high = 0.0, 2 * value
     return Estimate(value=value, low=low, high=high)
 
 
-def window_steps(step_seconds: float, workers: int, seconds: float = 0.1) -> int:
-    """Return how many steps make a window: long against the clock and against the bursts in which workers deliver."""
-    return max(1, workers, math.ceil(seconds / max(step_seconds, 1e-6)))
+def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
+    """Return how many steps make a window: long against the clock, and whole bursts, in which workers deliver.
+
+    Where not even two bursts fit in a trial, a window is what half of it holds, but at least a step.
+    """
+    step_seconds = max(step_seconds, 1e-6)
+    bursts = max(1, math.ceil(_WINDOW_SECONDS / step_seconds / workers))
+    return max(1, min(workers * bursts, math.floor(rule.max_seconds / 2 / step_seconds)))
 
 
-def discarded_steps(workers: int) -> int:
-    """Return how many steps to leave out at the start: workers that begin together deliver their first batches together."""
-    return workers + 2
+def _images(edges: Sequence[Edge]) -> int:
+    return edges[-1].images - edges[0].images
 
 
-def _windows(start: float, edges: Sequence[Edge]) -> tuple[Window, ...]:
-    begins = [start, *(edge.seconds for edge in edges[:-1])]
+def _settled(levels: Sequence[int | None], burst: int) -> int:
+    """Return the edge from which on a rising queue is as full as in the second half of the trial."""
+    known = [level for level in levels if level is not None]
+    if len(known) < len(levels):
+        return 0
+    half = len(known) // 2
+    final = float(np.median(known[half:]))
+    return next((edge for edge, level in enumerate(known[:half]) if level >= final - burst), half)
+
+
+def _trend(edges: Sequence[Edge], burst: int) -> float:
+    """Return by how much the queue grew, as a share of what was trained on; 0 if no more than it goes up and down
+    anyway.
+
+    By a straight line through all levels: of two alone, each is off by a burst.
+    """
+    levels = [edge.queued for edge in edges if edge.queued is not None]
+    if len(levels) < len(edges) or len(edges) < 3:
+        return 0.0
+    times = np.array([edge.seconds for edge in edges])
+    growth = float(np.polyfit(times - times[0], levels, 1)[0]) * (times[-1] - times[0])
+    return float(growth / _images(edges)) if abs(growth) > burst / 2 else 0.0
+
+
+def _trained(edges: Sequence[Edge]) -> tuple[Window, ...]:
+    """Return the windows between the edges."""
+    return tuple(_window(begin, end, end.images - begin.images) for begin, end in itertools.pairwise(edges))
+
+
+def _made(edges: Sequence[Edge]) -> tuple[Window, ...]:
+    """Return a few long windows with what the loader made in each: in a short one it is too few batches to count."""
+    places = np.linspace(0, len(edges) - 1, min(_FEWEST, len(edges) - 1) + 1).round().astype(int)
     return tuple(
-        Window(
-            images=edge.images,
-            seconds=edge.seconds - begin,
-            waiting_seconds=min(edge.waiting_seconds, edge.seconds - begin),
-        )
-        for begin, edge in zip(begins, edges, strict=True)
+        _window(begin, end, max(1, end.images - begin.images + (end.queued or 0) - (begin.queued or 0)))
+        for begin, end in itertools.pairwise([edges[place] for place in places])
     )
 
 
-def _draining(edges: Sequence[Edge]) -> int:
-    """Return how many leading windows lived on a queue that was emptying: up to where its level stops falling."""
-    levels = [edge.level for edge in edges]
-    if not levels or any(level is None for level in levels):
-        return 0
-    known = [level for level in levels if level is not None]
-    floor = min(known[len(known) // 2 :])
-    if known[0] <= floor + max(1, known[0] // 4):
-        return 0
-    return next(position for position, level in enumerate(known) if level <= floor + 1)
+def _window(begin: Edge, end: Edge, images: int) -> Window:
+    seconds = max(end.seconds - begin.seconds, 1e-9)
+    waiting = min(max(0.0, end.waited_seconds - begin.waited_seconds), seconds)
+    return Window(images=images, seconds=seconds, waiting_seconds=waiting)
 
 
 def _drift(rates: Sequence[float]) -> float | None:
@@ -159,12 +200,13 @@ def _drift(rates: Sequence[float]) -> float | None:
         return None
     before, after = rates[:half], rates[-half:]
     change = stats.median(after) / stats.median(before) - 1
-    first, second = stats.bootstrap_interval(before), stats.bootstrap_interval(after)
-    apart = first.high < second.low or second.high < first.low
-    return change if apart and abs(change) > _DRIFT else None
+    if abs(change) <= _DRIFT:
+        return None
+    first, second = (stats.bootstrap_interval(part, resamples=_PEEK_RESAMPLES) for part in (before, after))
+    return change if first.high < second.low or second.high < first.low else None
 
 
-def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, draining: bool) -> tuple[str, ...]:
+def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: bool) -> tuple[str, ...]:
     said = []
     if drift is not None:
         said.append(
@@ -174,6 +216,6 @@ def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, draining: bo
     if not narrow:
         spread = (rate.high - rate.low) / 2 / rate.value
         said.append(f"unstable: ±{spread:.0%} after the longest time allowed. Allow more time, or quieten the machine.")
-    if draining:
-        said.append("the queue was still emptying at the end: the rate may be too high. Allow more time.")
+    if filling:
+        said.append("unstable: the loader's queue was still filling, so the rate may be too low. Allow more time.")
     return tuple(said)

@@ -1,0 +1,109 @@
+"""Ceilings: what no configuration can exceed, from the model alone, the loader alone, its ops and the disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from autopipe import assembly
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Estimate, OpCost
+from autopipe.core.plan import Plan
+from autopipe.core.sample import Batch
+from autopipe.core.workload import Workload
+from autopipe.data import source as data_source
+from autopipe.hardware import cpu, disk
+from autopipe.loaders.threads import Threads
+from autopipe.measure import costs, windows
+from autopipe.measure.bench import Alone
+from autopipe.measure.options import CeilingOptions
+from autopipe.measure.pages import PageCache
+from autopipe.measure.subset import Subset
+
+_SAMPLES = 400  # that a loader alone goes through, again and again
+_COST_SAMPLES = 40
+_SECONDS = 0.6  # of the loader alone
+_CACHED_SECONDS = 0.25  # the same from its cache
+_EDGE_SECONDS = 0.05
+_READ_FILES = 400
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """What it takes to make samples, when all cores do.
+
+    Attributes:
+        images_per_second: the loader alone, with nobody waiting for its batches.
+        op_costs: core-seconds by op; their sum is what the loader alone took.
+        cores: how many there were.
+    """
+
+    images_per_second: Estimate
+    op_costs: tuple[OpCost, ...]
+    cores: int
+
+
+def making(workload: Workload, plan: Plan) -> Making:
+    """Run the loader alone, from files that are in the page cache, with and without a memory cache."""
+    part = dataclasses.replace(workload, data=Subset(workload.data, max(_SAMPLES, workload.batch_size)))
+    warm = PageCache(part.data, "warm")
+    warm.prepare(data_source.files(part.data))
+    cores = cpu.usable_cores()
+    alone = _run(part, plan, "none", cores, _SECONDS)
+    fixed = plan.cut(len(plan.prefix)).is_fixed
+    cached = _run(part, plan, "memory", cores, _CACHED_SECONDS).core_seconds if fixed else None
+    single = costs.op_costs(part, plan, range(min(_COST_SAMPLES, len(part.data))))
+    return Making(images_per_second=alone.rate, op_costs=costs.fitted(single, alone.core_seconds, cached), cores=cores)
+
+
+def ceiling(workload: Workload, alone: Alone, made: Making, regime: str, wanted: CeilingOptions) -> Ceiling:
+    """Return the ceilings of a workload on `wanted.devices` devices; the disk's only where trials read from it."""
+    return Ceiling(
+        model_images_per_second=alone.reading.rate,
+        model_core_seconds_per_image=alone.core_seconds_per_image,
+        loader_images_per_second=made.images_per_second,
+        op_costs=made.op_costs,
+        read_bytes_per_second=_read_bytes_per_second(workload) if regime == "cold" else None,
+        bytes_per_image=data_source.mean_bytes(workload.data),
+        cores=float(made.cores),
+        devices=wanted.devices,
+        channels=wanted.channels,
+        warnings=alone.reading.warnings,
+    )
+
+
+def _read_bytes_per_second(workload: Workload) -> float | None:
+    part = Subset(workload.data, _READ_FILES)
+    paths = [path for name in dict.fromkeys(data_source.files(part)) if (path := Path(name)).is_file()]
+    return disk.read_throughput(paths).bytes_per_second if paths else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Run:
+    rate: Estimate
+    core_seconds: float
+
+
+def _run(workload: Workload, plan: Plan, cache: Literal["none", "memory"], cores: int, seconds: float) -> _Run:
+    """Return the rate of one thread a core when nobody waits for its batches, and what an image costs the cores."""
+    config = PipelineConfig(loader=Threads(workers=cores, queue_size=4), cache=cache)
+    with assembly.build_loader(workload, config, plan=plan) as loader:
+        batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
+        for _ in range(cores + 2 + (len(loader) if cache == "memory" else 0)):
+            next(batches)
+        images, cpu_began = 0, time.process_time()
+        times, counts = [time.monotonic()], [0]
+        while times[-1] - times[0] < seconds or len(times) < 3:
+            images += len(next(batches)[0])
+            now = time.monotonic()
+            if now - times[-1] >= _EDGE_SECONDS and images - counts[-1] >= cores * workload.batch_size:
+                times.append(now)
+                counts.append(images)
+        core_seconds = (time.process_time() - cpu_began) / images
+    spans, sums = itertools.pairwise(times), itertools.pairwise(counts)
+    rates = [(after - before) / (end - begin) for (begin, end), (before, after) in zip(spans, sums, strict=True)]
+    return _Run(windows.estimate(rates), core_seconds)

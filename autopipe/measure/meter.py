@@ -1,0 +1,130 @@
+"""The meter: says after which step of a training the clock is to be read, and makes edges of windows of what was read.
+
+It holds no clock and knows no framework, so that it runs against a model of a pipeline in tests. The rate that follows
+from the edges, and when there are enough, is for `windows`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from autopipe.measure import windows
+from autopipe.measure.windows import Edge, Reading, StopRule
+
+_SLOW_STEP_SECONDS = 0.25  # of such steps, none is spent on waiting for workers to spread out
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What comes before the first window.
+
+    Attributes:
+        fill_steps: steps in which caches fill; at least one, which waits for the loader to start.
+        settle_seconds: how long the loader needs after that, besides the time in which its workers, who began together,
+            spread out.
+    """
+
+    fill_steps: int = 1
+    settle_seconds: float = 0.0
+
+
+class Meter:
+    """Follows one training from step to step.
+
+    Attributes:
+        next_look: the step after which `look` is to be called next; steps count from 1.
+        filled_at: when the last of the fill steps had ended; None before.
+        began_at: when the first window began; None before.
+        reading: what the windows say; None while they say too little.
+    """
+
+    def __init__(self, batch_size: int, workers: int, rule: StopRule, start: Start | None = None) -> None:
+        """Measure a loader with `workers` workers, each of whom makes whole batches."""
+        self._batch_size = batch_size
+        self._workers = max(1, workers)
+        self._rule = rule
+        self._start = start or Start()
+        self.next_look = max(1, self._start.fill_steps)
+        self.filled_at: float | None = None
+        self.began_at: float | None = None
+        self.reading: Reading | None = None
+        self._filled_steps = 0
+        self._began_steps = 0
+        self._edges: list[Edge] = []
+
+    @property
+    def images(self) -> int:
+        """Images trained on in windows so far."""
+        return self._edges[-1].images if self._edges else 0
+
+    @property
+    def rate(self) -> float:
+        """Images per second over all windows so far."""
+        spent = self._edges[-1].seconds - self._edges[0].seconds if len(self._edges) > 1 else 0.0
+        return self.images / spent if spent > 0 else 0.0
+
+    @property
+    def discarded_batches(self) -> int:
+        """Batches before the first window that counts."""
+        return self._began_steps + (0 if self.reading is None else self.reading.left_out // self._batch_size)
+
+    def look(self, steps: int, seconds: float, waited_seconds: float, queued_batches: int | None) -> bool:
+        """Take what was read when all work of the first `steps` steps was done, and return whether to go on.
+
+        Args:
+            steps: steps so far.
+            seconds: the time.
+            waited_seconds: how long the model has waited for batches so far.
+            queued_batches: batches that wait in the loader's queue, or None where it cannot tell.
+        """
+        if self.filled_at is None:
+            self.filled_at, self._filled_steps = seconds, steps
+            self.next_look = steps + 1
+            return True
+        settled = self.began_at is not None or self._has_settled(steps, seconds)
+        if settled:
+            self._add_edge(steps, seconds, waited_seconds, queued_batches)
+        return self.reading is None or not self.reading.done
+
+    def end(self, steps: int, seconds: float, waited_seconds: float, queued_batches: int | None) -> None:
+        """Read for the last time, since the training ended after `steps` steps; windows that were too few are
+        enough.
+        """
+        if len(self._edges) == 1 and steps > self._began_steps:
+            self._add_edge(steps, seconds, waited_seconds, queued_batches)
+        if self.reading is None or not self.reading.done:
+            self.reading = windows.read(self._edges, self._rule, burst=self._burst, final=True)
+
+    @property
+    def _burst(self) -> int:
+        return self._workers * self._batch_size
+
+    def _has_settled(self, steps: int, seconds: float) -> bool:
+        """Tell whether workers have spread out and the loader has had its time; if not, set the next look."""
+        assert self.filled_at is not None
+        spent, done = seconds - self.filled_at, steps - self._filled_steps
+        step_seconds = max(spent / done, 1e-6)
+        wanted = 1 if step_seconds > _SLOW_STEP_SECONDS else self._workers + 2
+        missing = math.ceil((self._start.settle_seconds - spent) / step_seconds)
+        self.next_look = max(self._filled_steps + wanted, steps + missing)
+        return self.next_look <= steps
+
+    def _add_edge(self, steps: int, seconds: float, waited_seconds: float, queued_batches: int | None) -> None:
+        if not self._edges:
+            assert self.filled_at is not None
+            self.began_at, self._began_steps = seconds, steps
+            step_seconds = (seconds - self.filled_at) / (steps - self._filled_steps)
+        else:
+            last = self._edges[-1]
+            step_seconds = (seconds - last.seconds) / (steps - self._began_steps - last.images // self._batch_size)
+        self._edges.append(
+            Edge(
+                seconds=seconds,
+                images=(steps - self._began_steps) * self._batch_size,
+                waited_seconds=waited_seconds,
+                queued=None if queued_batches is None else queued_batches * self._batch_size,
+            )
+        )
+        self.next_look = steps + windows.window_steps(step_seconds, self._workers, self._rule)
+        self.reading = windows.read(self._edges, self._rule, burst=self._burst)
