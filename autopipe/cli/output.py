@@ -6,6 +6,9 @@ import dataclasses
 import os
 from pathlib import Path
 
+from rich.console import Console
+
+from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
 from autopipe.tuned import codegen
 from autopipe.tuned.factory import Tuned
@@ -43,3 +46,17 @@ def write_outputs(tuned: Tuned, folder: Path) -> Written:
     """Write `autopipe.json` and `tuned_pipeline.py`."""
     artifact, module = codegen.write(tuned, folder)
     return Written(artifact=artifact, module=module)
+
+
+def say_where(console: Console, written: Written, study: str, config: PipelineConfig, workload: str | None) -> None:
+    """Say which files there are now, and what to do with them."""
+    folder = written.artifact.parent
+    lines = [
+        f"wrote     {written.artifact}, {written.module} and the study {study}",
+        f"next      (cd {folder} && python -c 'import {written.module.stem} as t; t.make_trainer().fit(epochs=1)')",
+        f"          autopipe check {written.artifact}",
+    ]
+    if config.storage != "files" and workload is not None:
+        lines.insert(1, f"before    autopipe convert {workload} --to {config.storage}")
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -6,9 +6,10 @@ from rich.table import Table
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Agreement, Verification
+from autopipe.report import wording
 
 TOLERANCE = 1.01 / 255
-"""How far TensorFlow's decode and resize kernels may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""
+"""How far TensorFlow's decode and resize may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""
 
 
 def agrees(verification: Verification) -> bool:
@@ -30,7 +31,7 @@ def render(verification: Verification) -> Table:
             str(each.missing),
             str(each.repeated),
         )
-        table.add_row(config.one_line(), *figures, _verdict(each))
+        table.add_row(wording.short(config), *figures, _verdict(each))
     return table
 
 

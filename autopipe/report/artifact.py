@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autopipe.report import wording
 from autopipe.tuned.pick import Choice, parse_config
 from autopipe.tuned.record import Artifact, Profile
 
@@ -28,7 +29,7 @@ def _profile(profile: Profile) -> Table:
     hardware, rate = profile.hardware, profile.measurement.images_per_second
     gpus = ", ".join(gpu.name for gpu in hardware.gpus) or "no GPU"
     table.add_row("machine", f"{hardware.cores} cores ({hardware.cpu_model}), {gpus}")
-    table.add_row("config", parse_config(profile.config).one_line())
+    table.add_row("config", wording.short(parse_config(profile.config)))
     table.add_row("images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})")
     if profile.share_of_ceiling is not None:
         table.add_row("share of ceiling", f"{profile.share_of_ceiling:.0%}")

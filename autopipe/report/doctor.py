@@ -25,12 +25,12 @@ def render(machine: Machine, opencv_found: Mapping[str, str]) -> Table:
     )
     if machine.shm is not None:
         free, size = size_text(machine.shm.free_bytes), size_text(machine.shm.size_bytes)
-        table.add_row(memory.SHM, f"{free} free of {size} (not needed: worker memory is anonymous)")
+        table.add_row(str(memory.SHM), f"{free} free of {size} (not needed: worker memory is anonymous)")
     if not machine.gpus:
         table.add_row("GPU", "none found by NVML")
     for gpu in machine.gpus:
-        memory = "" if gpu.memory_bytes is None else f", {size_text(gpu.memory_bytes)}"
-        table.add_row("GPU", f"{gpu.name}{memory}, driver {gpu.driver or 'unknown'}")
+        size = "" if gpu.memory_bytes is None else f", {size_text(gpu.memory_bytes)}"
+        table.add_row("GPU", f"{gpu.name}{size}, driver {gpu.driver or 'unknown'}")
     table.add_row("system", f"{machine.os}, {machine.kernel}, Python {machine.python}")
     for name, version in dataclasses.asdict(machine.versions).items():
         table.add_row(name, version or "not installed")

@@ -9,6 +9,7 @@ from autopipe.core import bound
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Ceiling, Measurement, Resources
 from autopipe.hardware.memory import size_text
+from autopipe.report import wording
 
 
 def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -> Table:
@@ -18,7 +19,7 @@ def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("config", config.normalised().one_line())
+    table.add_row("config", wording.short(config.normalised()))
     table.add_row(
         "images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f}), {len(measurement.windows)} windows"
     )

@@ -105,8 +105,8 @@ def _warnings(result: SearchResult) -> list[str]:
         said.append("The search was interrupted: this is the best so far, not proved.")
     if result.drift is not None and abs(result.drift) > 0.05:
         said.append(
-            f"The baselines ran {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'} at the end than at "
-            "the beginning: something else used the machine. Ratios hold, since they were measured side by side."
+            f"The baselines ran {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'} at the end than "
+            "at the beginning: something else used the machine. Ratios hold, since they were measured side by side."
         )
     measured = [row.outcome for row in result.trials if isinstance(row.outcome, Measurement)]
     unstable = sum(not outcome.stable for outcome in measured)

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core.outcome import Estimate
-from autopipe.core.params import from_config
+from autopipe.report import wording
 from autopipe.report.summary import BaselineLine, Summary
 
 
@@ -25,7 +25,7 @@ def render(summary: Summary) -> RenderableType:
         table.add_row(line.name, *_cells(line))
     if summary.model_rate is not None:
         table.add_row("the model alone (ceiling)", _rate(summary.model_rate), _interval(summary.model_rate), "")
-    return Group(table, Text(), *_sentences(summary))
+    return Group(table, Text(), _sentences(summary))
 
 
 def _cells(line: BaselineLine) -> tuple[str, str, str]:
@@ -37,23 +37,25 @@ def _cells(line: BaselineLine) -> tuple[str, str, str]:
     return _rate(line.rate), _interval(line.rate), gain
 
 
-def _sentences(summary: Summary) -> list[Text]:
+def _sentences(summary: Summary) -> Table:
     assert summary.best is not None
-    settings = ", ".join(f"{name}={value}" for name, value in from_config(summary.best).items())
-    lines = [Text.assemble(("best config  ", "bold"), settings)]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    grid.add_row("best config", wording.short(summary.best))
     if summary.share_of_model is not None:
-        lines.append(
-            Text.assemble(("reached      ", "bold"), f"{summary.share_of_model:.0%} of what the model alone takes")
-        )
+        reached = f"{summary.share_of_model:.0%} of what the model alone takes"
         if summary.bound is not None and summary.share_of_bound is not None:
-            lines[-1].append(f", {summary.share_of_bound:.0%} of what model and loader can reach on these cores")
+            reached += f", {summary.share_of_bound:.0%} of what model and loader can reach on these cores"
+        grid.add_row("reached", reached)
     if summary.bound is not None:
-        lines.append(Text.assemble(("bottleneck   ", "bold"), summary.bound.sentence))
-    lines.append(Text.assemble(("stopped      ", "bold"), summary.stopped))
+        grid.add_row("bottleneck", summary.bound.sentence)
+    grid.add_row("stopped", summary.stopped)
     failed = f", {summary.failed} failed" if summary.failed else ""
-    lines.append(Text.assemble(("trials       ", "bold"), f"{summary.trials}{failed}, in {summary.seconds:.0f} s"))
-    lines += [Text.assemble(("note         ", "bold yellow"), warning) for warning in summary.warnings]
-    return lines
+    grid.add_row("trials", f"{summary.trials}{failed}, in {summary.seconds:.0f} s")
+    for warning in summary.warnings:
+        grid.add_row(Text("note", style="bold yellow"), warning)
+    return grid
 
 
 def _rate(estimate: Estimate) -> str:

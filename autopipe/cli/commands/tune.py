@@ -71,7 +71,7 @@ def tune(
 
     from autopipe.api import tuning
     from autopipe.cli import settings
-    from autopipe.cli.output import writable_folder, write_outputs
+    from autopipe.cli.output import say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.report import document, text
     from autopipe.report.summary import summary_of
@@ -79,12 +79,12 @@ def tune(
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
     folder = writable_folder(out)
-    budget_seconds = settings.seconds(budget, "--budget")
+    database = (folder / "study.db").absolute()
     plan = tuning.Plan(
         space=space,
-        storage=storage or f"sqlite:///{(folder / 'study.db').absolute()}",
+        storage=storage or f"sqlite:///{database}",
         trials=trials,
-        budget_seconds=budget_seconds,
+        budget_seconds=settings.seconds(budget, "--budget"),
         seed=seed,
         limits=Limits(
             memory_bytes=None if max_memory is None else settings.size(max_memory, "--max-memory"),
@@ -99,7 +99,7 @@ def tune(
         fresh=fresh,
     )
     console = Console(stderr=True)
-    with Progress(console, verbose=verbose, budget_seconds=budget_seconds) as progress:
+    with Progress(console, verbose=verbose) as progress:
         result, tuned = tuning.run(chosen.workload, plan, progress.watcher, named=chosen.named, folder=folder)
     summary = summary_of(result)
     written = None if tuned is None else write_outputs(tuned, folder)
@@ -109,6 +109,6 @@ def tune(
         Console().print(text.render(summary), soft_wrap=True)
     if tuned is None or written is None:
         raise tuning.nothing_measured(result)
-    console.print(f"wrote     {written.artifact}, {written.module}, {plan.storage}", soft_wrap=True, highlight=False)
+    say_where(console, written, storage or str(folder / "study.db"), tuned.config, workload)
     if result.interrupted:
         raise typer.Exit(130)

@@ -1,0 +1,38 @@
+"""How a configuration and a failure are said in few words."""
+
+from __future__ import annotations
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import TrialFailure
+
+_LONGEST_MESSAGE = 160
+
+
+def short(config: PipelineConfig) -> str:
+    """Return what is special about a configuration: its workers, and all that is not as it is by default.
+
+    Example:
+        >>> from autopipe.loaders.threads import Threads
+        >>> short(PipelineConfig(loader=Threads(workers=2), cache="memory"))
+        'threads(workers=2) cache=memory'
+    """
+    loader = config.loader
+    fields = type(loader).model_fields
+    knobs = [name for name in fields if name != "kind"]
+    special = [name for name in knobs if name == knobs[0] or getattr(loader, name) != fields[name].default]
+    inner = ", ".join(f"{name}={getattr(loader, name)}" for name in special)
+    rest = [
+        f"{name}={getattr(config, name)}"
+        for name, field in PipelineConfig.model_fields.items()
+        if name != "loader" and getattr(config, name) != field.default
+    ]
+    return " ".join([f"{loader.kind}({inner})", *rest])
+
+
+def failed(failure: TrialFailure) -> str:
+    """Return a failure in one line."""
+    message = " ".join(failure.message.split())
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[: _LONGEST_MESSAGE - 1]}…"
+    kind, phase = (str(word).replace("_", " ") for word in (failure.kind, failure.phase))
+    return f"{kind} in {phase}: {message}"
