@@ -1,0 +1,37 @@
+"""Each example, run as its own docstring says: its demo data made, and its training run without the tuner."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/train.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_trains_without_the_tuner(example: Path) -> None:
+    maker = example / "make_demo.py"
+    if maker.exists() and not (example / "demo").exists():
+        _run(maker)
+    assert "loss" in _run(example / "train.py")
+
+
+def _run(script: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PHOTOS", "CAMVID", "PHOTOS_TAR")}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout + done.stderr
