@@ -48,12 +48,20 @@ class Progress:
         self._ends: float | None = None
         self._best: float | None = None
         self._doing = "importing the workload and its framework"
+        self._detail = ""
         self._said_unstable = False
-        self._status = Status("", console=console)
+        self._status = Status(self, console=console)
         self.watcher = Watcher(on_machine=self._machine, on_search=self._search, on_trial=self._trial)
 
+    def __rich__(self) -> Text:
+        """Return the live line; drawn several times a second, so that its clock runs."""
+        now = self._clock()
+        left = "" if self._ends is None else f", {max(0.0, self._ends - now):.0f} s left"
+        best = "" if self._best is None else f"best {self._best:,.0f} images/s"
+        parts = (f"{now - self._began:.0f} s{left}", best, self._doing, self._detail)
+        return Text(" | ".join(filter(None, parts)), no_wrap=True, overflow="ellipsis")
+
     def __enter__(self) -> Self:
-        self._update()
         if self._console.is_terminal:
             self._status.start()
         return self
@@ -83,9 +91,8 @@ class Progress:
             case events.SpaceTrimmed():
                 self.say("space", f"{event.candidates:,} configurations")
                 self._left_out([drop for drop in event.drops if drop.configs])
-            case events.StudyOpened() if event.resumed:
-                lost = f"; {event.lost} that were cut off count as failed" if event.lost else ""
-                self.say("resumed", f"{event.resumed} trials of this study are there already{lost}")
+            case events.StudyOpened():
+                self._opened(event)
             case events.CeilingMeasured():
                 rate = event.ceiling.model_images_per_second
                 self.say(
@@ -102,8 +109,12 @@ class Progress:
                 )
             case events.SearchStopped():
                 self.say("stopped", event.stop.message)
-            case _:
-                pass
+
+    def _opened(self, event: events.StudyOpened) -> None:
+        self._doing = "measuring what the model alone can take"
+        if event.resumed:
+            lost = f"; {event.lost} that were cut off count as failed" if event.lost else ""
+            self.say("resumed", f"{event.resumed} trials of this study are there already{lost}")
 
     def _left_out(self, drops: list[Drop]) -> None:
         if not drops:
@@ -122,8 +133,7 @@ class Progress:
     def _started(self, event: events.TrialStarted) -> None:
         self._ends = None if event.seconds_left is None else self._clock() + event.seconds_left
         what = "proof" if event.origin.startswith("proof:") else f"trial {event.number + 1}"
-        self._doing = f"{what}: {wording.short(event.config)}"
-        self._update()
+        self._doing, self._detail = f"{what}: {wording.short(event.config)}", ""
 
     def _finished(self, event: events.TrialFinished) -> None:
         outcome = event.outcome
@@ -139,7 +149,6 @@ class Progress:
             self._rate(kind if kind == "proof" else "trial", outcome, f"{config}  ({event.origin})")
         elif better and kind != "proof":
             self._rate("best", outcome, config)
-        self._update()
 
     def _rate(self, label: str, outcome: Measurement, what: str) -> None:
         if not outcome.stable and not self._said_unstable:
@@ -150,15 +159,8 @@ class Progress:
 
     def _trial(self, event: protocol.Event) -> None:
         if isinstance(event, protocol.PhaseBegan):
-            self._update(str(event.phase).replace("_", " "))
+            self._detail = str(event.phase).replace("_", " ")
         elif isinstance(event, protocol.Progress):
-            self._update(f"{event.images_per_second:,.0f} images/s")
+            self._detail = f"{event.images_per_second:,.0f} images/s"
         elif isinstance(event, protocol.Log) and self._verbose:
             self.say("log", event.text)
-
-    def _update(self, detail: str = "") -> None:
-        now = self._clock()
-        left = "" if self._ends is None else f", {max(0.0, self._ends - now):.0f} s left"
-        best = "" if self._best is None else f"best {self._best:,.0f} images/s | "
-        text = f"{now - self._began:.0f} s{left} | {best}{self._doing}{f' | {detail}' if detail else ''}"
-        self._status.update(Text(text, no_wrap=True, overflow="ellipsis"))

@@ -1,0 +1,68 @@
+"""Replaying: searches over a recorded table, without its hardware. `autopipe replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from autopipe.errors import ConfigError, near
+from autopipe.search import library, replay, samplers, table
+from autopipe.search.replay import Comparison
+from autopipe.search.table import Table
+
+
+def read(path: Path) -> Table:
+    """Return a recorded table.
+
+    Raises:
+        ConfigError: there is no such file.
+        TrialError: it is no table.
+    """
+    if not path.is_file():
+        beside = [entry.name for entry in path.parent.glob("*.jsonl*")] if path.parent.is_dir() else []
+        raise ConfigError(f"There is no table `{path}`.{near(path.name, beside)}")
+    return table.read(path)
+
+
+def compare(
+    recorded: Table,
+    names: Sequence[str],
+    *,
+    seeds: int,
+    trials: int = 25,
+    space: str | None = None,
+    on_search: Callable[[int, int], None] = lambda done, of: None,
+) -> list[Comparison]:
+    """Search a table with each sampler, again and again.
+
+    Args:
+        recorded: the table.
+        names: samplers; `tpe` starts from nothing, `tpe+seeds` from baselines and predictions, as the default one does.
+        seeds: searches a sampler.
+        trials: a search.
+        space: the table's search space, if not the one that it names.
+        on_search: told how many of how many searches are done.
+
+    Raises:
+        ConfigError: there is no such sampler.
+        SpaceError: the space cannot be read.
+    """
+    for name in names:
+        plain = name.removesuffix("+seeds")
+        if plain not in samplers.SAMPLERS:
+            known = ", ".join(samplers.SAMPLERS)
+            raise ConfigError(
+                f"`--sampler` must be one of {known}, but got {name!r}.{near(plain, samplers.SAMPLERS)}",
+                hint="With +seeds at its end it starts from baselines and predictions: tpe+seeds",
+            )
+    header = recorded.header
+    searched = library.load(space or header.space, {"cores": header.cores, "gpus": header.gpus})
+    done = 0
+
+    def ended(sampler: str, seed: int) -> None:
+        nonlocal done
+        done += 1
+        on_search(done, len(names) * seeds)
+
+    on_search(0, len(names) * seeds)
+    return replay.compare(recorded, searched, names, seeds=seeds, trials=trials, on_search=ended)
