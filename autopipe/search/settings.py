@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autopipe.core.config import PipelineConfig
 from autopipe.search.facts import Limits
 
 
@@ -20,6 +21,7 @@ class Settings:
         seed: of everything random in the search.
         sampler: what chooses the next configuration: a name from `autopipe.search.samplers`.
         seeding: whether baselines and predictions are tried first.
+        known: configurations that did well elsewhere or before, tried before the predictions.
         limits: what the user allows.
         epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
         patience: stop after this many trials in a row without a gain beyond the interval.
@@ -38,6 +40,7 @@ class Settings:
     seed: int = 0
     sampler: str = "surrogate"
     seeding: bool = True
+    known: Sequence[PipelineConfig] = ()
     limits: Limits = field(default_factory=Limits)
     epochs: int | None = None
     patience: int = 10
