@@ -33,7 +33,6 @@ class Meter:
     """Follows one training from step to step.
 
     Attributes:
-        next_look: the step after which `look` is to be called next; steps count from 1.
         filled_at: when the last of the fill steps had ended; None before.
         began_at: when the first window began; None before.
         reading: what the windows say; None while they say too little.
@@ -45,13 +44,15 @@ class Meter:
         self._workers = max(1, workers)
         self._rule = rule
         self._start = start or Start()
-        self.next_look = max(1, self._start.fill_steps)
+        self._next_look = max(1, self._start.fill_steps)
         self.filled_at: float | None = None
         self.began_at: float | None = None
         self.reading: Reading | None = None
         self._filled_steps = 0
         self._began_steps = 0
         self._edges: list[Edge] = []
+        self._steps = 0
+        self._levels: list[int] = []
 
     @property
     def images(self) -> int:
@@ -69,30 +70,37 @@ class Meter:
         """Batches before the first window that counts."""
         return self._began_steps + (0 if self.reading is None else self.reading.left_out // self._batch_size)
 
-    def look(self, steps: int, seconds: float, waited_seconds: float, queued_batches: int | None) -> bool:
-        """Take what was read when all work of the first `steps` steps was done, and return whether to go on.
+    def step(self, steps: int, queued_batches: int | None) -> bool:
+        """Note that `steps` steps have begun to end, and return whether it is time to `look`.
 
         Args:
             steps: steps so far.
+            queued_batches: batches that wait in the loader's queue, or None where it cannot tell. Their mean counts: at
+                the edges of windows alone, the bursts in which workers deliver would look like a trend.
+        """
+        self._steps = steps
+        if queued_batches is not None:
+            self._levels.append(queued_batches)
+        return steps >= self._next_look
+
+    def look(self, seconds: float, waited_seconds: float) -> bool:
+        """Take what was read when all work of these steps was done, and return whether to go on.
+
+        Args:
             seconds: the time.
             waited_seconds: how long the model has waited for batches so far.
-            queued_batches: batches that wait in the loader's queue, or None where it cannot tell.
         """
         if self.filled_at is None:
-            self.filled_at, self._filled_steps = seconds, steps
-            self.next_look = steps + 1
-            return True
-        settled = self.began_at is not None or self._has_settled(steps, seconds)
-        if settled:
-            self._add_edge(steps, seconds, waited_seconds, queued_batches)
+            self.filled_at, self._filled_steps = seconds, self._steps
+            self._next_look = self._steps + 1
+        elif self.began_at is not None or self._has_settled(seconds):
+            self._add_edge(seconds, waited_seconds)
         return self.reading is None or not self.reading.done
 
-    def end(self, steps: int, seconds: float, waited_seconds: float, queued_batches: int | None) -> None:
-        """Read for the last time, since the training ended after `steps` steps; windows that were too few are
-        enough.
-        """
-        if len(self._edges) == 1 and steps > self._began_steps:
-            self._add_edge(steps, seconds, waited_seconds, queued_batches)
+    def end(self, seconds: float, waited_seconds: float) -> None:
+        """Read for the last time, since the training has ended; windows that were too few are enough."""
+        if len(self._edges) == 1 and self._steps > self._began_steps:
+            self._add_edge(seconds, waited_seconds)
         if self.reading is None or not self.reading.done:
             self.reading = windows.read(self._edges, self._rule, burst=self._burst, final=True)
 
@@ -100,31 +108,34 @@ class Meter:
     def _burst(self) -> int:
         return self._workers * self._batch_size
 
-    def _has_settled(self, steps: int, seconds: float) -> bool:
+    def _has_settled(self, seconds: float) -> bool:
         """Tell whether workers have spread out and the loader has had its time; if not, set the next look."""
         assert self.filled_at is not None
-        spent, done = seconds - self.filled_at, steps - self._filled_steps
+        spent, done = seconds - self.filled_at, self._steps - self._filled_steps
         step_seconds = max(spent / done, 1e-6)
         wanted = 1 if step_seconds > _SLOW_STEP_SECONDS else self._workers + 2
         missing = math.ceil((self._start.settle_seconds - spent) / step_seconds)
-        self.next_look = max(self._filled_steps + wanted, steps + missing)
-        return self.next_look <= steps
+        # The first steps come in a burst and say little of the later ones, so no more are waited for than there were.
+        self._next_look = max(self._filled_steps + wanted, self._steps + min(missing, done))
+        return self._next_look <= self._steps
 
-    def _add_edge(self, steps: int, seconds: float, waited_seconds: float, queued_batches: int | None) -> None:
-        if not self._edges:
-            assert self.filled_at is not None
-            self.began_at, self._began_steps = seconds, steps
-            step_seconds = (seconds - self.filled_at) / (steps - self._filled_steps)
+    def _add_edge(self, seconds: float, waited_seconds: float) -> None:
+        if self._edges:
+            before, steps_before = self._edges[-1].seconds, self._began_steps + self.images // self._batch_size
         else:
-            last = self._edges[-1]
-            step_seconds = (seconds - last.seconds) / (steps - self._began_steps - last.images // self._batch_size)
+            assert self.filled_at is not None
+            before, steps_before = self.filled_at, self._filled_steps
+            self.began_at, self._began_steps = seconds, self._steps
+        mean = sum(self._levels) / len(self._levels) if self._levels else None
+        self._levels.clear()
         self._edges.append(
             Edge(
                 seconds=seconds,
-                images=(steps - self._began_steps) * self._batch_size,
+                images=(self._steps - self._began_steps) * self._batch_size,
                 waited_seconds=waited_seconds,
-                queued=None if queued_batches is None else queued_batches * self._batch_size,
+                queued=None if mean is None else mean * self._batch_size,
             )
         )
-        self.next_look = steps + windows.window_steps(step_seconds, self._workers, self._rule)
+        step_seconds = (seconds - before) / (self._steps - steps_before)
+        self._next_look = self._steps + windows.window_steps(step_seconds, self._workers, self._rule)
         self.reading = windows.read(self._edges, self._rule, burst=self._burst)

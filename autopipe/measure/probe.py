@@ -52,42 +52,40 @@ class Probe(keras.callbacks.Callback):
         self._loader = loader
         self._report = report
         self._clocks = clocks or Clocks()
-        self._steps = 0
+        self._training = False
         self._cpu_began = 0.0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Look at the clock if it is time to. With `steps_per_execution`, several batches have ended at once."""
-        self._tell(Phase.FILL, self._steps == 0)
-        self._steps = batch + 1
-        if self._steps < self.meter.next_look:
+        if not self._training:
+            self._training = True
+            self._tell(Phase.FILL)
+        occupancy = self._loader.occupancy()
+        if not self.meter.step(batch + 1, None if occupancy is None else occupancy[0]):
             return
         wait_for_device(logs)
         measuring = self.meter.began_at is not None
-        if not self.meter.look(self._steps, self._clocks.wall(), self._waited(), self._queued()):
+        if not self.meter.look(self._clocks.wall(), self._waited()):
             self.model.stop_training = True
         cpu = self._clocks.cpu()
         if measuring:
             self.cpu_seconds = cpu - self._cpu_began
         elif self.meter.began_at is not None:
             self._cpu_began = cpu
-            self._tell(Phase.MEASURE, True)
+            self._tell(Phase.MEASURE)
         if self._report is not None:
             self._report.progress(self.meter.images, self.meter.rate)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Read for the last time; the data may have come to their end before the meter had enough."""
-        self.meter.end(self._steps, self._clocks.wall(), self._waited(), self._queued())
+        self.meter.end(self._clocks.wall(), self._waited())
 
-    def _tell(self, phase: Phase, now: bool) -> None:
-        if now and self._report is not None:
+    def _tell(self, phase: Phase) -> None:
+        if self._report is not None:
             self._report.phase(phase)
 
     def _waited(self) -> float:
         return self._loader.waited_seconds if isinstance(self._loader, TimedLoader) else 0.0
-
-    def _queued(self) -> int | None:
-        occupancy = self._loader.occupancy()
-        return None if occupancy is None else occupancy[0]
 
 
 def wait_for_device(logs: Any) -> None:

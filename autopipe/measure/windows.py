@@ -21,6 +21,7 @@ from autopipe.core.outcome import Estimate, Window
 
 _FEWEST = 6  # windows before an interval means anything
 _DRIFT = 0.05  # relative change from the first to the second half that is called drift
+_TREND = 0.01  # growth of a queue, as a share of what is trained on, that can be neglected
 _WINDOW_SECONDS = 0.1  # long against the clock and against waiting for the device
 _PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each window, while the loader goes on
 
@@ -51,13 +52,13 @@ class Edge:
         seconds: when, on the trial's clock, with all work before it done.
         images: images trained on since the first edge.
         waited_seconds: how long the model waited for batches since then.
-        queued: images waiting in the loader's queue, or None where it cannot tell.
+        queued: images that waited in the loader's queue, on average since the edge before; None where it cannot tell.
     """
 
     seconds: float
     images: int
     waited_seconds: float = 0.0
-    queued: int | None = None
+    queued: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +95,14 @@ def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool =
     """
     if len(edges) < 2:
         return None
-    first = _settled([edge.queued for edge in edges], burst)
+    first = _settled(edges, burst)
     kept = edges[first:]
     seconds, whole = edges[-1].seconds - kept[0].seconds, edges[-1].seconds - edges[0].seconds
     exhausted = final or seconds >= rule.max_seconds or whole >= 2 * rule.max_seconds
     if len(kept) <= _FEWEST and not exhausted:
         return None
-    trend = _trend(kept, burst)
-    windows = _made(kept) if trend < 0 else _trained(kept)
+    trend = _trend(kept)
+    windows = _made(kept, burst) if trend < 0 else _trained(kept)
     rates = [window.images / window.seconds for window in windows]
     rate = estimate(rates, resamples=_PEEK_RESAMPLES)
     enough = len(rates) >= _FEWEST
@@ -149,28 +150,43 @@ def _images(edges: Sequence[Edge]) -> int:
     return edges[-1].images - edges[0].images
 
 
-def _settled(levels: Sequence[int | None], burst: int) -> int:
-    """Return the edge from which on a rising queue is as full as in the second half of the trial."""
-    known = [level for level in levels if level is not None]
-    if len(known) < len(levels):
-        return 0
-    half = len(known) // 2
-    final = float(np.median(known[half:]))
-    return next((edge for edge, level in enumerate(known[:half]) if level >= final - burst), half)
+def _settled(edges: Sequence[Edge], burst: int) -> int:
+    """Return the edge from which on the queue is as full as in the second half of the trial.
 
-
-def _trend(edges: Sequence[Edge], burst: int) -> float:
-    """Return by how much the queue grew, as a share of what was trained on; 0 if no more than it goes up and down
-    anyway.
-
-    By a straight line through all levels: of two alone, each is off by a burst.
+    Where it still empties in the second half, no edge is left out for that: what was made counts then.
     """
     levels = [edge.queued for edge in edges if edge.queued is not None]
-    if len(levels) < len(edges) or len(edges) < 3:
+    if len(levels) < len(edges):
+        return 0
+    half = len(edges) // 2
+    final = float(np.median(levels[half:]))
+    emptying = _trend(edges[half:]) < 0
+    return next(
+        (
+            edge
+            for edge, level in enumerate(levels[:half])
+            if -burst <= level - final and (emptying or level - final <= burst)
+        ),
+        half,
+    )
+
+
+def _trend(edges: Sequence[Edge]) -> float:
+    """Return by how much the queue grew, as a share of what was trained on; 0 if that may be chance.
+
+    By a straight line through all levels, whose slope has to be 2.5 times its standard error.
+    """
+    levels = np.array([edge.queued for edge in edges if edge.queued is not None])
+    if len(levels) < len(edges) or len(edges) < _FEWEST:
         return 0.0
     times = np.array([edge.seconds for edge in edges])
-    growth = float(np.polyfit(times - times[0], levels, 1)[0]) * (times[-1] - times[0])
-    return float(growth / _images(edges)) if abs(growth) > burst / 2 else 0.0
+    times -= times.mean()
+    spread = float((times**2).sum())
+    slope = float((times * levels).sum()) / spread
+    rest = levels - levels.mean() - slope * times
+    error = math.sqrt(float((rest**2).sum()) / (len(edges) - 2) / spread)
+    share = slope * (edges[-1].seconds - edges[0].seconds) / _images(edges)
+    return share if abs(slope) > 2.5 * error and abs(share) > _TREND else 0.0
 
 
 def _trained(edges: Sequence[Edge]) -> tuple[Window, ...]:
@@ -178,13 +194,28 @@ def _trained(edges: Sequence[Edge]) -> tuple[Window, ...]:
     return tuple(_window(begin, end, end.images - begin.images) for begin, end in itertools.pairwise(edges))
 
 
-def _made(edges: Sequence[Edge]) -> tuple[Window, ...]:
-    """Return a few long windows with what the loader made in each: in a short one it is too few batches to count."""
-    places = np.linspace(0, len(edges) - 1, min(_FEWEST, len(edges) - 1) + 1).round().astype(int)
+def _made(edges: Sequence[Edge], burst: int) -> tuple[Window, ...]:
+    """Return a few long windows with what the loader made in each.
+
+    What it made in a short one is too few batches to be counted, so it follows from the queue's trend: over all of the
+    windows or, where that has changed by more than bursts explain, over each half of them.
+    """
+    middle = len(edges) // 2
+    halves = (edges[: middle + 1], edges[middle:])
+    trends = [_trend(half) for half in halves]
+    if abs(trends[1] - trends[0]) * min(map(_images, halves)) <= 2 * burst:
+        trends = [_trend(edges)] * 2
     return tuple(
-        _window(begin, end, max(1, end.images - begin.images + (end.queued or 0) - (begin.queued or 0)))
-        for begin, end in itertools.pairwise([edges[place] for place in places])
+        _window(begin, end, max(1, round((1 + trend) * (end.images - begin.images))))
+        for half, trend in zip(halves, trends, strict=True)
+        for begin, end in itertools.pairwise(_thinned(half, _FEWEST // 2))
     )
+
+
+def _thinned(edges: Sequence[Edge], windows: int) -> list[Edge]:
+    """Return the edges of at most so many windows of about one length."""
+    places = np.linspace(0, len(edges) - 1, min(windows, len(edges) - 1) + 1).round().astype(int)
+    return [edges[place] for place in places]
 
 
 def _window(begin: Edge, end: Edge, images: int) -> Window:

@@ -1,0 +1,223 @@
+"""The meter and the windows, against a model of a pipeline. Nothing here reads a clock."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from autopipe.measure.meter import Meter, Start
+from autopipe.measure.windows import Reading, StopRule
+from tests.fakes.pipeline import Pipeline, run
+
+BATCH = 32
+SEARCH = StopRule(min_seconds=0.8, max_seconds=2.0)
+
+
+def measured(
+    pipeline: Pipeline, rule: StopRule = SEARCH, start: Start | None = None, *, blind: bool = False
+) -> tuple[Reading, Meter, float]:
+    meter = Meter(BATCH, pipeline.workers, rule, start)
+    ended = run(meter, pipeline, blind=blind)
+    assert meter.reading is not None
+    return meter.reading, meter, ended
+
+
+def true_rate(pipeline: Pipeline) -> float:
+    return BATCH * pipeline.batches_per_second
+
+
+@pytest.mark.parametrize("filled", [0, 64])
+@pytest.mark.parametrize("workers", [1, 2, 8])
+@pytest.mark.parametrize("shortfall", [0.03, 0.05, 0.1, 0.3, 0.6])
+def test_a_loader_slower_than_the_model_is_found_out_behind_a_queue_of_64(
+    shortfall: float, workers: int, filled: int
+) -> None:
+    pipeline = Pipeline(
+        producer_seconds=0.010 / (1 - shortfall), consumer_seconds=0.010, workers=workers, queue=64, filled=filled
+    )
+    reading, _, _ = measured(pipeline)
+    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.03)
+
+
+def test_fifty_steps_behind_a_full_queue_would_have_told_the_models_rate_instead() -> None:
+    pipeline = Pipeline(producer_seconds=0.0111, consumer_seconds=0.010, workers=2, queue=64, filled=64)
+    ends = [end for end, _, _ in itertools.islice(pipeline.steps(), 51)]
+    assert 50 / (ends[50] - ends[0]) / pipeline.batches_per_second == pytest.approx(1.11)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("consumer_seconds", [0.0001, 0.005, 0.011])
+def test_bursts_of_workers_who_began_together_do_not_show(workers: int, consumer_seconds: float) -> None:
+    pipeline = Pipeline(producer_seconds=0.012, consumer_seconds=consumer_seconds, workers=workers, queue=8)
+    reading, _, _ = measured(pipeline)
+    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.03)
+    assert reading.stable
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_loader_faster_than_the_model_reads_as_the_model(workers: int) -> None:
+    pipeline = Pipeline(producer_seconds=0.004, consumer_seconds=0.010, workers=workers)
+    reading, _, _ = measured(pipeline)
+    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
+    assert reading.stable
+    assert sum(window.waiting_seconds for window in reading.windows) == 0.0
+
+
+def test_waiting_is_counted_by_window() -> None:
+    reading, _, _ = measured(Pipeline(producer_seconds=0.010, consumer_seconds=0.004, workers=1))
+    window = reading.windows[0]
+    assert window.waiting_seconds / window.seconds == pytest.approx(0.6)
+
+
+def test_what_a_loader_takes_from_the_model_while_its_queue_fills_is_left_out() -> None:
+    pipeline = Pipeline(
+        producer_seconds=0.008,
+        consumer_seconds=0.010,
+        queue=64,
+        consumer_slowness=lambda now: 2.0 if now < 0.85 else 1.0,  # 64 batches, at 1 / 0.008 - 1 / 0.020 a second
+    )
+    reading, meter, _ = measured(pipeline)
+    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
+    assert reading.left_out > 0
+    assert meter.discarded_batches > reading.left_out // BATCH
+
+
+def test_a_queue_that_is_still_filling_at_the_end_is_said() -> None:
+    reading, _, _ = measured(Pipeline(producer_seconds=0.008, consumer_seconds=0.010, queue=1000))
+    assert not reading.stable
+    assert "still filling" in " ".join(reading.warnings)
+
+
+@pytest.mark.parametrize("slow_first", [True, False])
+@pytest.mark.parametrize("share", [0.35, 0.5, 0.65])
+@pytest.mark.parametrize("blind", [True, False])
+def test_a_noisy_neighbour_in_a_part_of_the_trial_is_said(share: float, *, slow_first: bool, blind: bool) -> None:
+    rule = StopRule(min_seconds=2.0, max_seconds=2.0)
+    until = 2.1 * share
+    pipeline = Pipeline(
+        producer_seconds=0.010,
+        consumer_seconds=0.002,
+        slowness=lambda now: 1.4 if (now < until) == slow_first else 1.0,
+    )
+    reading, _, _ = measured(pipeline, rule, blind=blind)
+    assert not reading.stable
+    assert {"drifting", "unstable"} & {warning.partition(":")[0] for warning in reading.warnings}
+
+
+def test_a_short_hiccup_changes_nothing() -> None:
+    pipeline = Pipeline(
+        producer_seconds=0.010, consumer_seconds=0.002, slowness=lambda now: 10.0 if 0.5 < now < 0.6 else 1.0
+    )
+    reading, _, _ = measured(pipeline)
+    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
+
+
+def test_a_slower_second_half_behind_a_full_queue_is_not_hidden() -> None:
+    pipeline = Pipeline(
+        producer_seconds=0.008,
+        consumer_seconds=0.010,
+        queue=100,
+        filled=100,
+        slowness=lambda now: 1.0 if now < 1.0 else 2.0,
+        consumer_slowness=lambda now: 1.0 if now < 1.0 else 0.5,
+    )
+    reading, _, _ = measured(pipeline, StopRule(min_seconds=2.0, max_seconds=2.0))
+    assert not reading.stable
+
+
+@pytest.mark.parametrize("workers", [1, 2, 16])
+def test_steps_of_three_seconds_end_soon_and_are_called_unstable(workers: int) -> None:
+    pipeline = Pipeline(producer_seconds=0.01, consumer_seconds=3.0, workers=workers)
+    reading, _, ended = measured(pipeline)
+    assert ended < 13
+    assert not reading.stable
+    assert "unstable" in reading.warnings[0]
+    assert reading.rate.value == pytest.approx(BATCH / 3)
+
+
+@pytest.mark.parametrize("workers", [2, 16])
+def test_a_loader_that_takes_a_second_a_batch_ends_in_reasonable_time(workers: int) -> None:
+    pipeline = Pipeline(producer_seconds=1.0, consumer_seconds=0.01, workers=workers)
+    reading, _, ended = measured(pipeline)
+    assert ended < 60
+    assert not reading.stable
+
+
+def test_steps_of_20_microseconds_are_looked_at_ten_times_a_second() -> None:
+    pipeline = Pipeline(producer_seconds=0.000_01, consumer_seconds=0.000_02)
+    reading, _, ended = measured(pipeline, StopRule(min_seconds=0.3, max_seconds=0.6))
+    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
+    assert ended < 1.0
+    assert min(window.seconds for window in reading.windows) > 0.05
+
+
+def test_a_steady_trial_stops_at_the_least_time() -> None:
+    _, meter, ended = measured(Pipeline(producer_seconds=0.010, consumer_seconds=0.002))
+    assert meter.began_at is not None
+    assert 0.8 <= ended - meter.began_at < 1.0
+
+
+def test_a_trial_that_cannot_win_is_cut_short() -> None:
+    pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002)
+    rule = StopRule(min_seconds=1.5, max_seconds=3.0, hopeless_below=1.05 * true_rate(pipeline))
+    reading, _, ended = measured(pipeline, rule)
+    assert reading.cut_short
+    assert reading.warnings == ()
+    assert ended < 1.0
+
+
+def test_a_trial_that_can_still_win_is_not_cut_short() -> None:
+    pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002)
+    rule = StopRule(min_seconds=1.5, max_seconds=3.0, hopeless_below=0.95 * true_rate(pipeline))
+    assert not measured(pipeline, rule)[0].cut_short
+
+
+def test_a_trial_is_not_cut_short_while_its_queue_fills_and_slows_the_model() -> None:
+    pipeline = Pipeline(
+        producer_seconds=0.008,
+        consumer_seconds=0.010,
+        queue=64,
+        consumer_slowness=lambda now: 2.0 if now < 0.85 else 1.0,
+    )
+    rule = StopRule(min_seconds=0.8, max_seconds=2.0, hopeless_below=0.9 * true_rate(pipeline))
+    assert not measured(pipeline, rule)[0].cut_short
+
+
+def test_the_first_windows_begin_when_the_cache_is_full() -> None:
+    pipeline = Pipeline(producer_seconds=0.001, consumer_seconds=0.005, slowness=lambda now: 20.0 if now < 1.0 else 1.0)
+    reading, meter, _ = measured(pipeline, start=Start(fill_steps=50))
+    assert meter.filled_at == pytest.approx(1.2, abs=0.1)
+    assert meter.discarded_batches >= 50
+    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
+
+
+def test_a_loader_that_tunes_itself_gets_its_time_before_the_windows() -> None:
+    pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002)
+    _, meter, _ = measured(pipeline, start=Start(settle_seconds=1.0), blind=True)
+    assert meter.filled_at is not None
+    assert meter.began_at is not None
+    assert 1.0 <= meter.began_at - meter.filled_at < 1.5
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5, 20])
+def test_data_that_end_early_give_what_they_can(steps: int) -> None:
+    pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002, workers=1)
+    meter = Meter(BATCH, 1, SEARCH)
+    run(meter, pipeline, steps=steps)
+    if steps < 5:
+        assert meter.reading is None
+    else:
+        assert meter.reading is not None
+        assert meter.reading.done
+        assert not meter.reading.stable
+        assert meter.reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.03)
+
+
+def test_steps_that_run_several_at_once_are_counted_all() -> None:
+    pipeline = Pipeline(producer_seconds=0.002, consumer_seconds=0.005)
+    meter = Meter(BATCH, pipeline.workers, SEARCH)
+    run(meter, pipeline, at_once=7)
+    assert meter.reading is not None
+    assert meter.reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
+    assert meter.reading.stable
