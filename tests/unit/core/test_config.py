@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.errors import ConfigError
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+
+KEY = "29e01fb28834"
+CONFIGS = [
+    PipelineConfig(loader=Threads(workers=2)),
+    PipelineConfig(loader=Processes(workers=3, queue_size=1), cache="memory", finish="host", channels="first"),
+    PipelineConfig(loader=TfData()),
+    PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=0), device_prefetch=0),
+    PipelineConfig(loader=Keras(workers=0, max_queue_size=3), devices=2),
+    PipelineConfig(loader=Keras(workers=50, max_queue_size=3)),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_json_brings_a_configuration_back(config: PipelineConfig) -> None:
+    assert PipelineConfig.model_validate(config.model_dump(mode="json")) == config
+    assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_canonical_form_is_canonical(config: PipelineConfig) -> None:
+    assert config.normalised().normalised() == config.normalised()
+    assert config.normalised().key() == config.key()
+
+
+def test_keys_tell_configurations_apart() -> None:
+    assert len({config.key() for config in CONFIGS}) == len(CONFIGS)
+
+
+def test_a_key_is_the_same_in_every_process_and_release() -> None:
+    assert PipelineConfig(loader=Threads(workers=2)).key() == KEY
+
+
+def test_one_line_names_the_loader_and_its_knobs() -> None:
+    assert (
+        PipelineConfig(loader=Threads(workers=2)).one_line().startswith("threads(workers=2, queue_size=8) cache=none")
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Threads(workers=0), "workers=0"),
+        (lambda: Threads(workers="2"), "workers='2'"),
+        (lambda: Threads(workers=2, queue=3), r"no key `queue`.*Did you mean `queue_size`"),
+        (lambda: Threads(), "needs `workers`"),
+        (lambda: TfData(num_parallel_calls="many"), "num_parallel_calls"),
+        (lambda: TfData(prefetch=-1), "prefetch"),
+        (lambda: PipelineConfig(loader=Threads(workers=1), finish="gpu"), "finish='gpu'"),
+        (lambda: PipelineConfig(loader={"kind": "thread", "workers": 1}), "Did you mean `threads`"),
+        (lambda: PipelineConfig(loader={"workers": 1}), "loader"),
+        (lambda: PipelineConfig(loader=Threads(workers=1), devices=0), "devices"),
+    ],
+)
+def test_what_cannot_be_is_named(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
