@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value, from_config, parameter_types, to_config
+from autopipe.devices.simulated import PRESETS, SimulatedAccelerator
 from autopipe.errors import ConfigError, near
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
@@ -29,6 +30,19 @@ def size(text: str, option: str) -> int:
     if match is None:
         raise ConfigError(f"`{option}` must be a size such as 8G or 500M, but got {text!r}.")
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def accelerator(text: str, option: str) -> SimulatedAccelerator:
+    """Return what stands in for the model: a preset by name, `15ms` a step, or `224ms/400` for a step of 400 images."""
+    if text in PRESETS:
+        return PRESETS[text]
+    duration, slash, images = text.partition("/")
+    if _DURATION.fullmatch(duration.strip().lower()) is None or (slash and not images.strip().isdecimal()):
+        raise ConfigError(
+            f"`{option}` must be a duration such as 15ms, one for so many images such as 224ms/400, "
+            f"or one of {', '.join(PRESETS)}; but got {text!r}.{near(text, PRESETS)}"
+        )
+    return SimulatedAccelerator(seconds(duration, option), int(images) if slash else None)
 
 
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:

@@ -23,6 +23,7 @@ import cloudpickle
 import pydantic
 
 from autopipe.core.workload import Workload
+from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import WorkloadError
 from autopipe.trial import group, protocol
 from autopipe.trial.channel import Channel
@@ -45,6 +46,7 @@ class Launch:
         directory: the working directory; None for the parent's own.
         environment: variables in addition to the parent's own.
         sys_path: folders in addition to the child's own.
+        simulate: a simulated accelerator in place of the workload's model.
     """
 
     workload: str | Workload
@@ -52,6 +54,7 @@ class Launch:
     directory: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
     sys_path: tuple[str, ...] = ()
+    simulate: SimulatedAccelerator | None = None
 
 
 class Child:
@@ -79,7 +82,9 @@ class Child:
             if isinstance(launch.workload, str)
             else protocol.Pickled(fd=inherited[1])
         )
-        self.load = protocol.Load(workload=source, session=launch.session, sys_path=launch.sys_path)
+        self.load = protocol.Load(
+            workload=source, session=launch.session, sys_path=launch.sys_path, simulate=launch.simulate
+        )
 
     @property
     def pid(self) -> int:

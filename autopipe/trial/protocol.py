@@ -15,6 +15,7 @@ import pydantic
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Ceiling, Description, JsonObject, Measurement, Phase, TrialFailure, Verification
 from autopipe.core.report import Options, Report
+from autopipe.devices.simulated import SimulatedAccelerator
 
 DEFAULT_SESSION = "autopipe.measure.session:Session"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
@@ -59,12 +60,17 @@ class Pickled(_Message):
 
 
 class Load(_Message):
-    """Import the workload and make the session. The first request, once."""
+    """Import the workload and make the session. The first request, once.
+
+    Attributes:
+        simulate: a simulated accelerator in place of the workload's model.
+    """
 
     request: Literal["load"] = "load"
     workload: Annotated[Reference | Pickled, pydantic.Field(discriminator="kind")]
     session: str = DEFAULT_SESSION
     sys_path: tuple[str, ...] = ()
+    simulate: SimulatedAccelerator | None = None
 
 
 class Measure(_Message):

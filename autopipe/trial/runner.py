@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import dataclasses
 import faulthandler
 import importlib
 import logging
@@ -113,6 +114,8 @@ class _Server:
         self._report.phase(Phase.IMPORT)
         sys.path += [folder for folder in request.sys_path if folder not in sys.path]
         workload = _workload(request.workload)
+        if request.simulate is not None:
+            workload = dataclasses.replace(workload, model=request.simulate)
         make_session = _session_factory(request.session)
         self._report.phase(Phase.BUILD)
         self._session = make_session(workload)

@@ -5,6 +5,7 @@ import pytest
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Ceiling, Estimate, FailureKind, Phase, TrialFailure, Verification
+from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.loaders.threads import Threads
 from autopipe.trial import protocol
 
@@ -16,6 +17,7 @@ CONFIG = PipelineConfig(loader=Threads(workers=3, queue_size=5), channels="first
     [
         protocol.Load(workload=protocol.Reference(text="train.py:workload"), sys_path=("/x",)),
         protocol.Load(workload=protocol.Pickled(fd=7)),
+        protocol.Load(workload=protocol.Pickled(fd=7), simulate=SimulatedAccelerator(0.224, 400)),
         protocol.Measure(config=CONFIG, options={"windows": 5, "cap": {"seconds": 2.5}}),
         protocol.MeasureCeiling(),
         protocol.Verify(configs=(CONFIG, CONFIG)),
