@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autopipe.api import build_loader as build_loader
     from autopipe.api import build_trainer as build_trainer
     from autopipe.api import load as load
+    from autopipe.api import retune as retune
     from autopipe.api import tune as tune
     from autopipe.core.config import PipelineConfig as PipelineConfig
     from autopipe.core.loader import Loader as Loader
@@ -50,6 +51,7 @@ _HOMES = {
     "build_loader": "api",
     "build_trainer": "api",
     "load": "api",
+    "retune": "api",
     "tune": "api",
     "PipelineConfig": "core.config",
     "Loader": "core.loader",

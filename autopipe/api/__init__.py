@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from autopipe.api.loading import load
+from autopipe.api.retuning import retune
 from autopipe.api.tuning import tune
 from autopipe.assembly import build_loader, build_trainer
 
-__all__ = ["build_loader", "build_trainer", "load", "tune"]
+__all__ = ["build_loader", "build_trainer", "load", "retune", "tune"]

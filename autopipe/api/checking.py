@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from autopipe.api.facts import workload_digest
 from autopipe.api.measurer import failed
+from autopipe.api.searching import description, runner_for
 from autopipe.api.stored import Stored
-from autopipe.api.tuning import description, runner_for
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Description, JsonObject, TrialFailure
 from autopipe.hardware import machine

@@ -25,15 +25,19 @@ BASELINES = (
 class TrialMeasurer:
     """Measures by trials in a child process."""
 
-    def __init__(self, runner: TrialRunner, description: Description, page_cache: str) -> None:
-        """Use `runner`, whose workload looks like `description`."""
+    def __init__(
+        self, runner: TrialRunner, description: Description, page_cache: str, *, rivals: Sequence[Baseline] = ()
+    ) -> None:
+        """Use `runner`, whose workload looks like `description`; `rivals` are to be beaten beside the usual ones."""
+        self._rivals = rivals
         self._runner = runner
         self._page_cache = page_cache
         self._impossible = {(each.parameter, each.value) for each in description.impossible}
 
     def baselines(self) -> Sequence[Baseline]:
         """Return what the winner has to beat, as far as the workload can run it."""
-        return [each for each in BASELINES if ("loader", each.config.loader.kind) not in self._impossible]
+        baselines = (*BASELINES, *self._rivals)
+        return [each for each in baselines if ("loader", each.config.loader.kind) not in self._impossible]
 
     def ceilings(self) -> Sequence[Ceiling]:
         """Measure the model alone and the loader's ops.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autopipe.api.facts import facts_of
 from autopipe.api.measurer import failed
-from autopipe.api.tuning import bounds, description
+from autopipe.api.searching import bounds, description
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure, Verification
 from autopipe.hardware import machine

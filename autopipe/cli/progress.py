@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from autopipe.api.tuning import Watcher
+from autopipe.api.searching import Watcher
 from autopipe.core.outcome import Measurement
 from autopipe.hardware.machine import Machine
 from autopipe.report import wording

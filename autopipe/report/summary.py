@@ -22,6 +22,7 @@ class BaselineLine:
         gain: how many times faster the best is; from the proof's pairs where `proved`, else the ratio of the rates.
         proved: whether the gain was proved.
         failure: why it has no rate.
+        is_best: whether it is the best configuration itself.
     """
 
     name: str
@@ -29,6 +30,7 @@ class BaselineLine:
     gain: float | None
     proved: Comparison | None
     failure: str | None
+    is_best: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def summary_of(result: SearchResult) -> Summary:
         best=result.best_config,
         rate=rate,
         proved=result.proved,
-        baselines=tuple(_line(each, rate) for each in result.baselines),
+        baselines=tuple(_line(each, result) for each in result.baselines),
         model_rate=result.ceiling.model_images_per_second if result.ceiling else None,
         share_of_model=result.share_of_ceiling,
         bound=limit,
@@ -87,8 +89,8 @@ def summary_of(result: SearchResult) -> Summary:
     )
 
 
-def _line(baseline: BaselineResult, rate: Estimate | None) -> BaselineLine:
-    here = baseline.estimate
+def _line(baseline: BaselineResult, result: SearchResult) -> BaselineLine:
+    here, rate = baseline.estimate, result.estimate
     ratio = rate.value / here.value if rate is not None and here is not None and here.value > 0 else None
     return BaselineLine(
         name=baseline.name,
@@ -96,6 +98,7 @@ def _line(baseline: BaselineResult, rate: Estimate | None) -> BaselineLine:
         gain=baseline.gain.ratio if baseline.gain is not None else ratio,
         proved=baseline.gain,
         failure=None if baseline.failure is None else baseline.failure.message,
+        is_best=result.best_config is not None and baseline.config.key() == result.best_config.key(),
     )
 
 

@@ -29,6 +29,8 @@ def render(summary: Summary) -> RenderableType:
 
 
 def _cells(line: BaselineLine) -> tuple[str, str, str]:
+    if line.rate is not None and line.is_best:
+        return _rate(line.rate), _interval(line.rate), "it is the best"
     if line.rate is None:
         return "failed", "", (line.failure or "")[:60]
     gain = "" if line.gain is None else f"{line.gain:.2f}x"

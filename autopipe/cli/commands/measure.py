@@ -25,7 +25,7 @@ def measure(
     """Measure one configuration of a workload, on its model."""
     from rich.console import Console
 
-    from autopipe.api import tuning
+    from autopipe.api import searching
     from autopipe.api.measurer import failed
     from autopipe.cli import settings
     from autopipe.core.config import PipelineConfig
@@ -37,7 +37,7 @@ def measure(
     chosen = source.choose(workload, images, model, image_size, batch_size)
     config = settings.changed(PipelineConfig(loader=Threads(workers=cpu.usable_cores())), setting or [])
     console = Console(stderr=True)
-    with console.status("importing the workload and its framework"), tuning.runner_for(chosen.workload) as runner:
+    with console.status("importing the workload and its framework"), searching.runner_for(chosen.workload) as runner:
         ceiling = runner.ceiling({})
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)

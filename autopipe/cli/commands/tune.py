@@ -69,7 +69,7 @@ def tune(
     """Search for the fastest way to feed a model on this machine, and write it as code to import."""
     from rich.console import Console
 
-    from autopipe.api import tuning
+    from autopipe.api import searching, tuning
     from autopipe.cli import settings
     from autopipe.cli.output import say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
@@ -80,7 +80,7 @@ def tune(
     chosen = source.choose(workload, images, model, image_size, batch_size)
     folder = writable_folder(out)
     database = (folder / "study.db").absolute()
-    plan = tuning.Plan(
+    plan = searching.Plan(
         space=space,
         storage=storage or f"sqlite:///{database}",
         trials=trials,
@@ -108,7 +108,7 @@ def tune(
     elif tuned is not None:
         Console().print(text.render(summary), soft_wrap=True)
     if tuned is None or written is None:
-        raise tuning.nothing_measured(result)
+        raise searching.nothing_measured(result)
     say_where(console, written, storage or str(folder / "study.db"), tuned.config, workload)
     if result.interrupted:
         raise typer.Exit(130)

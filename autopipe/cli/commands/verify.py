@@ -22,11 +22,11 @@ def verify(
     """Run every loader that the search space would use, and compare their batches, sample by sample."""
     from rich.console import Console
 
-    from autopipe.api import tuning, verifying
+    from autopipe.api import searching, verifying
     from autopipe.report import agreement
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
-    with Console(stderr=True).status("comparing"), tuning.runner_for(chosen.workload) as runner:
+    with Console(stderr=True).status("comparing"), searching.runner_for(chosen.workload) as runner:
         verification = verifying.verify(runner, space=space, samples=samples)
     if as_json:
         print(verification.model_dump_json(indent=2))

@@ -1,0 +1,161 @@
+"""Retuning: this machine's profile in an artefact, made or renewed, with what is known already as a start.
+
+The profiles of other machines stay. The former configuration stays too unless another is proved faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Final
+
+from autopipe.api import checking
+from autopipe.api.searching import Found, Plan, Watcher, description, refuse_in_trial, runner_for, search
+from autopipe.api.stored import Stored, read
+from autopipe.core import fingerprint as digests
+from autopipe.core.config import PipelineConfig
+from autopipe.hardware import machine
+from autopipe.search.measurer import Baseline
+from autopipe.search.result import SearchResult
+from autopipe.trial import reference as trial_reference
+from autopipe.tuned import artifact as files
+from autopipe.tuned import factory, fingerprint, pick
+from autopipe.tuned.check import Result, Verdict
+from autopipe.tuned.factory import Tuned
+from autopipe.tuned.fingerprint import Kinship
+from autopipe.tuned.record import Hardware, Profile
+
+FORMER: Final = "the former configuration"
+TRIALS: Final = 15
+"""Half of what a tune from nothing takes: the known configurations come first."""
+_KNOWN = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Retuned:
+    """What came of a retune.
+
+    Attributes:
+        checked: what was found before, where that was asked for; if it fits, nothing was done.
+        result: of the search; None if there was none.
+        profile: this machine's now; None if nothing was written.
+        kept: whether the former configuration stays, because no other was proved faster.
+    """
+
+    checked: Result | None = None
+    result: SearchResult | None = None
+    profile: Profile | None = None
+    kept: bool = False
+
+
+def retune(
+    path: str | os.PathLike[str] = "autopipe.json",
+    *,
+    budget: float | None = 90.0,
+    trials: int = TRIALS,
+    if_stale: bool = False,
+    workload: str | None = None,
+    allow_outside: bool = False,
+) -> Tuned:
+    """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
+
+    Args:
+        path: the artefact, which is written again.
+        budget: seconds, the proof included; None for as long as the trials take.
+        trials: how many at most.
+        if_stale: do nothing if the profile fits this machine and workload.
+        workload: "train.py:workload", in place of the one that the artefact names.
+        allow_outside: let the artefact name a workload that is neither in its folder nor below the working directory.
+
+    Raises:
+        ArtifactError: the file is no artefact, or its workload cannot be found.
+        WorkloadError: the workload cannot be imported or run.
+
+    Example:
+        >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
+    """
+    stored = read(Path(path), workload=workload, allow_outside=allow_outside)
+    plan = Plan(trials=trials, budget_seconds=budget)
+    run(stored, plan, Watcher(), if_stale=if_stale)
+    return factory.load(
+        path,
+        import_workload=trial_reference.load_workload,
+        workload=stored.workload,
+    )
+
+
+def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retuned:
+    """Run a retune, and write the artefact if it gained anything.
+
+    Args:
+        stored: the artefact.
+        plan: how to search; its study's name and first configurations are filled in here.
+        watcher: who is told.
+        if_stale: search only if the profile does not fit any more, by its fingerprints and its age.
+
+    Raises:
+        WorkloadError: the workload cannot be imported or run.
+        ArtifactError: the artefact cannot be written.
+    """
+    refuse_in_trial()
+    watcher.on_machine(machine.detect())
+    with runner_for(stored.workload, plan, watcher.on_trial) as runner:
+        described = description(runner)
+        checked = checking.check_with(runner, described, stored, quick=True) if if_stale else None
+        if checked is not None and checked.verdict is Verdict.FITS:
+            return Retuned(checked=checked)
+        here = fingerprint.of_machine(machine.detect(), described.storage_kind)
+        former = _former(stored, here)
+        config = None if former is None else pick.config_of(former)
+        found = search(
+            runner,
+            described,
+            _warm(plan, stored, former, here),
+            watcher.on_search,
+            folder=stored.path.parent,
+            rivals=[] if config is None else [Baseline(name=FORMER, config=config)],
+        )
+    profile, kept = chosen(found, config)
+    if profile is not None:
+        files.write(pick.with_profile(stored.artifact, profile), stored.path)
+    return Retuned(checked=checked, result=found.result, profile=profile, kept=kept)
+
+
+def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None, bool]:
+    """Return the profile to keep, and whether it is the former configuration's for want of a faster one.
+
+    Args:
+        found: by the search, in which the former configuration was a rival.
+        former: what this machine had.
+    """
+    best = found.result.best_config
+    if best is None:
+        return None, former is not None
+    if former is None or best.key() == former.key():
+        return found.profile(best), False
+    rival = next((each for each in found.result.baselines if each.config.key() == former.key()), None)
+    if rival is not None and rival.failure is not None:  # it cannot even run here any more
+        return found.profile(best), False
+    if rival is not None and rival.gain is not None and rival.gain.faster and not found.result.interrupted:
+        return found.profile(best), False
+    return found.profile(former), True
+
+
+def _former(stored: Stored, here: Hardware) -> Profile | None:
+    profile, match = pick.nearest(stored.artifact, here)
+    return profile if match.kinship is Kinship.SAME else None
+
+
+def _warm(plan: Plan, stored: Stored, former: Profile | None, here: Hardware) -> Plan:
+    """Return the plan with a study of its own, and with what is known as the first to try."""
+    own = None if former is None else former.key
+    known = [each for each in pick.warm_start(stored.artifact, here) if each.key() != own]
+    return dataclasses.replace(plan, study_name=_study_name(former, here), known=known[:_KNOWN])
+
+
+def _study_name(former: Profile | None, here: Hardware) -> str:
+    """Name the study after what it renews: a retune that was killed is gone on with, one that ended is not."""
+    if former is None:
+        return f"retune-{digests.digest(here.model_dump_json())[:8]}"
+    return f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"

@@ -1,0 +1,241 @@
+"""One search on this machine: what is asked for, who is told, and the profile that is made of what was found.
+
+Trials run in a child process that imports the workload; this process never does, nor any training framework. What is
+done with the profile is `tuning`'s and `retuning`'s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from autopipe.api.facts import facts_of, workload_digest
+from autopipe.api.measurer import TrialMeasurer, failed
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Description, Estimate, Measurement, TrialFailure
+from autopipe.core.workload import Workload
+from autopipe.errors import NothingMeasuredError, TrialError
+from autopipe.hardware import machine
+from autopipe.hardware.machine import Machine
+from autopipe.search import library, study
+from autopipe.search.events import OnEvent
+from autopipe.search.facts import Facts, Limits
+from autopipe.search.measurer import Baseline
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
+from autopipe.trial import protocol
+from autopipe.trial.child import Launch
+from autopipe.trial.protocol import Event as TrialEvent
+from autopipe.trial.supervise import Recycling, TrialRunner
+from autopipe.tuned import evidence, fingerprint
+from autopipe.tuned.evidence import Evidence
+from autopipe.tuned.record import Hardware, Profile
+
+_TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for machines nobody has tuned on
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a tune is asked for; see `autopipe.api.tuning.tune`.
+
+    Attributes:
+        space: the name of a shipped search space, or a YAML file.
+        storage: an Optuna storage URL; None keeps the study in memory.
+        study_name: the study's name in the storage.
+        trials: how many trials at most.
+        budget_seconds: how long at most.
+        seed: of everything random in the search.
+        limits: what the user allows.
+        epochs: charge one-time costs over this many epochs.
+        page_cache: "warm", "cold" or "auto".
+        isolation: "warm" or "process".
+        fresh: begin a new study.
+        known: configurations to try first.
+        lock: the file by which tunes on one machine queue up.
+    """
+
+    space: str = "default"
+    storage: str | None = None
+    study_name: str = "autopipe"
+    trials: int = 30
+    budget_seconds: float | None = 120.0
+    seed: int = 0
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    epochs: int | None = None
+    page_cache: Literal["warm", "cold", "auto"] = "auto"
+    isolation: Literal["warm", "process"] = "warm"
+    fresh: bool = False
+    known: Sequence[PipelineConfig] = ()
+    lock: Path | None = Path(tempfile.gettempdir()) / "autopipe-measuring.lock"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Watcher:
+    """Who is told what happens.
+
+    Attributes:
+        on_machine: told the machine, first of all.
+        on_search: told the events of the search.
+        on_trial: told the phases and the progress of each trial.
+    """
+
+    on_machine: Callable[[Machine], None] = lambda found: None
+    on_search: OnEvent = lambda event: None
+    on_trial: Callable[[TrialEvent], None] = lambda event: None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search found on this machine.
+
+    Attributes:
+        result: of the search.
+        described: the workload.
+        hardware: the machine.
+        plan: what was asked for.
+    """
+
+    result: SearchResult
+    described: Description
+    hardware: Hardware
+    plan: Plan
+
+    def profile(self, config: PipelineConfig) -> Profile | None:
+        """Return this machine's profile with one of the configurations that were measured, or None if it failed."""
+        measured = [row for row in self.result.trials if isinstance(row.outcome, Measurement)]
+        own = [row.outcome for row in measured if row.key == config.key()]
+        if not own or not isinstance(own[-1], Measurement):
+            return None
+        rates: dict[str, tuple[Any, float]] = {}
+        for row in measured:
+            assert isinstance(row.outcome, Measurement)
+            rates[row.key] = (row.config, row.outcome.images_per_second.value)
+        found = Evidence(
+            config=config,
+            measurement=own[-1],
+            proved=self._proved(config),
+            baselines=[(each.name, each.config, each.estimate) for each in self.result.baselines if each.estimate],
+            ceiling=self.result.ceiling,
+            tried=sorted(rates.values(), key=lambda pair: -pair[1])[:_TRIED_KEPT],
+            study=self.plan.study_name,
+            study_url=self.plan.storage,
+            model=self.described.model_digest,
+        )
+        return evidence.profile_of(found, workload_digest(self.described), here=self.hardware)
+
+    def _proved(self, config: PipelineConfig) -> Estimate | None:
+        result = self.result
+        if not result.proved:
+            return None
+        if result.best_config is not None and result.best_config.key() == config.key():
+            return result.estimate
+        return next((each.estimate for each in result.baselines if each.config.key() == config.key()), None)
+
+
+def search(
+    runner: TrialRunner,
+    described: Description,
+    plan: Plan,
+    on_event: OnEvent,
+    *,
+    folder: Path,
+    rivals: Sequence[Baseline] = (),
+) -> Found:
+    """Search for the fastest configuration.
+
+    Args:
+        runner: of the workload.
+        described: what the workload is like.
+        plan: what is asked for.
+        on_event: told what happens.
+        folder: where converted samples would be kept.
+        rivals: configurations that the winner has to beat, beside the usual ones.
+
+    Raises:
+        SpaceError: the search space cannot be read, or holds nothing that can run here.
+        TrialError: the study is another workload's, or its storage cannot be used.
+    """
+    found = machine.detect()
+    facts = facts_of(found, described, folder)
+    hardware = fingerprint.of_machine(found, described.storage_kind)
+    result = study.run(
+        library.load(plan.space, bounds(facts)),
+        TrialMeasurer(runner, described, plan.page_cache, rivals=rivals),
+        facts,
+        _settings(plan, described, hardware),
+        plan.storage,
+        on_event,
+    )
+    return Found(result=result, described=described, hardware=hardware, plan=plan)
+
+
+def runner_for(
+    workload: Workload | str, plan: Plan | None = None, on_trial: Callable[[TrialEvent], None] = lambda event: None
+) -> TrialRunner:
+    """Return the runner of a workload's trials; nothing starts yet."""
+    launch = Launch(workload=workload, environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),), sys_path=(str(Path.cwd()),))
+    return TrialRunner(
+        launch, recycling=Recycling(isolation="warm" if plan is None else plan.isolation), on_event=on_trial
+    )
+
+
+def description(runner: TrialRunner) -> Description:
+    """Return what the child says of the workload.
+
+    Raises:
+        WorkloadError: it cannot be imported, or its model cannot be built.
+        NothingMeasuredError: finding out crashed, hung or took too much memory.
+    """
+    answer = runner.describe()
+    if isinstance(answer, TrialFailure):
+        raise failed(answer)
+    return answer
+
+
+def nothing_measured(result: SearchResult) -> NothingMeasuredError:
+    """Return the error of a search in which no trial gave a measurement."""
+    failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
+    if result.interrupted and not failures:
+        return NothingMeasuredError("The search was interrupted before any configuration could be measured.")
+    last = f" The last: {failures[-1].message}" if failures else ""
+    return NothingMeasuredError(
+        f"No configuration could be measured: {len(failures)} trials failed.{last}",
+        hint=failures[-1].hint if failures else "Give it more time, or a wider search space.",
+    )
+
+
+def refuse_in_trial() -> None:
+    """Raise a TrialError if this process is the child of a tune, which imports scripts that tune."""
+    if os.environ.get(protocol.IN_TRIAL):
+        raise TrialError(
+            "A tune was started inside a trial: the trial imports your script, and the script tunes when imported.",
+            hint='Put the call under `if __name__ == "__main__":`, or run `autopipe tune` instead.',
+        )
+
+
+def bounds(facts: Facts) -> dict[str, int]:
+    """Return the numbers that a search space may name."""
+    return {"cores": facts.cores, "gpus": facts.gpus}
+
+
+def _settings(plan: Plan, described: Description, hardware: Hardware) -> Settings:
+    return Settings(
+        trials=plan.trials,
+        budget_seconds=plan.budget_seconds,
+        seed=plan.seed,
+        limits=plan.limits,
+        epochs=plan.epochs if plan.epochs is not None else described.epochs,
+        study_name=plan.study_name,
+        digests={
+            "workload": f"{described.ops_digest}/{described.batch_size}/{described.model_digest}",
+            "data": described.data_digest,
+            "hardware": hardware.model_dump_json(),
+        },
+        fresh=plan.fresh,
+        known=plan.known,
+        lock=plan.lock,
+    )

@@ -1,0 +1,73 @@
+"""`autopipe retune`: renew this machine's profile in an artefact."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from autopipe.cli import stored
+
+
+def retune(
+    artifact: stored.Artifact = stored.DEFAULT,
+    workload: stored.Override = None,
+    allow_outside: stored.AllowOutside = False,
+    if_stale: Annotated[
+        bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
+    ] = False,
+    space: Annotated[
+        str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")
+    ] = "default",
+    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the proof.")] = 15,
+    budget: Annotated[str, typer.Option(help="At most this long, the proof included: 90s, 3m, 1h.")] = "90s",
+    storage: Annotated[
+        str | None, typer.Option(help="An Optuna storage URL instead of study.db beside the artefact.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial.")] = False,
+) -> None:
+    """Renew this machine's profile in an artefact, or add it.
+
+    What is known already, of other machines too, is tried first. Profiles of other machines stay, and so does the
+    former configuration unless another is proved faster.
+    """
+    from rich.console import Console
+
+    from autopipe.api import retuning, searching
+    from autopipe.api import stored as artefacts
+    from autopipe.cli import settings
+    from autopipe.cli.output import writable_folder
+    from autopipe.cli.progress import Progress
+    from autopipe.report import document, text
+    from autopipe.report.summary import summary_of
+
+    known = artefacts.read(artifact, workload=workload, allow_outside=allow_outside)
+    folder = writable_folder(known.path.parent)
+    plan = searching.Plan(
+        space=space,
+        storage=storage or f"sqlite:///{folder / 'study.db'}",
+        trials=trials,
+        budget_seconds=settings.seconds(budget, "--budget"),
+    )
+    with Progress(Console(stderr=True), verbose=verbose) as progress:
+        retuned = retuning.run(known, plan, progress.watcher, if_stale=if_stale)
+        if retuned.result is None:
+            progress.say("fits", "the profile fits this machine and workload: nothing to do")
+    if retuned.result is None:
+        if as_json:
+            print(json.dumps({"retuned": False, "artifact": str(artifact)}, indent=2))
+        return
+    if retuned.profile is None:
+        raise searching.nothing_measured(retuned.result)
+    summary = summary_of(retuned.result)
+    if as_json:
+        done = {"retuned": True, "kept": retuned.kept, "config": retuned.profile.config}
+        print(json.dumps({**done, **document.document(summary, str(artifact))}, indent=2))
+    else:
+        Console().print(text.render(summary), soft_wrap=True)
+    what = "the former configuration stays: no other was proved faster" if retuned.kept else "a new configuration"
+    progress.say("wrote", f"{artifact}: {what}")
+    if retuned.result.interrupted:
+        raise typer.Exit(130)
