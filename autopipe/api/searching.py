@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autopipe.api.facts import facts_of, workload_digest
+from autopipe.api.holding import held
 from autopipe.api.measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Description, Estimate, Measurement, TrialFailure
@@ -162,11 +163,13 @@ def search(
     found = machine.detect()
     facts = facts_of(found, described, folder)
     hardware = fingerprint.of_machine(found, described.storage_kind)
+    space = library.load(plan.space, bounds(facts))
+    limits = dataclasses.replace(plan.limits, only=held(space, plan.limits.only))
     result = study.run(
-        library.load(plan.space, bounds(facts)),
+        space,
         TrialMeasurer(runner, described, plan.page_cache, rivals=rivals),
         facts,
-        _settings(plan, described, hardware),
+        _settings(dataclasses.replace(plan, limits=limits), described, hardware),
         plan.storage,
         on_event,
     )

@@ -48,13 +48,12 @@ def accelerator(text: str, option: str) -> SimulatedAccelerator:
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
     """Return what `--set key=value` and `--only key=a,b` allow: parameters with the values they are held to.
 
-    `loader.workers` stands for the workers of any loader that has them.
+    `loader.workers`, which stands for the workers of any loader that has them, is kept as it is.
     """
     found: dict[str, tuple[Value, ...]] = {}
     for pair in pairs:
         key, values = _split(pair)
-        for name in _names(key):
-            found[name] = tuple(_value(name, each) for each in values)
+        found[key] = tuple(_value_of_any(_names(key), each) for each in values)
     return found
 
 
@@ -97,6 +96,15 @@ def _names(key: str, loader: str | None = None) -> list[str]:
             return names
         known = {f"loader.{name.partition('.')[2]}": None for name in known if "." in name}
     raise ConfigError(f"There is no setting `{key}`.{near(key, known)}", hint=f"There are: {', '.join(known)}")
+
+
+def _value_of_any(names: list[str], text: str) -> Value:
+    for name in names[:-1]:
+        try:
+            return _value(name, text)
+        except ConfigError:
+            continue
+    return _value(names[-1], text)
 
 
 def _value(name: str, text: str) -> Value:
