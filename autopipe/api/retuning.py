@@ -123,7 +123,7 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
 
 
 def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None, bool]:
-    """Return the profile to keep, and whether it is the former configuration's for want of a faster one.
+    """Return the profile to write, and whether it is the former configuration's.
 
     Args:
         found: by the search, in which the former configuration was a rival.
@@ -132,8 +132,10 @@ def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None,
     best = found.result.best_config
     if best is None:
         return None, former is not None
-    if former is None or best.key() == former.key():
+    if former is None:
         return found.profile(best), False
+    if best.key() == former.key():
+        return found.profile(best), True
     rival = next((each for each in found.result.baselines if each.config.key() == former.key()), None)
     if rival is not None and rival.failure is not None:  # it cannot even run here any more
         return found.profile(best), False

@@ -19,6 +19,7 @@ from autopipe.api.measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Description, Estimate, Measurement, TrialFailure
 from autopipe.core.workload import Workload
+from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import NothingMeasuredError, TrialError
 from autopipe.hardware import machine
 from autopipe.hardware.machine import Machine
@@ -55,6 +56,7 @@ class Plan:
         page_cache: "warm", "cold" or "auto".
         isolation: "warm" or "process".
         fresh: begin a new study.
+        simulate: a simulated accelerator in place of the workload's model.
         known: configurations to try first.
         lock: the file by which tunes on one machine queue up.
     """
@@ -70,6 +72,7 @@ class Plan:
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     isolation: Literal["warm", "process"] = "warm"
     fresh: bool = False
+    simulate: SimulatedAccelerator | None = None
     known: Sequence[PipelineConfig] = ()
     lock: Path | None = Path(tempfile.gettempdir()) / "autopipe-measuring.lock"
 
@@ -180,10 +183,14 @@ def runner_for(
     workload: Workload | str, plan: Plan | None = None, on_trial: Callable[[TrialEvent], None] = lambda event: None
 ) -> TrialRunner:
     """Return the runner of a workload's trials; nothing starts yet."""
-    launch = Launch(workload=workload, environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),), sys_path=(str(Path.cwd()),))
-    return TrialRunner(
-        launch, recycling=Recycling(isolation="warm" if plan is None else plan.isolation), on_event=on_trial
+    plan = plan or Plan()
+    launch = Launch(
+        workload=workload,
+        environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),),
+        sys_path=(str(Path.cwd()),),
+        simulate=plan.simulate,
     )
+    return TrialRunner(launch, recycling=Recycling(isolation=plan.isolation), on_event=on_trial)
 
 
 def description(runner: TrialRunner) -> Description:

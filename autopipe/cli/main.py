@@ -10,6 +10,7 @@ import pkgutil
 import signal
 import sys
 import traceback
+import warnings
 from typing import Annotated
 
 import typer
@@ -61,6 +62,7 @@ def main() -> None:
     stale, or has drifted. 130: interrupted.
     """
     arguments = [each for each in sys.argv[1:] if each != _DEBUG]
+    warnings.showwarning = _show_warning
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job that is ended writes what it has, as on Ctrl-C
     try:
         application()(arguments, prog_name="autopipe")
@@ -70,6 +72,10 @@ def main() -> None:
         if end.code == INTERRUPTED:
             print("interrupted", file=sys.stderr)
         raise
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _report(error: AutopipeError, *, debug: bool) -> int:

@@ -50,6 +50,7 @@ class Progress:
         self._doing = "importing the workload and its framework"
         self._detail = ""
         self._said_unstable = False
+        self._noted: set[str] = set()
         self._status = Status(self, console=console)
         self.watcher = Watcher(on_machine=self._machine, on_search=self._search, on_trial=self._trial)
 
@@ -146,7 +147,8 @@ class Progress:
         elif kind == "baseline":
             self._rate("baseline", outcome, detail)
         elif self._verbose:
-            self._rate(kind if kind == "proof" else "trial", outcome, f"{config}  ({event.origin})")
+            whence = f"round {int(detail) + 1}" if kind == "proof" else event.origin
+            self._rate("proof" if kind == "proof" else "trial", outcome, f"{config}  ({whence})")
         elif better and kind != "proof":
             self._rate("best", outcome, config)
 
@@ -162,5 +164,6 @@ class Progress:
             self._detail = str(event.phase).replace("_", " ")
         elif isinstance(event, protocol.Progress):
             self._detail = f"{event.images_per_second:,.0f} images/s"
-        elif isinstance(event, protocol.Log) and self._verbose:
-            self.say("log", event.text)
+        elif isinstance(event, protocol.Log) and event.text not in self._noted:  # each child that starts says it again
+            self._noted.add(event.text)
+            self.say("note", event.text)

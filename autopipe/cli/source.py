@@ -28,6 +28,15 @@ ImageSize = Annotated[
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="With --images: images a batch.")]
 
 
+SimulateStep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="15ms",
+        help="In place of the model, an accelerator that takes so long a step: 15ms, or 224ms/400 for 400 images.",
+    ),
+]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """The workload of a command.

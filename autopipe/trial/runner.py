@@ -21,13 +21,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeAlias
 
 import cloudpickle
 
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.workload import Workload
+from autopipe.data.source import DataWarning
 from autopipe.errors import TrialError, WorkloadError
 from autopipe.trial import group, protocol, reference
 from autopipe.trial.channel import Channel
@@ -113,7 +115,8 @@ class _Server:
     def _load(self, request: protocol.Load) -> protocol.Ready:
         self._report.phase(Phase.IMPORT)
         sys.path += [folder for folder in request.sys_path if folder not in sys.path]
-        workload = _workload(request.workload)
+        with _warnings_told(self._report):
+            workload = _workload(request.workload)
         if request.simulate is not None:
             workload = dataclasses.replace(workload, model=request.simulate)
         make_session = _session_factory(request.session)
@@ -125,6 +128,21 @@ class _Server:
         return TrialFailure(
             kind=FailureKind.INTERRUPTED, phase=self._report.current, message="The trial's process was told to end."
         )
+
+
+@contextlib.contextmanager
+def _warnings_told(report: _Reporter) -> Iterator[None]:
+    """Tell whoever watches what autopipe warns of while the workload is made; other warnings go to the log as ever."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, DataWarning):
+            report.log(str(message))
+        else:
+            usual(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        usual, warnings.showwarning = warnings.showwarning, show
+        yield
 
 
 def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:

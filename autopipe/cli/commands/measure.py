@@ -19,6 +19,7 @@ def measure(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory."),
     ] = None,
+    simulate_step: source.SimulateStep = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Most seconds to measure.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
 ) -> None:
@@ -36,8 +37,14 @@ def measure(
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
     config = settings.changed(PipelineConfig(loader=Threads(workers=cpu.usable_cores())), setting or [])
+    plan = searching.Plan(
+        simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step")
+    )
     console = Console(stderr=True)
-    with console.status("importing the workload and its framework"), searching.runner_for(chosen.workload) as runner:
+    with (
+        console.status("importing the workload and its framework"),
+        searching.runner_for(chosen.workload, plan) as runner,
+    ):
         ceiling = runner.ceiling({})
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)

@@ -54,6 +54,7 @@ def tune(
     ] = None,
     no_convert: Annotated[bool, typer.Option("--no-convert", help="Keep the samples as they are on disk.")] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None,
+    simulate_step: source.SimulateStep = None,
     page_cache: Annotated[
         PageCache, typer.Option(help="Whether trials read files from memory or from disk.")
     ] = PageCache.AUTO,
@@ -97,6 +98,7 @@ def tune(
         page_cache=page_cache.value,
         isolation=isolation.value,
         fresh=fresh,
+        simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step"),
     )
     console = Console(stderr=True)
     with Progress(console, verbose=verbose) as progress:
