@@ -33,12 +33,14 @@ class Contender:
         config: the configuration.
         cost: what it takes beside its rate; the lower wins a tie.
         baseline: its name if it is a baseline.
+        may_win: False for a baseline that the user's limits rule out: it is there to be compared with.
     """
 
     key: str
     config: PipelineConfig
     cost: tuple[float, ...]
     baseline: str | None = None
+    may_win: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +70,19 @@ def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: b
 
 
 def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
-    """Return the order of a block: shuffled once a round, then rotated so that each place comes to each in turn.
+    """Return the order of a block, by a Williams design over keys that are shuffled once a round of `len(keys)` blocks.
 
-    Every other block runs backwards, so that no one always follows the same neighbour.
+    In a round each key has each place once; with an even number of keys each also follows each other once, and with an
+    odd number it does so over two rounds, the second backwards.
     """
     count = len(keys)
     if count == 0:
         return []
-    order = sorted(keys)
-    random.Random(f"{seed}/{block // count}").shuffle(order)
-    turn = block % count
-    order = order[turn:] + order[:turn]
-    return order[::-1] if block % 2 else order
+    shuffled = sorted(keys)
+    random.Random(f"{seed}/{block // (2 * count)}").shuffle(shuffled)
+    zigzag = [(step + 1) // 2 if step % 2 else -(step // 2) for step in range(count)]  # 0, 1, -1, 2, -2, ...
+    order = [shuffled[(place + block) % count] for place in zigzag]
+    return order[::-1] if (block // count) % 2 else order
 
 
 def pairs(blocks: Blocks, first: str, second: str) -> Comparison | None:
@@ -91,16 +94,17 @@ def pairs(blocks: Blocks, first: str, second: str) -> Comparison | None:
     return compare_pairs([mine[block] for block in common], [other[block] for block in common])
 
 
-def leader(blocks: Blocks) -> str | None:
-    """Return who is fastest so far among those that have run in the most blocks; None if nobody ran."""
-    most = max((len(ran) for ran in blocks.values()), default=0)
-    full = [key for key, ran in blocks.items() if ran and len(ran) == most]
-    return max(full, key=lambda key: (_mean(blocks[key]), key), default=None)
+def leader(contenders: Sequence[Contender], blocks: Blocks) -> str | None:
+    """Return who is fastest so far, of those that may win and ran in the most blocks; None if nobody did."""
+    ran = {each.key: blocks[each.key] for each in contenders if each.may_win and blocks.get(each.key)}
+    most = max((len(rates) for rates in ran.values()), default=0)
+    full = [key for key, rates in ran.items() if len(rates) == most]
+    return max(full, key=lambda key: (_mean(ran[key]), key), default=None)
 
 
 def still_in(contenders: Sequence[Contender], blocks: Blocks) -> list[Contender]:
     """Return who has to run again: everybody but those proved slower than the leader, a baseline in three pairs."""
-    first = leader(blocks)
+    first = leader(contenders, blocks)
     kept = []
     for contender in contenders:
         comparison = None if first is None else pairs(blocks, contender.key, first)
@@ -112,7 +116,7 @@ def still_in(contenders: Sequence[Contender], blocks: Blocks) -> list[Contender]
 
 def decided(contenders: Sequence[Contender], blocks: Blocks) -> bool:
     """Whether more blocks would change nothing: everybody is proved slower than the leader, or provably as good."""
-    first = leader(blocks)
+    first = leader(contenders, blocks)
     for contender in contenders:
         if first is None:
             return False
@@ -128,13 +132,13 @@ def decided(contenders: Sequence[Contender], blocks: Blocks) -> bool:
 
 def verdict(contenders: Sequence[Contender], blocks: Blocks) -> Verdict | None:
     """Return who wins, or None if nobody could be measured."""
-    first = leader(blocks)
+    first = leader(contenders, blocks)
     if first is None:
         return None
     by_key = {contender.key: contender for contender in contenders}
     tied = [first]
-    for key in by_key:
-        comparison = None if key == first else pairs(blocks, key, first)
+    for key, contender in by_key.items():
+        comparison = None if key == first or not contender.may_win else pairs(blocks, key, first)
         if comparison is not None and not comparison.slower and comparison.ratio >= WORTH_HAVING:
             tied.append(key)
     winner = min(tied, key=lambda key: (by_key[key].cost, -_mean(blocks[key]), key))

@@ -127,6 +127,14 @@ def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
 Rule = Callable[[PipelineConfig, Facts, Limits], str | None]
 
 
+def _only(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    params = from_config(config) if limits.only else {}
+    for name, values in limits.only.items():
+        if name in params and params[name] not in values:
+            return f"{name} {params[name]}: not in `--only`"
+    return None
+
+
 def _impossible(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     params: dict[str, Value] = from_config(config) if facts.impossible else {}
     for (name, value), reason in facts.impossible.items():
@@ -194,7 +202,7 @@ def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     return f"cache and queue need more than `--max-memory` {_gib(limits.memory_bytes)}"
 
 
-_RULES: tuple[Rule, ...] = (_impossible, _fork, _devices, _convert, _cache, _shared_memory, _workers, _memory)
+_RULES: tuple[Rule, ...] = (_only, _impossible, _fork, _devices, _convert, _cache, _shared_memory, _workers, _memory)
 
 
 def _gib(size: int) -> str:

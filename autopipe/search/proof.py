@@ -51,7 +51,7 @@ def contender(session: Session, point: Point, baseline: str | None) -> confirm.C
     planned = (feasible.cache_bytes(point.config, facts) or 0) + (feasible.queue_bytes(point.config, facts) or 0)
     memory = median([float(size) for size in used]) if used else float(planned)
     cost = confirm.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
-    return confirm.Contender(key=point.key, config=point.config, cost=cost, baseline=baseline)
+    return confirm.Contender(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)
 
 
 def prove(session: Session, entered: Sequence[confirm.Contender]) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import optuna
 import psutil
 from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Ceiling, Measurement, TrialFailure, parse_outcome
@@ -26,6 +26,7 @@ from autopipe.core.params import from_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError, shortened
 from autopipe.search import suggest
+from autopipe.search.storage import open_storage
 
 SCHEMA_VERSION = 1
 _GRACE = timedelta(seconds=60)
@@ -67,8 +68,8 @@ class Row:
 class Record:
     """A study, opened; its trials are read once and then kept up to date."""
 
-    def __init__(self, study: optuna.Study) -> None:
-        self.study = study
+    def __init__(self, study: optuna.Study, storage: BaseStorage) -> None:
+        self.study, self.storage = study, storage
         self._rows: dict[int, Row] = {}
 
     def rows(self) -> list[Row]:
@@ -88,8 +89,8 @@ class Record:
 
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: str, predicted: float | None) -> None:
         """Let `config` be one of the next trials."""
-        attributes = {"config": _plain(config), "key": config.key(), "origin": origin, "predicted": predicted}
-        self.study.enqueue_trial(suggest.fitting(space, from_config(config)), user_attrs=attributes)
+        params = suggest.fitting(space, from_config(config))
+        self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
 
     def ask(self) -> optuna.Trial:
         """Begin a trial, and note which process it belongs to."""
@@ -99,9 +100,8 @@ class Record:
 
     def describe(self, trial: optuna.Trial, config: PipelineConfig, *, origin: str, predicted: float | None) -> None:
         """Note what a trial runs, before it does."""
-        for name, value in (("config", _plain(config)), ("key", config.key()), ("origin", origin)):
+        for name, value in _described(config, origin, predicted).items():
             trial.set_user_attr(name, value)
-        trial.set_user_attr("predicted", predicted)
 
     def tell(
         self,
@@ -154,18 +154,15 @@ def open_record(
     Raises:
         TrialError: the study is of another workload, machine or space; or the storage cannot be used.
     """
+    storage = open_storage(storage_url)
     with _quiet():
-        try:
-            storage = None if storage_url is None else optuna.storages.get_storage(storage_url)
-            if fresh and storage is not None and name in optuna.get_all_study_names(storage):
-                optuna.delete_study(study_name=name, storage=storage)
-            study = optuna.create_study(
-                storage=storage, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
-            )
-        except (OSError, ValueError, ImportError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
-            raise TrialError(f"The storage {storage_url!r} cannot be used: {error}.") from error
+        if fresh and name in optuna.get_all_study_names(storage):
+            optuna.delete_study(study_name=name, storage=storage)
+        study = optuna.create_study(
+            storage=storage, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+        )
     _check_digests(study, {"schema_version": str(SCHEMA_VERSION), **digests})
-    return Record(study), _recover(study)
+    return Record(study, storage), _recover(study)
 
 
 def _check_digests(study: optuna.Study, wanted: dict[str, str]) -> None:
@@ -220,9 +217,9 @@ def _tell(study: optuna.Study, number: int, value: float | None) -> None:
         study.tell(number, value)
 
 
-def _plain(config: PipelineConfig) -> dict[str, Any]:
+def _described(config: PipelineConfig, origin: str, predicted: float | None) -> dict[str, Any]:
     plain: dict[str, Any] = config.normalised().model_dump(mode="json")
-    return plain
+    return {"config": plain, "key": config.key(), "origin": origin, "predicted": predicted}
 
 
 def _row(trial: FrozenTrial) -> Row:

@@ -5,6 +5,7 @@ Which of them is the default is decided by replaying recorded tables (`autopipe.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import random
 import warnings
@@ -177,10 +178,9 @@ def _tpe_group(outlook: Outlook) -> BaseSampler:
 
 
 def _gp(outlook: Outlook) -> BaseSampler:
-    try:
-        return optuna.samplers.GPSampler(seed=outlook.seed)
-    except ImportError as error:
-        raise MissingExtraError.of("torch", "torch") from error
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError.of("torch", "torch")
+    return optuna.samplers.GPSampler(seed=outlook.seed)
 
 
 SAMPLERS: Mapping[str, Callable[[Outlook], BaseSampler]] = {

@@ -34,7 +34,7 @@ class Point:
         measurements: oldest first, at least one.
         estimate: images/s over all their windows.
         value: what the study maximises.
-        feasible: whether every measurement kept the user's limits.
+        feasible: whether it is what the user allows, by its settings and by every measurement.
     """
 
     config: PipelineConfig
@@ -70,12 +70,15 @@ class Session:
         self.record, self.on_event = record, on_event
         self.ceilings: Sequence[Ceiling] = ()
         self._costs: predict.Costs | None = None
+        self._points: dict[str, Point] = {}
+        self._gathered = 0  # how many measurements `_points` holds
         self._began = settings.clock()
         self._earlier = sum(row.seconds for row in record.rows())
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
         """Take up what the ceilings say; predictions become possible where they hold op costs."""
         self.ceilings = ceilings
+        self._gathered = 0  # one-time costs, and with them values, may become known
         self._costs = predict.costs(ceilings, self.facts)
 
     # ------------------------------------------------------------ how things stand
@@ -90,11 +93,12 @@ class Session:
 
     def points(self) -> dict[str, Point]:
         """Return everything measured so far, by key."""
-        rows: dict[str, list[Row]] = {}
-        for row in self.record.rows():
-            if isinstance(row.outcome, Measurement):
-                rows.setdefault(row.key, []).append(row)
-        return {key: self._point(key, same) for key, same in rows.items()}
+        rows = [row for row in self.record.rows() if isinstance(row.outcome, Measurement)]
+        for row in rows[self._gathered :]:
+            same = [each for each in rows if each.key == row.key]
+            self._points[row.key] = self._point(row.key, same)
+        self._gathered = len(rows)
+        return self._points
 
     def _point(self, key: str, rows: Sequence[Row]) -> Point:
         measurements = tuple(row.outcome for row in rows if isinstance(row.outcome, Measurement))
@@ -105,8 +109,12 @@ class Session:
             measurements=measurements,
             estimate=estimate,
             value=self.score(rows[0].config, measurements, estimate.value),
-            feasible=all(row.feasible for row in rows),
+            feasible=all(row.feasible for row in rows) and self.allowed(rows[0].config),
         )
+
+    def allowed(self, config: PipelineConfig) -> bool:
+        """Whether the user's limits leave room for it: a baseline is measured even where they do not."""
+        return feasible.why_not(config, self.facts, self.settings.limits) is None
 
     def best(self) -> Point | None:
         """Return the best point that keeps the limits, or None."""
@@ -123,7 +131,8 @@ class Session:
             best.append(here if last is None or (here is not None and here.value > last.value) else last)
         tried = {row.key for row in rows if row.outcome is not None}
         untried = sum(candidate.key not in tried for candidate in self.trimmed.candidates)
-        return Standing(trials=len(rows), seconds=self.seconds(), best=best, untried=untried)
+        ended = sum(row.outcome is not None for row in rows)  # a trial that was cut off is not held against the budget
+        return Standing(trials=ended, seconds=self.seconds(), best=best, untried=untried)
 
     def _scored(self, row: Row) -> Estimate | None:
         if not isinstance(row.outcome, Measurement):

@@ -32,6 +32,7 @@ from autopipe.search.result import BaselineResult, SearchResult
 from autopipe.search.session import Point, Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason, Stop
+from autopipe.search.storage import settle
 
 __all__ = ["run", "space_digest"]
 
@@ -87,7 +88,10 @@ def run(
         )
         session = Session(trimmed, measurer, facts, settings, record, on_event)
         on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
-        return _Search(session).run()
+        try:
+            return _Search(session).run()
+        finally:
+            settle(record.storage)
 
 
 def _waits(who: str) -> Event:
@@ -122,6 +126,7 @@ class _Search:
         self._run_baselines()
         if (stop := self._at_ceiling(baselines_only=True)) is not None:
             return stop
+        self._run_known()
         self._run_seeds()
         refused = 0
         while (stop := self._over()) is None:
@@ -166,6 +171,13 @@ class _Search:
         self._baselines = tuple(self._session.measurer.baselines())
         for baseline in self._baselines if self._settings.seeding else ():
             self._run_unless_done(baseline.config, f"baseline:{baseline.name}")
+
+    def _run_known(self) -> None:
+        for config in self._settings.known:
+            if self._over() is not None:
+                return
+            if self._session.allowed(config):
+                self._run_unless_done(config, "known")
 
     def _run_seeds(self) -> None:
         session = self._session

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -96,22 +97,20 @@ def read(path: Path) -> Table:
     """
     outcomes: dict[str, list[Measurement | TrialFailure]] = {}
     configs: dict[str, PipelineConfig] = {}
-    with _open(path, "rt") as file:
+    lines = _whole_lines(path)
+    try:
+        header = Header.model_validate_json(lines[0] if lines else "")
+    except pydantic.ValidationError as error:
+        raise TrialError(f"{path}, line 1, is no header of a table: {error.errors()[0]['msg']}.") from None
+    for number, line in enumerate(lines[1:], start=2):
         try:
-            header = Header.model_validate_json(file.readline())
+            outcome = parse_outcome(line)
         except pydantic.ValidationError as error:
-            raise TrialError(f"{path}, line 1, is no header of a table: {error.errors()[0]['msg']}.") from None
-        for number, line in enumerate(file, start=2):
-            if not line.endswith("\n"):
-                break  # the recorder died in the middle of it
-            try:
-                outcome = parse_outcome(line)
-            except pydantic.ValidationError as error:
-                raise TrialError(f"{path}, line {number}, is no trial: {error.errors()[0]['msg']}.") from None
-            if outcome.config is not None:
-                config = PipelineConfig.model_validate(outcome.config)
-                configs[config.key()] = config
-                outcomes.setdefault(config.key(), []).append(outcome)
+            raise TrialError(f"{path}, line {number}, is no trial: {error.errors()[0]['msg']}.") from None
+        if outcome.config is not None:
+            config = PipelineConfig.model_validate(outcome.config)
+            configs[config.key()] = config
+            outcomes.setdefault(config.key(), []).append(outcome)
     return Table(header, {key: _entry(configs[key], outcomes[key]) for key in configs})
 
 
@@ -121,7 +120,23 @@ def _entry(config: PipelineConfig, outcomes: Iterable[Measurement | TrialFailure
     return Entry(config, runs, failures[-1] if failures and not runs else None)
 
 
-def _open(path: Path, mode: Literal["rt", "at"]) -> IO[str]:
+def _whole_lines(path: Path) -> list[str]:
+    """Return the lines, without one in whose middle the recorder died."""
+    lines: list[str] = []
+    with _open(path, "rt") as file, suppress(EOFError):
+        lines.extend(file)
+    return [line for line in lines if line.endswith("\n")]
+
+
+def _mend(path: Path) -> None:
+    """Cut off what the recorder left unfinished, so that the next line begins on a line of its own."""
+    whole = path.with_name(f"~{path.name}")
+    with _open(whole, "wt") as file:
+        file.writelines(_whole_lines(path))
+    whole.replace(path)
+
+
+def _open(path: Path, mode: Literal["rt", "at", "wt"]) -> IO[str]:
     if path.suffix == ".gz":
         return cast(IO[str], gzip.open(path, mode, encoding="utf-8"))
     return path.open(mode, encoding="utf-8")
@@ -149,6 +164,7 @@ def record(
     if not path.exists():
         with _open(path, "at") as file:
             file.write(header.model_dump_json() + "\n")
+    _mend(path)
     done = read(path).entries.keys()
     baselines = [PipelineConfig.model_validate(config) for config in header.baselines.values()]
     todo = {config.key(): config for config in [*baselines, *(each.config for each in candidates)]}

@@ -1,0 +1,138 @@
+"""A search whose process is killed, at every phase, and run again: at most the running trial is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+SCRIPT = textwrap.dedent(
+    """
+    import os, signal, sys
+    from pathlib import Path
+
+    from autopipe.search import library, study
+    from autopipe.search.measurer import Effort
+    from autopipe.search.settings import Settings
+    from autopipe.search.surface import Surface
+
+    folder, kill_at, wait = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["wait"]
+
+    class Mortal(Surface):
+        # Dies in its n-th call: 0 is the ceilings, then one a trial.
+        calls = 0
+
+        def _call(self):
+            if self.calls == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.calls += 1
+
+        def ceilings(self):
+            self._call()
+            return super().ceilings()
+
+        def measure(self, config, *, effort=Effort.SEARCH, must_reach=None):
+            if wait:
+                print("measuring", flush=True)
+                sys.stdin.readline()
+            self._call()
+            return super().measure(config, effort=effort, must_reach=must_reach)
+
+    SPACE = '''
+    schema_version: 1
+    parameters:
+      loader: [threads]
+      threads.workers: {range: [1, 2*cores], when: {loader: threads}}
+      threads.queue_size: {choices: [2, 8], when: {loader: threads}}
+      cache: [none, memory]
+      finish: [device, host]
+    '''
+
+    surface = Mortal(quirks=1, model_rate=60_000.0)
+    space = library.parse(SPACE, {"cores": 4, "gpus": 0})
+    settings = Settings(
+        trials=9, budget_seconds=None, contenders=2, blocks=(3, 3), clock=surface.clock, lock=folder / "lock",
+        digests={"workload": "w"},
+    )
+    result = study.run(
+        space, surface, surface.facts(), settings, f"sqlite:///{folder}/study.db",
+        lambda event: print(type(event).__name__, flush=True),
+    )
+    print("calls", surface.calls, "proved", result.proved, "best", result.best_config.key())
+    """
+)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "search.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def start(script: Path, kill_at: int, *rest: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(script), str(script.parent), str(kill_at), *rest]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def trials(script: Path) -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name="autopipe", storage=f"sqlite:///{script.parent}/study.db").trials
+
+
+# In turn: the ceilings, the first baseline, a seed, a trial of the sampler, a block of the proof.
+@pytest.mark.parametrize("kill_at", [0, 1, 4, 8, 13])
+def test_a_killed_search_goes_on_and_loses_at_most_the_running_trial(script: Path, kill_at: int) -> None:
+    killed = start(script, kill_at)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    before = trials(script)
+    assert [trial.state for trial in before].count(TrialState.RUNNING) == (kill_at > 0)
+    assert [trial.state for trial in before].count(TrialState.COMPLETE) == max(0, kill_at - 1)
+
+    resumed = start(script, 10_000)
+    out, _ = resumed.communicate()
+    assert resumed.returncode == 0
+    assert "proved True" in out
+    after = trials(script)
+    assert [trial.values for trial in after if trial.number < len(before) and trial.values] == [
+        trial.values for trial in before if trial.values
+    ]
+    states = [trial.state for trial in after]
+    assert TrialState.RUNNING not in states
+    assert TrialState.WAITING not in states
+    assert states.count(TrialState.FAIL) == (kill_at > 0)
+    searched = [trial for trial in after if not trial.user_attrs["origin"].startswith("proof")]
+    assert len(searched) == 9 + (0 < kill_at < 10)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_killed_again_and_again_it_still_comes_to_its_end(script: Path) -> None:
+    for _ in range(9):
+        process = start(script, 7)
+        out, _ = process.communicate()
+        if process.returncode == 0:
+            break
+    assert "proved True" in out
+    keys = [trial.user_attrs["key"] for trial in trials(script) if trial.state == TrialState.COMPLETE]
+    assert len(set(keys)) >= 5
+
+
+def test_two_searches_queue_up_and_a_killed_one_lets_the_other_go_on(script: Path) -> None:
+    first = start(script, 10_000, "wait")
+    assert first.stdout is not None
+    assert any(line == "measuring\n" for line in first.stdout)
+    second = start(script, 10_000)
+    assert second.stdout is not None
+    assert [second.stdout.readline() for _ in range(2)] == ["SpaceTrimmed\n", "WaitingForMachine\n"]
+    first.kill()
+    first.communicate()
+    out, _ = second.communicate()
+    assert second.returncode == 0
+    assert "proved True" in out

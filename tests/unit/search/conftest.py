@@ -1,0 +1,33 @@
+"""A small space and its surface: every loader, 2 to 4 cores, some eighty configurations."""
+
+from __future__ import annotations
+
+import pytest
+
+from autopipe.core.space import Space
+from autopipe.search import library
+
+SPACE = """
+schema_version: 1
+parameters:
+  loader: [threads, processes, tfdata, keras]
+  threads.workers: {range: [1, 2*cores], log: true, when: {loader: threads}}
+  threads.queue_size: {choices: [2, 8], when: {loader: threads}}
+  processes.workers: {range: [1, cores + 1], when: {loader: processes}}
+  processes.queue_size: {choices: [8], when: {loader: processes}}
+  tfdata.num_parallel_calls: {choices: [auto, cores], when: {loader: tfdata}}
+  tfdata.prefetch: {choices: [auto], when: {loader: tfdata}}
+  keras.workers: {choices: [1, cores], when: {loader: keras}}
+  keras.use_multiprocessing: {choices: [false, true], when: {loader: keras}}
+  keras.max_queue_size: {choices: [10], when: {loader: keras}}
+  cache: [none, memory]
+  storage: [files]
+  finish: [device, host]
+  device_prefetch: [0, 2]
+  devices: [1, 2]
+"""
+
+
+@pytest.fixture
+def space() -> Space:
+    return library.parse(SPACE, {"cores": 4, "gpus": 0})

@@ -1,0 +1,117 @@
+"""Each reason for leaving a configuration out; and that whatever can run is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from autopipe.core.params import Params, to_config
+from autopipe.core.space import Space
+from autopipe.errors import SpaceError
+from autopipe.search import feasible
+from autopipe.search.facts import Facts, Limits
+from autopipe.search.feasible import trim, why_not
+
+GIB = 2**30
+FACTS = Facts(
+    cores=4,
+    gpus=0,
+    batch_size=32,
+    memory_bytes=8 * GIB,
+    shm_bytes=64 * 2**20,
+    disk_bytes=10 * GIB,
+    prefix_bytes=3 * GIB,
+    compact_bytes=150_528,
+    finished_bytes=602_112,
+)
+THREADS: Params = {"loader": "threads", "threads.workers": 2, "threads.queue_size": 4}
+PROCESSES: Params = {"loader": "processes", "processes.workers": 2, "processes.queue_size": 4}
+TFDATA: Params = {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto"}
+KERAS: Params = {"loader": "keras", "keras.workers": 2, "keras.use_multiprocessing": True, "keras.max_queue_size": 10}
+
+
+def facts(**known: Any) -> Facts:
+    return dataclasses.replace(FACTS, **known)
+
+
+def test_what_can_run_is_kept() -> None:
+    assert why_not(to_config(THREADS), FACTS, Limits()) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "known", "limits", "reason"),
+    [
+        ({**THREADS, "devices": 2}, FACTS, Limits(), "devices > 1: 0 GPUs"),
+        ({**THREADS, "devices": 3}, facts(gpus=1), Limits(), "devices > 1: 1 GPU"),
+        ({**THREADS, "devices": 3}, facts(gpus=4), Limits(), "devices 3: a batch of 32 cannot be shared out evenly"),
+        (
+            {**THREADS, "cache": "memory"},
+            facts(prefix_bytes=int(12.3 * GIB)),
+            Limits(),
+            "cache memory: needs 12.3 GiB for the whole set, 8.0 GiB free",
+        ),
+        (
+            {**THREADS, "storage": "array"},
+            facts(disk_bytes=GIB),
+            Limits(),
+            "storage array: needs 3.0 GiB on disk, 1.0 GiB",
+        ),
+        ({**THREADS, "storage": "tfrecord"}, FACTS, Limits(convert=False), "storage tfrecord: `--no-convert`"),
+        ({**PROCESSES, "finish": "host"}, FACTS, Limits(), "processes with 6 batches ahead: needs 0.1 GiB in /dev/shm"),
+        (KERAS, FACTS, Limits(), "keras with use_multiprocessing: forks"),
+        (THREADS, FACTS, Limits(workers=1), "more than 1 workers: `--max-workers`"),
+        (TFDATA, FACTS, Limits(workers=1), "tfdata with auto workers: `--max-workers 1` cannot be kept"),
+        ({**THREADS, "cache": "memory"}, FACTS, Limits(memory_bytes=2 * GIB), "cache and queue need more than"),
+        (
+            TFDATA,
+            facts(impossible={("loader", "tfdata"): "no TensorFlow half"}),
+            Limits(),
+            "loader tfdata: no TensorFlow",
+        ),
+    ],
+)
+def test_what_cannot_run_has_a_reason(params: Params, known: Facts, limits: Limits, reason: str) -> None:
+    found = why_not(to_config(params), known, limits)
+    assert found is not None
+    assert found.startswith(reason)
+
+
+def test_what_is_not_known_leaves_nothing_out() -> None:
+    unknown = Facts(cores=2)
+    for params in (THREADS, PROCESSES, TFDATA, {**THREADS, "cache": "memory", "storage": "array"}):
+        assert why_not(to_config(params), unknown, Limits()) is None
+
+
+def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
+    trimmed = trim(space, FACTS, Limits())
+    reasons = {drop.reason: drop.configs for drop in trimmed.drops}
+    # Two devices: half of the space, but for those that were left out before as forking.
+    assert reasons["devices > 1: 0 GPUs"] == sum(p["devices"] == 2 and not _forks(p) for p in space.grid())
+    assert reasons[next(reason for reason in reasons if "forks" in reason)] == sum(_forks(p) for p in space.grid())
+    assert len({candidate.key for candidate in trimmed.candidates}) == len(trimmed.candidates)
+
+
+def _forks(params: Params) -> bool:
+    return bool(params.get("keras.use_multiprocessing"))
+
+
+def test_only_limits_the_space_and_says_so(space: Space) -> None:
+    trimmed = trim(space, FACTS, Limits(only={"loader": ("threads", "tfdata")}))
+    assert {candidate.config.loader.kind for candidate in trimmed.candidates} == {"threads", "tfdata"}
+    assert "loader processes, keras: not in `--only`" in [drop.reason for drop in trimmed.drops]
+
+
+def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
+    with pytest.raises(SpaceError, match="--max-workers"):
+        trim(space, FACTS, Limits(workers=0))
+
+
+def test_a_space_too_large_to_list_is_sampled_evenly_and_repeatably(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feasible, "MOST_CANDIDATES", 30)
+    first, second = trim(space, FACTS, Limits()), trim(space, FACTS, Limits())
+    assert 0 < len(first.candidates) <= 30
+    assert [candidate.key for candidate in first.candidates] == [candidate.key for candidate in second.candidates]

@@ -1,0 +1,90 @@
+"""The cost model's shape: what it must get right is the order, not the figure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import Params, to_config
+from autopipe.search import predict
+from autopipe.search.predict import Costs
+from autopipe.search.surface import Surface
+
+COSTS = Costs(
+    prefix_seconds=0.0007,
+    middle_seconds=0.00003,
+    suffix_seconds=0.0001,
+    compact_bytes=150_528,
+    finished_bytes=602_112,
+    cores=2,
+    ceilings={(1, "last"): 4000.0},
+    model_core_seconds=0.0,
+)
+
+
+def config(workers: int = 2, queue_size: int = 8, **rest: str | int) -> PipelineConfig:
+    params: Params = {"loader": "threads", "threads.workers": workers, "threads.queue_size": queue_size, **rest}
+    return to_config(params)
+
+
+def rate(chosen: PipelineConfig, costs: Costs = COSTS) -> float:
+    return predict.predict(chosen, costs)
+
+
+def test_costs_are_gathered_from_the_ceiling() -> None:
+    surface = Surface(cores=3)
+    costs = predict.costs(list(surface.ceilings()), surface.facts())
+    assert costs is not None
+    assert costs.prefix_seconds == pytest.approx(surface.read_seconds + surface.decode_seconds)
+    assert (costs.middle_seconds, costs.suffix_seconds) == (surface.augment_seconds, surface.cast_seconds)
+    assert costs.cores == 3
+
+
+def test_without_op_costs_nothing_is_predicted() -> None:
+    surface = Surface()
+    bare = [ceiling.model_copy(update={"op_costs": ()}) for ceiling in surface.ceilings()]
+    assert predict.costs(bare, surface.facts()) is None
+    assert predict.costs([], surface.facts()) is None
+
+
+def test_no_prediction_exceeds_the_model_or_the_cores() -> None:
+    assert rate(config(cache="memory")) <= 4000.0
+    assert rate(config(workers=8)) <= 2 / 0.00073
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (config(workers=2), config(workers=1)),
+        (config(cache="memory"), config()),
+        (config(storage="array"), config()),
+        (config(finish="device"), config(finish="host")),
+        (config(queue_size=8), config(queue_size=1)),
+        (config(device_prefetch=2), config(device_prefetch=0)),
+    ],
+)
+def test_the_order_is_right(better: PipelineConfig, worse: PipelineConfig) -> None:
+    assert rate(better) > rate(worse)
+
+
+def test_keras_without_workers_ahead_runs_one_after_the_other() -> None:
+    inline = to_config({"loader": "keras", "keras.workers": 1, "keras.max_queue_size": 10})
+    work = predict.loader_core_seconds(inline, COSTS)
+    assert rate(inline) == pytest.approx(1 / (work + 1 / 4000.0))
+
+
+def test_a_model_on_the_cores_leaves_less_for_the_loader() -> None:
+    assert rate(config(), dataclasses.replace(COSTS, model_core_seconds=0.002)) < 0.5 * rate(config())
+
+
+def test_devices_that_were_not_measured_are_taken_to_scale() -> None:
+    costs = dataclasses.replace(COSTS, cores=64)
+    assert rate(config(workers=64, devices=2), costs) > 1.9 * rate(config(workers=64), costs)
+
+
+def test_conversion_and_cache_are_charged_once() -> None:
+    both = predict.one_time_seconds(config(storage="array", cache="memory"), COSTS, 10_000)
+    assert both == pytest.approx((3.5, 0.0))
+    assert predict.one_time_seconds(config(cache="memory"), COSTS, 10_000) == pytest.approx((0.0, 3.5))

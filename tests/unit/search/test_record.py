@@ -1,0 +1,112 @@
+"""The study as the record. That it outlives its process is tested in tests/integration/test_search_resume.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.core.params import to_config
+from autopipe.core.space import Space
+from autopipe.errors import TrialError
+from autopipe.search.record import Record, open_record
+from autopipe.search.surface import Surface
+
+CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "cache": "memory"})
+FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
+
+
+def opened(url: str | None, *, digests: Mapping[str, str] | None = None, fresh: bool = False) -> Record:
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    return open_record(url, "tune", sampler=sampler, digests=digests or {"workload": "w1"}, fresh=fresh)[0]
+
+
+def run_one(record: Record, space: Space) -> Measurement:
+    record.enqueue(space, CONFIG, origin="seed:rule", predicted=123.0)
+    outcome = Surface().measure(CONFIG)
+    assert isinstance(outcome, Measurement)
+    record.tell(record.ask(), outcome, value=5.0, constraints={"memory_bytes": -1.0}, seconds=2.0)
+    return outcome
+
+
+def test_a_trial_is_read_back_as_it_was_written(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    outcome = run_one(opened(url), space)
+    (row,) = opened(url).rows()
+    assert (row.origin, row.predicted, row.value, row.seconds, row.feasible) == ("seed:rule", 123.0, 5.0, 2.0, True)
+    assert row.config == CONFIG
+    assert row.key == CONFIG.key()
+    assert row.outcome == outcome
+    assert row.block is None
+
+
+def test_a_failure_and_a_trial_that_was_cut_off_are_told_apart(space: Space) -> None:
+    record = opened(None)
+    record.enqueue(space, CONFIG, origin="proof:4", predicted=None)
+    record.tell(record.ask(), FAILURE, value=None, constraints={}, seconds=1.0)
+    record.enqueue(space, CONFIG, origin="proof:4", predicted=None)
+    record.give_up(record.ask())
+    failed, cut_off = record.rows()
+    assert (failed.outcome, failed.value, failed.block) == (FAILURE, None, 4)
+    assert cut_off.outcome is None
+
+
+def test_a_broken_limit_makes_a_trial_infeasible(space: Space) -> None:
+    record = opened(None)
+    record.enqueue(space, CONFIG, origin="x", predicted=None)
+    record.tell(record.ask(), Surface().measure(CONFIG), value=5.0, constraints={"memory_bytes": 7.0}, seconds=1.0)
+    assert not record.rows()[0].feasible
+
+
+def test_what_is_refused_is_no_trial_that_ran() -> None:
+    record = opened(None)
+    record.refuse(record.ask(), "devices > 1: 0 GPUs")
+    assert record.rows() == []
+    assert record.study.trials[0].user_attrs["refused"] == "devices > 1: 0 GPUs"
+
+
+def test_ceilings_are_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    ceilings = list(Surface().ceilings())
+    opened(url).keep_ceilings(ceilings)
+    assert opened(url).ceilings() == ceilings
+
+
+def test_a_study_of_another_workload_is_refused_with_both_sides(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    opened(url, digests={"workload": "w1", "hardware": "h"})
+    with pytest.raises(TrialError, match=r"another workload \(workload: 'w1' there, 'w2' here\)") as caught:
+        opened(url, digests={"workload": "w2", "hardware": "h"})
+    assert caught.value.hint is not None
+    assert "--fresh" in caught.value.hint
+
+
+def test_fresh_begins_anew(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    run_one(opened(url, digests={"workload": "w1"}), space)
+    assert opened(url, digests={"workload": "w2"}, fresh=True).rows() == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:////no/such/folder/study.db", "nosuchbase://x", "what"])
+def test_a_storage_that_cannot_be_used_is_named(url: str) -> None:
+    with pytest.raises(TrialError, match="cannot be used") as caught:
+        opened(url)
+    assert url in caught.value.message
+
+
+def test_the_trial_of_a_live_process_is_left_alone(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    record = opened(url)
+    record.enqueue(space, CONFIG, origin="x", predicted=None)
+    record.ask()
+    _, lost = open_record(url, "tune", sampler=record.study.sampler, digests={"workload": "w1"}, fresh=False)
+    assert lost == 0
+
+
+def test_optunas_own_verbosity_is_left_as_it_was() -> None:
+    before = optuna.logging.get_verbosity()
+    opened(None)
+    assert optuna.logging.get_verbosity() == before

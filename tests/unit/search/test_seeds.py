@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from autopipe.core.space import Space
+from autopipe.search.facts import Limits
+from autopipe.search.feasible import Candidate, trim
+from autopipe.search.seeds import not_hopeless, rule_of_thumb, seeds
+from autopipe.search.surface import Surface
+
+SURFACE = Surface()
+
+
+def candidates(space: Space) -> tuple[Candidate, ...]:
+    return trim(space, SURFACE.facts(), Limits()).candidates
+
+
+def true_rate(candidate: Candidate) -> float:
+    return SURFACE.true_rate(candidate.config)
+
+
+def test_the_rule_of_thumb_is_a_worker_a_core_on_the_files_as_they_are(space: Space) -> None:
+    chosen = rule_of_thumb(candidates(space), cores=4).config
+    assert (chosen.loader.kind, chosen.loader.worker_count(), chosen.finish) == ("threads", 4, "device")
+    assert (chosen.storage, chosen.cache, chosen.device_prefetch) == ("files", "memory", 2)
+
+
+def test_seeds_are_of_different_kinds_and_the_best_of_theirs(space: Space) -> None:
+    chosen = seeds(candidates(space), 4, true_rate)
+    kinds = [(seed.candidate.config.loader.kind, seed.candidate.config.cache) for seed in chosen]
+    assert len(set(kinds)) == len(kinds) == 5
+    assert [seed.origin for seed in chosen] == ["seed:rule", *["seed:predicted"] * 4]
+    for seed, kind in list(zip(chosen, kinds, strict=True))[1:]:
+        same = [each for each in candidates(space) if (each.config.loader.kind, each.config.cache) == kind]
+        assert true_rate(seed.candidate) == max(true_rate(each) for each in same)
+
+
+def test_without_predictions_there_is_the_rule_alone(space: Space) -> None:
+    assert [seed.origin for seed in seeds(candidates(space), 4, None)] == ["seed:rule"]
+
+
+def test_what_is_predicted_far_below_is_skipped(space: Space) -> None:
+    kept = not_hopeless(candidates(space), true_rate)
+    assert max(map(true_rate, candidates(space))) == max(map(true_rate, kept))
+    assert min(map(true_rate, kept)) >= 0.3 * max(map(true_rate, kept))
+    assert len(kept) < len(candidates(space))

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from autopipe.core.outcome import Ceiling, Estimate
+from autopipe.search.stopping import Reason, Standing, budget_stop, ceiling_stop, no_gain_stop
+
+
+def standing(
+    *, trials: int = 5, seconds: float = 10.0, best: list[Estimate | None] | None = None, untried: int = 9
+) -> Standing:
+    return Standing(trials=trials, seconds=seconds, best=best or [], untried=untried)
+
+
+def rate(value: float, width: float = 0.02) -> Estimate:
+    return Estimate(value=value, low=value * (1 - width), high=value * (1 + width))
+
+
+CEILING = Ceiling(model_images_per_second=rate(1000.0), model_core_seconds_per_image=0.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "said"),
+    [
+        (standing(untried=0), Reason.EXHAUSTED, "Every configuration"),
+        (standing(trials=30), Reason.TRIALS, "30 trials were allowed"),
+        (standing(seconds=90.0), Reason.TIME, "90 s of 120 s"),
+    ],
+)
+def test_a_budget_that_is_used_up_is_said(state: Standing, reason: Reason, said: str) -> None:
+    stop = budget_stop(state, trials=30, budget_seconds=120.0, reserve_seconds=30.0)
+    assert stop is not None
+    assert stop.reason is reason
+    assert said in stop.message
+
+
+def test_a_budget_that_is_left_stops_nothing() -> None:
+    assert budget_stop(standing(seconds=89.0), trials=30, budget_seconds=120.0, reserve_seconds=30.0) is None
+    assert budget_stop(standing(seconds=1e9), trials=30, budget_seconds=None, reserve_seconds=30.0) is None
+
+
+def test_at_the_ceiling_there_is_nothing_to_gain() -> None:
+    stop = ceiling_stop(rate(971.0), CEILING, share=0.97, what="The baseline keras")
+    assert stop is not None
+    assert stop.message.startswith("The baseline keras reaches 971 images/s, 97% of the 1,000")
+
+
+def test_below_the_ceiling_or_without_one_the_search_goes_on() -> None:
+    assert ceiling_stop(rate(960.0), CEILING, share=0.97, what="it") is None
+    assert ceiling_stop(rate(971.0), None, share=0.97, what="it") is None
+
+
+def test_no_gain_means_none_beyond_the_interval_of_the_best_before() -> None:
+    flat: list[Estimate | None] = [rate(100.0), *[rate(101.0)] * 4]
+    stop = no_gain_stop(standing(best=flat), patience=4)
+    assert stop is not None
+    assert stop.reason is Reason.NO_GAIN
+    assert no_gain_stop(standing(best=flat), patience=5) is None
+    assert no_gain_stop(standing(best=[*flat[:-1], rate(103.0)]), patience=4) is None
+
+
+def test_failures_alone_are_not_taken_for_a_plateau() -> None:
+    assert no_gain_stop(standing(best=[None] * 9), patience=4) is None

@@ -1,0 +1,338 @@
+"""The whole loop over the analytic surface, seeded. Crashes of the process: tests/integration/test_search_resume.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.params import Params, to_config
+from autopipe.core.space import Space
+from autopipe.errors import SpaceError, TrialError
+from autopipe.search import study
+from autopipe.search.events import (
+    CeilingMeasured,
+    Event,
+    ProofStarted,
+    SearchStopped,
+    SpaceTrimmed,
+    StudyOpened,
+    TrialFinished,
+    TrialStarted,
+)
+from autopipe.search.facts import Facts, Limits
+from autopipe.search.feasible import trim
+from autopipe.search.measurer import Effort
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
+from autopipe.search.stopping import Reason
+from autopipe.search.surface import Surface
+
+
+def settings(surface: Surface, **chosen: object) -> Settings:
+    return dataclasses.replace(Settings(clock=surface.clock), **chosen)  # type: ignore[arg-type]
+
+
+def run(space: Space, surface: Surface, url: str | None = None, **chosen: object) -> SearchResult:
+    return study.run(space, surface, surface.facts(), settings(surface, **chosen), url)
+
+
+def top(space: Space, surface: Surface) -> float:
+    return max(surface.true_rate(each.config) for each in trim(space, surface.facts(), Limits()).candidates)
+
+
+def fed_by_four(*, quirks: int = 0, seed: int = 0) -> Surface:
+    """A model so fast that the loader is what counts."""
+    return Surface(quirks=quirks, seed=seed, model_rate=60_000.0)
+
+
+@pytest.mark.parametrize("quirks", range(1, 7))
+def test_the_winner_is_within_a_few_percent_of_the_best_there_is(space: Space, quirks: int) -> None:
+    surface = Surface(quirks=quirks, seed=quirks, model_rate=60_000.0)
+    result = run(space, surface, budget_seconds=150.0)
+    assert result.proved
+    assert result.best_config is not None
+    assert surface.true_rate(result.best_config) >= 0.95 * top(space, surface)
+    assert result.seconds <= 160.0
+
+
+def test_what_is_reported_is_the_proofs_figure_and_holds_the_truth(space: Space) -> None:
+    surface = Surface(quirks=3, model_rate=60_000.0)
+    result = run(space, surface)
+    assert result.best_config is not None
+    assert result.estimate is not None
+    blocks = [row for row in result.trials if row.block is not None and row.key == result.best_config.key()]
+    rates = [row.outcome.images_per_second.value for row in blocks if isinstance(row.outcome, Measurement)]
+    assert min(rates) <= result.estimate.value <= max(rates)
+    assert result.estimate.low <= surface.true_rate(result.best_config) <= result.estimate.high
+
+
+def test_each_baseline_is_beaten_by_about_what_it_really_is(space: Space) -> None:
+    surface = Surface(quirks=3, model_rate=60_000.0)
+    result = run(space, surface)
+    assert result.best_config is not None
+    assert [baseline.name for baseline in result.baselines] == ["keras", "tfdata"]
+    for baseline in result.baselines:
+        assert baseline.gain is not None
+        truth = surface.true_rate(result.best_config) / surface.true_rate(baseline.config)
+        assert baseline.gain.ratio == pytest.approx(truth, rel=0.05)
+        assert baseline.gain.faster
+    assert result.drift is not None
+    assert abs(result.drift) < 0.05
+
+
+def test_a_model_that_is_the_limit_ends_the_search_before_it_begins(space: Space) -> None:
+    surface = Surface(model_rate=30.0)
+    result = run(space, surface)
+    assert result.stopped_because.reason is Reason.CEILING
+    assert "The baseline" in result.stopped_because.message
+    assert len(result.trials) <= 8
+    assert result.best_config is not None
+    assert result.best_config.loader.worker_count() == 1  # the simplest that does
+    assert not result.proved
+    assert result.share_of_ceiling == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_search_that_reaches_the_ceiling_stops_there(space: Space) -> None:
+    surface = Surface(model_rate=2000.0)
+    result = run(space, surface)
+    assert result.stopped_because.reason is Reason.CEILING
+    assert len([row for row in result.trials if row.block is None]) <= 10
+    assert result.proved
+
+
+def test_trials_are_a_budget(space: Space) -> None:
+    result = run(space, fed_by_four(quirks=1), trials=9, budget_seconds=None, patience=99)
+    assert result.stopped_because.reason is Reason.TRIALS
+    assert len([row for row in result.trials if row.block is None]) == 9
+
+
+def test_time_is_a_budget_that_keeps_room_for_the_proof(space: Space) -> None:
+    surface = fed_by_four(quirks=1)
+    result = run(space, surface, trials=999, budget_seconds=60.0, patience=99)
+    assert result.stopped_because.reason is Reason.TIME
+    assert result.proved
+    assert result.seconds <= 66.0
+
+
+def test_no_gain_for_long_ends_the_search(space: Space) -> None:
+    result = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=None, patience=8)
+    assert result.stopped_because.reason is Reason.NO_GAIN
+
+
+def test_a_small_space_is_exhausted(space: Space) -> None:
+    small = space.only("loader", ["processes"]).only("finish", ["device"]).only("processes.workers", [1, 2])
+    result = run(small, fed_by_four(quirks=1), trials=999, budget_seconds=None, patience=99)
+    assert result.stopped_because.reason is Reason.EXHAUSTED
+
+
+def test_an_optuna_sampler_that_finds_nothing_new_comes_to_an_end(space: Space) -> None:
+    small = space.only("loader", ["keras"]).only("keras.use_multiprocessing", [True, False]).only("devices", [2, 1])
+    result = run(
+        small,
+        Surface(),
+        budget_seconds=None,
+        sampler="random",
+        trials=40,
+        ceiling_share=2.0,
+        patience=99,
+        seeding=False,
+    )
+    assert result.stopped_because.reason in (Reason.EXHAUSTED, Reason.TRIALS)
+
+
+def test_hopeless_trials_end_early_and_the_proofs_never_do(space: Space) -> None:
+    surface = fed_by_four(quirks=1)
+    result = run(space, surface, budget_seconds=None, trials=20, patience=99)
+    windows = {
+        row.number: (row.block is not None, len(row.outcome.windows))
+        for row in result.trials
+        if isinstance(row.outcome, Measurement)
+    }
+    assert any(count == 5 for proving, count in windows.values() if not proving)
+    assert all(count == 10 for proving, count in windows.values() if proving)
+
+
+def test_a_repeat_is_one_more_measurement_of_the_same_point(space: Space) -> None:
+    surface = Surface(noise=0.05, model_rate=60_000.0)
+    result = run(space, surface)
+    last = [row for row in result.trials if row.key == result.trials[-1].key]
+    assert len(last) > 2
+    raw = [row.outcome.images_per_second.value for row in last if isinstance(row.outcome, Measurement)]
+    values = [row.value for row in last if row.value is not None]
+    assert values[0] == raw[0]
+    assert min(raw) < values[-1] < max(raw)
+
+
+def test_failures_are_values_and_the_search_goes_on(space: Space) -> None:
+    surface = Surface(fails=lambda config: config.loader.kind in ("threads", "keras"), model_rate=60_000.0)
+    result = run(space, surface)
+    assert result.best_config is not None
+    assert result.best_config.loader.kind in ("processes", "tfdata")
+    keras = result.baselines[0]
+    assert keras.estimate is None
+    assert isinstance(keras.failure, TrialFailure)
+
+
+def test_when_everything_fails_there_is_no_best(space: Space) -> None:
+    result = run(space, Surface(fails=lambda config: True), trials=6)
+    assert result.best_config is None
+    assert result.estimate is None
+    assert len(result.failed) == len(result.trials) == 6
+
+
+def test_limits_hold_for_the_winner(space: Space) -> None:
+    surface = fed_by_four(quirks=1)
+    limits = Limits(memory_bytes=3 * 2**30, workers=3, only={"loader": ("threads", "processes")})
+    result = run(space, surface, limits=limits)
+    assert result.best_config is not None
+    assert result.best_config.loader.kind in ("threads", "processes")
+    assert (result.best_config.loader.worker_count() or 99) <= 3
+    assert (surface.resources(result.best_config).peak_rss_bytes or 0) <= limits.memory_bytes  # type: ignore[operator]
+    assert any("--max-workers" in drop.reason for drop in result.dropped)
+
+
+def test_what_breaks_a_limit_when_measured_does_not_win(space: Space) -> None:
+    surface = fed_by_four(quirks=1)
+    result = run(space, surface, limits=Limits(cpu_percent=250.0))
+    assert result.best_config is not None
+    assert (surface.resources(result.best_config).cpu_percent or 999) <= 250.0
+
+
+def test_few_epochs_do_not_pay_for_a_cache_that_many_do(space: Space) -> None:
+    surface = Surface(decode_seconds=0.004, model_rate=60_000.0, sample_count=50_000, noise=0.002)
+    once = run(space, surface, epochs=1, budget_seconds=None)
+    often = run(space, surface, epochs=100, budget_seconds=None)
+    assert once.best_config is not None
+    assert often.best_config is not None
+    assert often.best_config.cache == "memory"
+    scored = {row.key: row.value for row in once.trials if row.block is None and row.value is not None}
+    steady = {
+        row.key: row.outcome.images_per_second.value for row in once.trials if isinstance(row.outcome, Measurement)
+    }
+    cached = [row.key for row in once.trials if row.config.cache == "memory" and row.key in scored]
+    assert all(scored[key] < 0.5 * steady[key] for key in cached)
+
+
+def test_ctrl_c_gives_the_best_so_far(space: Space) -> None:
+    class Impatient(Surface):
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            if len(self.measured) == 5:
+                raise KeyboardInterrupt
+            return super().measure(config, effort=effort, must_reach=must_reach)
+
+    result = run(space, Impatient(quirks=1, model_rate=60_000.0))
+    assert result.interrupted
+    assert result.stopped_because.reason is Reason.INTERRUPTED
+    assert not result.proved
+    best = max((row for row in result.trials if row.value is not None), key=lambda row: row.value or 0.0)
+    assert result.best_config == best.config
+    assert len(result.trials) == 6
+    assert result.trials[-1].outcome is None
+
+
+def test_ctrl_c_in_the_proof_uses_the_blocks_that_are_there(space: Space) -> None:
+    class Impatient(Surface):
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            if sum(done is Effort.PROOF for _, done in self.measured) == 11:
+                raise KeyboardInterrupt
+            return super().measure(config, effort=effort, must_reach=must_reach)
+
+    result = run(space, Impatient(quirks=1, model_rate=60_000.0))
+    assert result.interrupted
+    assert not result.proved
+    assert result.baselines[0].gain is not None
+
+
+def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(space: Space, tmp_path: Path) -> None:
+    class Broken(Surface):
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            raise ZeroDivisionError
+
+    url = f"sqlite:///{tmp_path}/study.db"
+    with pytest.raises(ZeroDivisionError):
+        run(space, Broken(), url)
+    result = run(space, Surface(quirks=1), url)
+    assert result.trials[0].outcome is None
+    assert result.best_config is not None
+
+
+def test_the_same_seed_gives_the_same_search(space: Space) -> None:
+    first, second = (run(space, fed_by_four(quirks=2, seed=4), seed=9) for _ in range(2))
+    assert [row.key for row in first.trials] == [row.key for row in second.trials]
+    assert first.estimate == second.estimate
+
+
+def test_a_study_that_is_done_is_not_run_again(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    first = run(space, fed_by_four(quirks=2), url)
+    again = fed_by_four(quirks=2)
+    second = run(space, again, url)
+    assert second.best_config == first.best_config
+    assert again.measured == []
+
+
+def test_more_trials_go_on_where_the_study_ended(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    first = run(space, fed_by_four(quirks=2), url, trials=8, budget_seconds=None)
+    second = run(space, fed_by_four(quirks=2, seed=1), url, trials=14, budget_seconds=None, patience=99)
+    searched = [row.key for row in second.trials if row.block is None]
+    assert len(searched) == len(set(searched)) == 14
+    assert [row.key for row in second.trials[: len(first.trials)]] == [row.key for row in first.trials]
+    assert second.proved
+
+
+def test_trials_that_the_user_enqueued_run_first(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    first = run(space, fed_by_four(), url, trials=1, blocks=(0, 0))
+    wish: Params = {"loader": "processes", "processes.workers": 3, "processes.queue_size": 8}
+    rest: Params = {"cache": "none", "storage": "files", "finish": "device", "device_prefetch": 2, "devices": 1}
+    first.study.enqueue_trial({**wish, **rest})
+    surface = fed_by_four()
+    run(space, surface, url, trials=4, blocks=(0, 0))
+    assert surface.measured[0][0] == to_config({**wish, **rest}).key()
+
+
+def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    run(space, Surface(), url, trials=2)
+    with pytest.raises(TrialError, match="another space"):
+        run(space.only("loader", ["threads"]), Surface(), url, trials=2)
+
+
+def test_a_baseline_need_not_lie_in_the_space(space: Space) -> None:
+    surface = fed_by_four(quirks=1)
+    result = run(space, surface, limits=Limits(only={"loader": ("processes",)}))
+    assert [baseline.estimate is not None for baseline in result.baselines] == [True, True]
+    assert result.best_config is not None
+
+
+def test_nothing_that_can_run_is_an_error_before_anything_is_measured(space: Space) -> None:
+    surface = Surface()
+    with pytest.raises(SpaceError, match="No configuration"):
+        study.run(space, surface, Facts(cores=4), settings(surface, limits=Limits(workers=0)))
+    assert surface.measured == []
+
+
+def test_events_tell_the_story_in_order(space: Space, tmp_path: Path) -> None:
+    told: list[Event] = []
+    surface = fed_by_four(quirks=1)
+    chosen = settings(surface, trials=7, lock=tmp_path / "lock")
+    result = study.run(space, surface, surface.facts(), chosen, None, told.append)
+    kinds = [type(event) for event in told]
+    assert kinds[:3] == [SpaceTrimmed, StudyOpened, CeilingMeasured]
+    assert kinds.index(SearchStopped) + 1 == kinds.index(ProofStarted)
+    finished = [event for event in told if isinstance(event, TrialFinished)]
+    started = [event for event in told if isinstance(event, TrialStarted)]
+    assert [event.number for event in started] == [event.number for event in finished] == list(range(len(started)))
+    assert [event.origin for event in finished] == [row.origin for row in result.trials]
+    assert all(event.predicted is not None for event in started)
