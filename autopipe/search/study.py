@@ -6,15 +6,15 @@ This is the order of things and nothing else: what is tried, when it ends and wh
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 
 from optuna.samplers import RandomSampler
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
 from autopipe.core.space import Space
-from autopipe.search import confirm, lock, proof, samplers, seeds, stopping
+from autopipe.search import conclusion, confirm, lock, proof, samplers, seeds, stopping
 from autopipe.search.events import (
     CeilingMeasured,
     Event,
@@ -25,16 +25,16 @@ from autopipe.search.events import (
     WaitingForMachine,
 )
 from autopipe.search.facts import Facts
-from autopipe.search.feasible import Candidate, trim
+from autopipe.search.feasible import Candidate, Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import open_record
-from autopipe.search.result import BaselineResult, SearchResult
+from autopipe.search.result import SearchResult
 from autopipe.search.session import Point, Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason, Stop
 from autopipe.search.storage import settle
 
-__all__ = ["run", "space_digest"]
+__all__ = ["run", "search", "space_digest"]
 
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
 
@@ -75,7 +75,18 @@ def run(
         SpaceError: nothing in the space can run here.
         TrialError: the study is of another workload, machine or space, or its storage cannot be used.
     """
-    trimmed = trim(space, facts, settings.limits)
+    return search(trim(space, facts, settings.limits), measurer, facts, settings, storage_url, on_event)
+
+
+def search(
+    trimmed: Trimmed,
+    measurer: Measurer,
+    facts: Facts,
+    settings: Settings,
+    storage_url: str | None = None,
+    on_event: OnEvent = _ignore,
+) -> SearchResult:
+    """Do what `run` does, on a space that has been trimmed already."""
     on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
     queue = nullcontext() if settings.lock is None else lock.held(settings.lock, lambda who: on_event(_waits(who)))
     with queue:
@@ -117,7 +128,8 @@ class _Search:
             self._interrupted = True
             stop = Stop(reason=Reason.INTERRUPTED, message="Interrupted: this is the best so far.")
             self._session.on_event(SearchStopped(stop=stop))
-        return self._result(stop, proof.judge(self._session, entered) if entered else None)
+        proved = proof.judge(self._session, entered) if entered else None
+        return conclusion.result(self._session, self._baselines, stop, proved, interrupted=self._interrupted)
 
     def _search(self) -> Stop:
         self._measure_ceilings()
@@ -197,6 +209,7 @@ class _Search:
     # ------------------------------------------------------------ the end
 
     def _over(self) -> Stop | None:
+        """Return why the search is over, or None. What seems to be at the ceiling is measured once more before that."""
         settings, standing = self._settings, self._session.standing()
         in_proof = (settings.contenders + len(self._baselines)) * settings.blocks[0]
         return (
@@ -205,10 +218,14 @@ class _Search:
                 standing,
                 trials=settings.trials,
                 budget_seconds=settings.budget_seconds,
-                reserve_seconds=(1 + in_proof) * self._session.trial_seconds(),
+                reserve_seconds=min((1 + in_proof) * self._session.trial_seconds(), self._most_for_proof()),
             )
             or stopping.no_gain_stop(standing, patience=settings.patience)
         )
+
+    def _most_for_proof(self) -> float:
+        """Return how much of the time the proof may keep from the search: half; it makes do with fewer blocks."""
+        return math.inf if self._settings.budget_seconds is None else self._settings.budget_seconds / 2
 
     def _at_ceiling(self, *, baselines_only: bool) -> Stop | None:
         points = self._session.points()
@@ -227,76 +244,10 @@ class _Search:
         return None
 
     def _ceiling_stop(self, what: str, point: Point) -> Stop | None:
-        ceiling, share = self._ceiling(point.config), self._settings.ceiling_share
+        ceiling, share = self._session.ceiling(point.config), self._settings.ceiling_share
         return stopping.ceiling_stop(point.estimate, ceiling, share=share, what=what)
-
-    def _ceiling(self, config: PipelineConfig) -> Ceiling | None:
-        same = [each for each in self._session.ceilings if each.devices == config.devices]
-        return next((each for each in same if each.channels == config.channels), same[0] if same else None)
 
     def _nothing_to_prove(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling before anything else was tried."""
         tried = {row.origin.partition(":")[0] for row in self._session.search_rows()}
         return stop.reason is Reason.CEILING and tried <= {"baseline", "again"}
-
-    def _result(self, stop: Stop, proved: proof.Proof | None) -> SearchResult:
-        session = self._session
-        points, rows = session.points(), session.record.rows()
-        best = points[proved.winner] if proved is not None else self._unproved(stop)
-        estimate: Estimate | None = None if best is None else best.estimate
-        return SearchResult(
-            best_config=None if best is None else best.config,
-            estimate=estimate if proved is None else proved.estimate,
-            measurement=None if best is None else best.measurements[-1],
-            proved=proved is not None and not self._interrupted,
-            tied=() if proved is None else tuple(points[key].config for key in proved.tied),
-            baselines=tuple(self._baseline(each, points, proved) for each in self._baselines),
-            ceiling=None if best is None else self._ceiling(best.config),
-            stopped_because=stop,
-            trials=rows,
-            dropped=session.trimmed.drops,
-            seconds=session.seconds(),
-            measuring_seconds=sum(row.seconds for row in rows),
-            drift=self._drift(proved),
-            interrupted=self._interrupted,
-            study=session.record.study,
-        )
-
-    def _unproved(self, stop: Stop) -> Point | None:
-        """Return the best point; at the ceiling, the cheapest of those that are there."""
-        session = self._session
-        best = session.best()
-        if best is None or stop.reason is not Reason.CEILING:
-            return best
-        there = [
-            point
-            for point in session.points().values()
-            if point.feasible and point.value >= self._settings.ceiling_share * best.value
-        ]
-        names = {each.config.key(): each.name for each in self._baselines}
-        return min(there, key=lambda point: proof.contender(session, point, names.get(point.key)).cost)
-
-    def _baseline(self, baseline: Baseline, points: dict[str, Point], proved: proof.Proof | None) -> BaselineResult:
-        key = baseline.config.key()
-        rate = proved.rates.get(key) if proved is not None else None
-        if rate is None and key in points:
-            rate = points[key].estimate
-        outcomes = [row.outcome for row in self._session.record.rows() if row.key == key]
-        failure = next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), None)
-        return BaselineResult(
-            name=baseline.name,
-            config=baseline.config,
-            estimate=rate,
-            failure=failure if rate is None else None,
-            gain=None if proved is None else proved.gains.get(key),
-        )
-
-    def _drift(self, proved: proof.Proof | None) -> float | None:
-        """Return the largest change of a baseline's rate from its first measurement to the proof."""
-        changes = []
-        for baseline in self._baselines if proved is not None else ():
-            key = baseline.config.key()
-            first = next((row.outcome for row in self._session.search_rows() if row.key == key), None)
-            if isinstance(first, Measurement) and proved is not None and key in proved.rates:
-                changes.append(proved.rates[key].value / first.images_per_second.value - 1.0)
-        return max(changes, key=abs, default=None)
