@@ -7,6 +7,7 @@ difference: the thread itself, or a process of its own that the thread waits for
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import memory
 
+_PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
 Filled = tuple[Slot, int, list[BadSample]]
 
 
@@ -129,6 +131,7 @@ def _shut_down(stream: BatchStream[Filled], fillers: Sequence[Filler], threads: 
     stream.close()
     for filler in fillers:
         filler.stop()
+    patience = time.monotonic() + _PATIENCE_SECONDS
     for thread in threads:
         if thread is not threading.current_thread():
-            thread.join()
+            thread.join(max(0.0, patience - time.monotonic()))

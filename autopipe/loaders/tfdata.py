@@ -135,26 +135,25 @@ class _Work:
     """
 
     def __init__(self, job: LoadJob, kernel: Kernel, remember: int) -> None:
-        self._job: LoadJob | None = job
-        self._kernel = kernel
+        self._held: tuple[LoadJob, Kernel] | None = (job, kernel)
         self._epoch = (-1, np.empty(0, np.int64))
         self.requested: collections.deque[tuple[int, int]] = collections.deque(maxlen=remember)
 
     def close(self) -> None:
-        self._job = None
-        del self._kernel
+        self._held = None
 
     def fill(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Return a whole batch, made by the kernel."""
-        job, epoch, indices = self._batch(int(number))
-        spec = job.recipe.spec
-        arrays = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in spec.fields]
-        self._kernel.fill(epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
+        job, kernel = self._open()
+        epoch, indices = self._batch(job, int(number))
+        arrays = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in job.recipe.spec.fields]
+        kernel.fill(epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
         return arrays
 
     def request(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Return the random numbers of a batch's samples, and what they are found by: references or indices."""
-        job, epoch, indices = self._batch(int(number))
+        job, _ = self._open()
+        epoch, indices = self._batch(job, int(number))
         recipe = job.recipe
         drawn = [
             randomness.uniforms(recipe.seed, epoch, indices, step.stream, step.op.draws)
@@ -168,26 +167,25 @@ class _Work:
 
     def read(self, index: NDArray[np.int64]) -> list[Any]:
         """Return one sample as the source reads it."""
-        x, y = plan.normalise(self._open_job().recipe.source.read(int(index)))
+        x, y = plan.normalise(self._open()[0].recipe.source.read(int(index)))
         return [x] if y is None else [x, y]
 
     def _references(self, source: Any, indices: list[int], spec: SampleSpec) -> list[NDArray[Any]]:
         columns = zip(*(plan.normalise(source.reference(index)) for index in indices), strict=True)
         return [np.array(column, field.dtype or object) for column, field in zip(columns, spec.fields, strict=False)]
 
-    def _batch(self, number: int) -> tuple[LoadJob, int, NDArray[np.int64]]:
-        job = self._open_job()
+    def _batch(self, job: LoadJob, number: int) -> tuple[int, NDArray[np.int64]]:
         epoch, batch = divmod(number, job.order.batches)
         self.requested.append((epoch, batch))
         cached = self._epoch
         if cached[0] != epoch:
             cached = self._epoch = (epoch, job.order.epoch(epoch))
-        return job, epoch, cached[1][batch * job.order.batch_size :][: job.order.batch_size]
+        return epoch, cached[1][batch * job.order.batch_size :][: job.order.batch_size]
 
-    def _open_job(self) -> LoadJob:
-        if self._job is None:
+    def _open(self) -> tuple[LoadJob, Kernel]:
+        if self._held is None:
             raise LoaderError("The loader was closed while an epoch was being read.")
-        return self._job
+        return self._held
 
 
 class _Graph:

@@ -1,0 +1,465 @@
+"""What goes wrong under a loader, and that it ends in a clear error and leaves nothing behind.
+
+Not tested: a worker of Keras's own pool that is killed (Keras waits for it for ever).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.assembly import build_loader
+from autopipe.batching import streaming
+from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.loader import Loader
+from autopipe.core.sample import Batch
+from autopipe.core.workload import Workload
+from autopipe.data.table import Table
+from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
+from autopipe.hardware import memory
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+from autopipe.ops.crop import RandomCrop
+from autopipe.ops.custom import Map
+from autopipe.ops.decode import Decode
+from autopipe.ops.resize import Resize
+
+TENSORFLOW = pytest.mark.xdist_group("tensorflow")
+OWN = [Threads(workers=2, queue_size=2), Processes(workers=2, queue_size=2)]
+FOREIGN = [
+    pytest.param(TfData(num_parallel_calls=2, prefetch=2), marks=TENSORFLOW),
+    pytest.param(Keras(), marks=TENSORFLOW),
+    pytest.param(Keras(workers=2), marks=TENSORFLOW),
+]
+PROCESSES = Processes(workers=2, queue_size=2)
+GONE_SECONDS = 30
+ROOT = Path(__file__).parents[2]
+
+
+def workload(folder: Path, function: Callable[..., Any] | None = None, **changes: Any) -> Workload:
+    ops = [Decode(), Resize(16, 16), *([] if function is None else [Map(function)]), RandomCrop(8, 8)]
+    return Workload(data=Table(folder / "labels.csv"), **{"ops": ops, "batch_size": 4, **changes})
+
+
+def opened(work: Workload, loader: LoaderConfig, **settings: Any) -> Loader:
+    return build_loader(work, PipelineConfig(loader=loader, **settings))
+
+
+def labels(batches: Iterator[Batch]) -> list[int]:
+    return [int(label) for _, y in batches for label in y]  # type: ignore[union-attr]  # tables have labels
+
+
+def copies(batches: Iterator[Batch]) -> list[NDArray[Any]]:
+    return [x.copy() for x, _ in batches]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    _, left = psutil.wait_procs(processes, timeout=GONE_SECONDS)
+    return not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+
+
+# ---------------------------------------------------------------- workers that die
+
+
+def test_a_killed_worker_is_replaced_and_its_batch_delivered_once_in_order(photos: Path, tmp_path: Path) -> None:
+    marker, here = str(tmp_path / "died"), os.getpid()
+
+    def dies_once(image: NDArray[Any]) -> NDArray[Any]:
+        if os.getpid() == here:  # while the ops are tried out
+            return image
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return image
+        os.kill(os.getpid(), signal.SIGKILL)
+        return image
+
+    with opened(workload(photos, lambda image: image), Threads(workers=1)) as loader:
+        expected = copies(loader.batches(0))
+    with opened(workload(photos, dies_once), PROCESSES) as loader:
+        found = copies(loader.batches(0))
+    assert Path(marker).exists()
+    np.testing.assert_array_equal(np.concatenate(expected), np.concatenate(found))
+
+
+def test_idle_workers_that_are_killed_are_replaced(photos: Path) -> None:
+    with opened(workload(photos), PROCESSES) as loader:
+        before = copies(loader.batches(0, last=True))
+        for process in psutil.Process().children():
+            process.kill()
+        np.testing.assert_array_equal(np.concatenate(before), np.concatenate(copies(loader.batches(0))))
+
+
+def test_three_deaths_on_one_batch_fail_and_name_the_samples(photos: Path) -> None:
+    here = os.getpid()
+
+    def dies(image: NDArray[Any]) -> NDArray[Any]:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return image
+
+    work = workload(photos, dies, shuffle=False)
+    with (
+        opened(work, PROCESSES) as loader,
+        pytest.raises(WorkerDiedError, match=r"SIGKILL 3 times.* 0, 1, 2, 3 of epoch 0"),
+    ):
+        next(loader.batches(0))
+
+
+def test_close_returns_although_an_op_of_a_process_never_does(photos: Path, tmp_path: Path) -> None:
+    marker, here = tmp_path / "hangs", os.getpid()
+
+    def hangs(image: NDArray[Any]) -> NDArray[Any]:
+        if os.getpid() != here:
+            marker.touch()
+            time.sleep(600)
+        return image
+
+    loader = opened(workload(photos, hangs), PROCESSES)
+    caught: list[BaseException] = []
+
+    def consume() -> None:
+        try:
+            next(loader.batches(0))
+        except LoaderError as error:
+            caught.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    wait_for(marker)
+    children = psutil.Process().children()
+    loader.close()
+    consumer.join(GONE_SECONDS)
+    assert "closed" in str(caught[0])
+    assert gone(children)
+
+
+def test_close_returns_although_an_op_in_a_thread_does_not(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_PATIENCE_SECONDS", 0.1)
+    entered, leave, ready = threading.Event(), threading.Event(), threading.Event()
+
+    def hangs(image: NDArray[Any]) -> NDArray[Any]:
+        if ready.is_set():
+            entered.set()
+            leave.wait(GONE_SECONDS)
+        return image
+
+    loader = opened(workload(photos, hangs), Threads(workers=1))
+    ready.set()
+
+    def consume() -> None:
+        with contextlib.suppress(LoaderError):
+            next(loader.batches(0))
+
+    threading.Thread(target=consume, daemon=True).start()
+    assert entered.wait(GONE_SECONDS)
+    loader.close()
+    leave.set()
+
+
+def wait_for(marker: Path) -> None:
+    deadline = time.monotonic() + GONE_SECONDS
+    while not marker.exists():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+# ---------------------------------------------------------------- ops and samples that fail
+
+
+def boom(image: NDArray[Any]) -> NDArray[Any]:
+    if image[0, 0, 0] == 255:  # the sample that `with_white` makes white
+        raise RuntimeError("white images explode")
+    return image
+
+
+@pytest.fixture
+def damaged(photos: Path, tmp_path: Path) -> Path:
+    """A copy of the photos to spoil."""
+    return Path(shutil.copytree(photos, tmp_path / "photos"))
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
+    damaged: Path, loader: LoaderConfig, cache: str
+) -> None:
+    import cv2
+
+    cv2.imwrite(str(damaged / "9.jpg"), np.full((40, 60, 3), 255, np.uint8))
+    with opened(workload(damaged, boom), loader, cache=cache) as made, pytest.raises(OpError) as caught:
+        labels(made.batches(0))
+    assert "Map on sample 9" in str(caught.value)
+    assert str(damaged / "9.jpg") in str(caught.value)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "in boom" in shown
+    assert "white images explode" in shown
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _corrupt(path: Path) -> None:
+    path.write_bytes(b"\xff\xd8" + b"no image at all" * 20 + b"\xff\xd9")
+
+
+def _unlink(path: Path) -> None:
+    path.unlink()
+
+
+DAMAGE = [_truncate, _empty, _corrupt, _unlink]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+def test_a_bad_image_is_named(damaged: Path, loader: LoaderConfig, damage: Callable[[Path], None]) -> None:
+    work = workload(damaged)
+    damage(damaged / "9.jpg")
+    with opened(work, loader) as made, pytest.raises(BadSampleError, match=r"sample 9 .*9\.jpg"):
+        labels(made.batches(0))
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
+    damaged: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    found = []
+    for loader in OWN:
+        log = tmp_path / f"{loader.kind}.jsonl"
+        work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(log))
+        path = damaged / "9.jpg"
+        content = path.read_bytes()
+        damage(path)
+        with opened(work, loader) as made:
+            found.append(labels(made.batches(0)) + labels(made.batches(1)))
+        assert [(row["index"], row["replaced_by"]) for row in map(json.loads, log.read_text().splitlines())] == [
+            (9, 10)
+        ]
+        assert "9.jpg" in log.read_text()
+        path.write_bytes(content)
+    assert found[0] == found[1]
+    assert sorted([*range(9), 10, *range(10, 23)] * 2) == sorted(found[0])
+
+
+@pytest.mark.parametrize("loader", OWN)
+def test_an_epoch_with_too_many_bad_samples_fails(damaged: Path, tmp_path: Path, loader: LoaderConfig) -> None:
+    work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"))
+    for number in (4, 9):
+        _empty(damaged / f"{number}.jpg")
+    with opened(work, loader) as made, pytest.raises(DataError, match="more than the 1 "):
+        labels(made.batches(0))
+
+
+@pytest.mark.parametrize("loader", FOREIGN)
+def test_loaders_that_cannot_count_bad_samples_refuse_to_skip_them(photos: Path, loader: LoaderConfig) -> None:
+    with pytest.raises(ConfigError, match="threads"):
+        opened(workload(photos, on_bad_sample="skip"), loader)
+
+
+@TENSORFLOW
+def test_an_error_inside_a_native_dataset_is_traced_back_to_its_sample(damaged: Path) -> None:
+    import tensorflow as tf
+
+    work = workload(damaged)
+    _truncate(damaged / "9.jpg")
+    with opened(work, TfData(num_parallel_calls=2, prefetch=1)) as loader:
+        with pytest.raises(tf.errors.OpError) as caught:
+            list(loader.native_dataset(0, 2))
+        assert "9.jpg" in str(loader.diagnose(caught.value))  # type: ignore[attr-defined]  # TfData's own
+
+
+# ---------------------------------------------------------------- ends
+
+SCRIPT = """
+    import os, signal, sys, psutil
+    from pathlib import Path
+    from autopipe.assembly import build_loader
+    from autopipe.core.config import PipelineConfig
+    from autopipe.core.workload import Workload
+    from autopipe.data.table import Table
+    from autopipe.loaders.keras import Keras
+    from autopipe.loaders.processes import Processes
+    from autopipe.loaders.tfdata import TfData
+    from autopipe.loaders.threads import Threads
+    from autopipe.ops.decode import Decode
+    from autopipe.ops.resize import Resize
+
+    if __name__ == "__main__":
+        work = Workload(data=Table(sys.argv[1]), ops=[Decode(), Resize(16, 16)], batch_size=4)
+        loader = build_loader(work, PipelineConfig(loader={loader!r}, cache="memory"))
+        batches = loader.batches(0)
+        next(batches)
+        print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+        {end}
+"""
+ENDS = {
+    "interrupt": "signal.raise_signal(signal.SIGINT)",
+    "terminate": "signal.raise_signal(signal.SIGTERM)",
+    "kill": "signal.raise_signal(signal.SIGKILL)",
+    "exception": "raise ValueError('in the consumer')",
+    "close twice": "loader.close(); loader.close()",
+    "dropped": "del batches, loader; assert not psutil.Process().children(), psutil.Process().children()",
+    "never closed": "pass",
+    "exit": "sys.exit(3)",
+}
+
+
+@pytest.mark.parametrize("end", list(ENDS))
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN[:1]])
+def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, loader: LoaderConfig, end: str) -> None:
+    script = tmp_path / "consumer.py"
+    script.write_text(
+        textwrap.dedent(SCRIPT).format(loader=loader, end=ENDS[end]).replace(f"{loader!r}", _code(loader))
+    )
+    blocks = set(Path("/dev/shm").iterdir())
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
+    with subprocess.Popen(
+        [sys.executable, str(script), str(photos / "labels.csv")],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        children = [psutil.Process(int(pid)) for pid in line.split() if psutil.pid_exists(int(pid))]
+        errors = process.stderr.read()  # ends when the last holder of it does: workers that live on would keep it open
+        process.wait(GONE_SECONDS)
+    assert line, errors
+    assert gone(children)
+    assert set(Path("/dev/shm").iterdir()) <= blocks
+    assert list(scratch.iterdir()) == []
+    if end in ("close twice", "dropped", "never closed"):
+        assert (process.returncode, errors.count("Traceback")) == (0, 0)
+
+
+def _code(loader: LoaderConfig) -> str:
+    knobs = ", ".join(f"{name}={value!r}" for name, value in loader.model_dump(exclude={"kind"}).items())
+    return f"{type(loader).__name__}({knobs})"
+
+
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+def test_a_closed_loader_says_so(photos: Path, loader: LoaderConfig) -> None:
+    made = opened(workload(photos), loader)
+    batches = made.batches(0)
+    next(batches)
+    made.close()
+    made.close()
+    with pytest.raises(LoaderError, match="closed"):
+        next(batches)
+    with pytest.raises(LoaderError, match="closed"):
+        next(made.batches(1))
+
+
+@pytest.mark.parametrize("loader", OWN)
+def test_a_batch_outlives_its_loader(photos: Path, loader: LoaderConfig) -> None:
+    with opened(workload(photos), loader) as made:
+        x, _ = next(made.batches(0))
+        kept = x.copy()
+    del made
+    np.testing.assert_array_equal(kept, x)
+
+
+# ---------------------------------------------------------------- where it cannot run
+
+
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+def test_too_little_memory_is_refused_with_the_bytes(
+    photos: Path, loader: LoaderConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=2000, available_bytes=1000))
+    before = psutil.Process().children()
+    with pytest.raises(LoaderError, match=r"needs [\d,]+ bytes .* 1,000 are free"):
+        opened(workload(photos), loader, cache="memory")
+    assert before == psutil.Process().children()
+
+
+@pytest.mark.parametrize("loader", OWN)
+def test_two_loaders_run_side_by_side(photos: Path, loader: LoaderConfig) -> None:
+    with opened(workload(photos), loader) as one, opened(workload(photos, seed=5), loader) as other:
+        for epoch in (0, 1):
+            for (x, _), (y, _) in zip(one.batches(epoch), other.batches(epoch), strict=True):
+                assert x.shape == y.shape
+
+
+@TENSORFLOW
+@pytest.mark.parametrize("loader", OWN)
+def test_a_loader_opens_after_tensorflow_has_run(photos: Path, loader: LoaderConfig) -> None:
+    import tensorflow as tf
+
+    tf.reduce_sum(tf.random.normal((512, 512)) @ tf.random.normal((512, 512)))
+    with opened(workload(photos), loader) as made:
+        assert sorted(labels(made.batches(0))) == list(range(23))
+
+
+@TENSORFLOW
+def test_keras_processes_are_refused_after_tensorflow_has_run(photos: Path) -> None:
+    import tensorflow as tf
+
+    tf.constant(1) + 1
+    with pytest.raises(LoaderError, match="TensorFlow"):
+        opened(workload(photos), Keras(workers=2, use_multiprocessing=True))
+
+
+def test_keras_processes_run_before_any_framework_has(photos: Path, tmp_path: Path) -> None:
+    script = textwrap.dedent(SCRIPT).replace("{loader!r}", "Keras(workers=2, use_multiprocessing=True)")
+    end = """
+        del batches
+        found = [int(label) for epoch in (0, 1) for _, y in loader.batches(epoch) for label in y]
+        assert sorted(found) == sorted([*range(23)] * 2), found
+        loader.close()
+    """
+    (tmp_path / "consumer.py").write_text(script.replace("{end}", textwrap.dedent(end).strip().replace("\n", "\n    ")))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(tmp_path / "consumer.py"), str(photos / "labels.csv")]
+    subprocess.run(command, env=environment, check=True, timeout=100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+def test_three_hundred_epochs_leave_memory_files_and_threads_as_they_were(photos: Path, loader: LoaderConfig) -> None:
+    process = psutil.Process()
+    with opened(workload(photos, batch_size=12), loader) as made:
+
+        def after(epochs: range) -> tuple[int, int, int, int]:
+            for epoch in epochs:
+                for _ in made.batches(epoch):
+                    pass
+            tree = [process, *process.children()]
+            return (
+                sum(one.memory_info().rss for one in tree),
+                sum(one.num_fds() for one in tree),
+                threading.active_count(),
+                len(tree),
+            )
+
+        early, late = after(range(100)), after(range(100, 300))
+    assert late[0] - early[0] < 12 << 20
+    assert late[1] <= early[1] + 2
+    assert late[2] <= early[2] + 1
+    assert late[3] == early[3]
