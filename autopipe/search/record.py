@@ -123,8 +123,8 @@ class Record:
         return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
     def give_up(self, trial: optuna.Trial) -> None:
-        """Mark a trial that was cut off."""
-        self.study.tell(trial, state=TrialState.FAIL)
+        """Mark a trial that was cut off, unless it had been told already."""
+        self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
     def refuse(self, trial: optuna.Trial, reason: str) -> None:
         """Mark a trial that asked for what cannot run."""

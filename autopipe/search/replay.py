@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -17,7 +17,10 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Ceiling, FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, from_config
 from autopipe.core.space import Space
+from autopipe.errors import TrialError
 from autopipe.search import study
+from autopipe.search.facts import Limits
+from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.record import Row
 from autopipe.search.settings import Settings
@@ -89,14 +92,23 @@ def _distance(one: Params, other: Params) -> float:
     return away
 
 
-def regret_curve(table: Table, space: Space, sampler: str, *, seed: int, trials: int, seeding: bool) -> list[float]:
+def recorded(table: Table, space: Space) -> Trimmed:
+    """Return `space` with the recorded configurations as its candidates: a table need not hold all of a large space."""
+    trimmed = trim(space, table.header.facts(), Limits())
+    candidates = tuple(each for each in trimmed.candidates if each.key in table.entries)
+    if not candidates:
+        raise TrialError(f"The table `{table.header.name}` holds no configuration of this space.")
+    return replace(trimmed, candidates=candidates)
+
+
+def regret_curve(table: Table, trimmed: Trimmed, sampler: str, *, seed: int, trials: int, seeding: bool) -> list[float]:
     """Return, after each trial of one search, how far the best so far is below the table's best: 0.05 is 5 %.
 
     The best so far is the one that the search would have chosen then; its worth is the table's, not the trial's.
-    Without `seeding` a sampler starts from nothing: no baselines, no predictions.
+    `trimmed` comes from `recorded`. Without `seeding` a sampler starts from nothing: no baselines, no predictions.
     """
     rates = table.rates()
-    best = max(rates.values())
+    best = max(rates[candidate.key] for candidate in trimmed.candidates)
     replay = Replay(table, seed=seed)
     settings = Settings(
         trials=trials,
@@ -109,7 +121,7 @@ def regret_curve(table: Table, space: Space, sampler: str, *, seed: int, trials:
         blocks=(0, 0),
         clock=replay.clock,
     )
-    result = study.run(space, replay, table.header.facts(), settings)
+    result = study.search(trimmed, replay, table.header.facts(), settings)
     curve, values = [], dict[str, float]()
     worth = 0.0
     for row in result.trials:
@@ -153,20 +165,20 @@ def compare(
 
     Args:
         table: what to search.
-        space: with the table's candidates.
+        space: the one that the table was recorded over.
         names: samplers; `tpe` starts from nothing, `tpe+seeds` from baselines and predictions. `surrogate` is what
             `autopipe tune` runs, and always starts from them.
         seeds: searches a sampler.
         trials: a search.
         on_search: is told which search has ended.
     """
-    compared = []
+    compared, trimmed = [], recorded(table, space)
     for name in names:
         sampler, _, plus = name.partition("+")
         seeding = plus == "seeds" or sampler == Settings().sampler
         curves = []
         for seed in range(seeds):
-            curves.append(regret_curve(table, space, sampler, seed=seed, trials=trials, seeding=seeding))
+            curves.append(regret_curve(table, trimmed, sampler, seed=seed, trials=trials, seeding=seeding))
             on_search(name, seed)
         middle, worst = np.median(curves, axis=0), np.quantile(curves, 0.9, axis=0)
         compared.append(Comparison(sampler=name, median=tuple(middle.tolist()), worst=tuple(worst.tolist())))

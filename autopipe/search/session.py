@@ -174,6 +174,11 @@ class Session:
         """Whether the cost model has what it needs."""
         return self._costs is not None
 
+    def ceiling(self, config: PipelineConfig) -> Ceiling | None:
+        """Return what no configuration on as many devices can exceed, or None where it was not measured."""
+        same = [each for each in self.ceilings if each.devices == config.devices]
+        return next((each for each in same if each.channels == config.channels), same[0] if same else None)
+
     # ------------------------------------------------------------ trials
 
     def run_config(self, config: PipelineConfig, origin: str) -> None:

@@ -302,6 +302,14 @@ def test_trials_that_the_user_enqueued_run_first(space: Space, tmp_path: Path) -
     assert surface.measured[0][0] == to_config({**wish, **rest}).key()
 
 
+def test_what_was_the_best_elsewhere_is_tried_before_predictions(space: Space) -> None:
+    surface = fed_by_four(quirks=1)
+    known = max(trim(space, surface.facts(), Limits()).candidates, key=lambda each: surface.true_rate(each.config))
+    result = run(space, surface, known=[known.config], trials=4)
+    assert [row.origin for row in result.trials[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
+    assert result.trials[2].key == known.key
+
+
 def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     run(space, Surface(), url, trials=2)

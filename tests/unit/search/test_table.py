@@ -112,8 +112,27 @@ def test_the_default_sampler_beats_random_by_far_where_the_loader_counts(space: 
     assert len(ours.median) == len(ours.worst) == 15
 
 
+def test_of_a_space_recorded_in_part_only_that_part_is_tried(space: Space, tmp_path: Path) -> None:
+    some = trim(space, surface().facts(), Limits()).candidates[::3]
+    part = table.record(tmp_path / "table.jsonl", header(surface()), some, surface())
+    trimmed = replay.recorded(part, space)
+    baselines = {each.config.key() for each in surface().baselines()}
+    assert {each.key for each in trimmed.candidates} == {each.key for each in some} | baselines
+    curve = replay.regret_curve(part, trimmed, "surrogate", seed=0, trials=len(trimmed.candidates), seeding=True)
+    assert curve[-1] <= 0.02
+
+
+def test_a_table_of_another_space_is_refused(space: Space, tmp_path: Path) -> None:
+    part = table.record(tmp_path / "table.jsonl", header(surface()), [], surface())
+    with pytest.raises(TrialError, match="no configuration of this space"):
+        replay.recorded(part, space.only("loader", ["threads"]))
+
+
 def test_a_regret_curve_hangs_on_its_seed_alone(space: Space, tmp_path: Path) -> None:
     recorded = record(tmp_path / "table.jsonl", space, surface())
-    curves = [replay.regret_curve(recorded, space, "random", seed=seed, trials=8, seeding=False) for seed in (1, 1, 2)]
+    trimmed = replay.recorded(recorded, space)
+    curves = [
+        replay.regret_curve(recorded, trimmed, "random", seed=seed, trials=8, seeding=False) for seed in (1, 1, 2)
+    ]
     assert curves[0] == curves[1] != curves[2]
     assert all(0.0 <= regret <= 1.0 for regret in curves[0])

@@ -1,0 +1,77 @@
+"""What a search came to: its result, from what the session knows and the proof says. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autopipe.core.outcome import Estimate, Measurement, TrialFailure
+from autopipe.search.measurer import Baseline
+from autopipe.search.proof import Proof, contender
+from autopipe.search.result import BaselineResult, SearchResult
+from autopipe.search.session import Point, Session
+from autopipe.search.stopping import Reason, Stop
+
+
+def result(
+    session: Session, baselines: Sequence[Baseline], stop: Stop, proved: Proof | None, *, interrupted: bool
+) -> SearchResult:
+    """Return the result of a search that is over."""
+    points, rows = session.points(), session.record.rows()
+    best = _unproved(session, baselines, stop) if proved is None else points[proved.winner]
+    estimate: Estimate | None = None if best is None else best.estimate
+    return SearchResult(
+        best_config=None if best is None else best.config,
+        estimate=estimate if proved is None else proved.estimate,
+        measurement=None if best is None else best.measurements[-1],
+        proved=proved is not None and not interrupted,
+        tied=() if proved is None else tuple(points[key].config for key in proved.tied),
+        baselines=tuple(_baseline(session, each, proved) for each in baselines),
+        ceiling=None if best is None else session.ceiling(best.config),
+        stopped_because=stop,
+        trials=rows,
+        dropped=session.trimmed.drops,
+        seconds=session.seconds(),
+        measuring_seconds=sum(row.seconds for row in rows),
+        drift=None if proved is None else _drift(session, baselines, proved),
+        interrupted=interrupted,
+        study=session.record.study,
+    )
+
+
+def _unproved(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:
+    """Return the best point; at the ceiling, the cheapest of those that are there."""
+    best = session.best()
+    if best is None or stop.reason is not Reason.CEILING:
+        return best
+    enough = session.settings.ceiling_share * best.value
+    there = [point for point in session.points().values() if point.feasible and point.value >= enough]
+    names = {each.config.key(): each.name for each in baselines}
+    return min(there, key=lambda point: contender(session, point, names.get(point.key)).cost)
+
+
+def _baseline(session: Session, baseline: Baseline, proved: Proof | None) -> BaselineResult:
+    key = baseline.config.key()
+    point = session.points().get(key)
+    rate = None if proved is None else proved.rates.get(key)
+    if rate is None and point is not None:
+        rate = point.estimate
+    outcomes = [row.outcome for row in session.record.rows() if row.key == key]
+    failure = next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), None)
+    return BaselineResult(
+        name=baseline.name,
+        config=baseline.config,
+        estimate=rate,
+        failure=failure if rate is None else None,
+        gain=None if proved is None else proved.gains.get(key),
+    )
+
+
+def _drift(session: Session, baselines: Sequence[Baseline], proved: Proof) -> float | None:
+    """Return the largest change of a baseline's rate from its first measurement to the proof."""
+    changes = []
+    for baseline in baselines:
+        key = baseline.config.key()
+        first = next((row.outcome for row in session.search_rows() if row.key == key), None)
+        if isinstance(first, Measurement) and key in proved.rates:
+            changes.append(proved.rates[key].value / first.images_per_second.value - 1.0)
+    return max(changes, key=abs, default=None)
