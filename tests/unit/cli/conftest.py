@@ -1,0 +1,46 @@
+"""The command line, in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from autopipe.cli import main
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+Autopipe = Callable[..., Ended]
+
+
+@pytest.fixture
+def autopipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Autopipe]:
+    """Run `autopipe ARGUMENTS` here, and return how it ended."""
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["autopipe", *map(str, arguments)])
+        status: object = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # the command shows them; here they would be errors
+            try:
+                main.main()
+            except SystemExit as end:
+                status = end.code
+        said = capsys.readouterr()
+        return Ended(status if isinstance(status, int) else 0, said.out, said.err)
+
+    yield run
+    signal.signal(signal.SIGTERM, on_sigterm)

@@ -1,0 +1,151 @@
+"""Commands over an artefact that import no workload: show, merge, schema; and replay, over a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from autopipe.core.space import Space
+from autopipe.search import library, table
+from autopipe.search.facts import Limits
+from autopipe.search.feasible import trim
+from autopipe.search.surface import Surface
+from autopipe.search.table import Header
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint
+from autopipe.tuned.record import FileReference
+from tests.fakes.profiles import artifact, digest, hardware, profile
+from tests.unit.cli.conftest import Autopipe
+
+HERE = fingerprint.detect()
+
+
+def test_show_marks_the_profile_of_this_machine(autopipe: Autopipe, tmp_path: Path) -> None:
+    known = artifact(profile(hardware=hardware(cpu_model="Another")), profile(hardware=HERE))
+    ended = autopipe("show", files.write(known, tmp_path / "a.json"))
+    assert ended.status == 0
+    assert "profile 1 of 2\n" in ended.out
+    assert "profile 2 of 2 (used on this machine)" in ended.out
+    assert "note:" not in ended.out
+
+
+def test_show_says_when_no_profile_is_of_this_machine(autopipe: Autopipe, tmp_path: Path) -> None:
+    ended = autopipe("show", files.write(artifact(), tmp_path / "a.json"))
+    assert "note: None of the artefact's 1 profile is of a machine like this one" in " ".join(ended.out.split())
+
+
+def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> None:
+    path = files.write(artifact(), tmp_path / "a.json")
+    assert files.parse(autopipe("show", path, "--json").out.encode()) == artifact()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 1"),
+        ('{"schema_version": 1, "profi', "is no JSON, or was cut"),
+        ('{"profiles": []}', "has no `schema_version`"),
+        ('{"schema_version": 1, "profiles": []}', "`profiles` is wrong"),
+    ],
+)
+@pytest.mark.parametrize("command", ["show", "check", "retune"])
+def test_what_is_no_artefact_of_this_version_is_refused(
+    autopipe: Autopipe, tmp_path: Path, command: str, content: str, said: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    ended = autopipe(command, path)
+    assert (ended.status, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_merge_unites_profiles_and_leads_to_the_first_ones_workload(autopipe: Autopipe, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "one").mkdir()
+    named = FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
+    one = files.write(artifact(profile(hardware=HERE), workload=named), tmp_path / "one" / "a.json")
+    two = files.write(artifact(), tmp_path / "b.json")
+    ended = autopipe("merge", one, two, "-o", tmp_path / "c.json")
+    assert (ended.status, ended.out) == (0, "")
+    assert "with 2 profiles" in ended.err
+    merged = files.read(tmp_path / "c.json")
+    assert {each.hardware.cpu_model for each in merged.profiles} == {HERE.cpu_model, hardware().cpu_model}
+    assert merged.workload == FileReference(path="train.py")
+
+
+def test_merge_refuses_two_workloads(autopipe: Autopipe, tmp_path: Path) -> None:
+    one = files.write(artifact(), tmp_path / "a.json")
+    two = files.write(artifact(profile(workload=digest(batch_size=8))), tmp_path / "b.json")
+    ended = autopipe("merge", one, two, "-o", tmp_path / "c.json")
+    assert ended.status == 2
+    assert "Only artefacts of one workload can be merged" in ended.err
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_schema_describes_what_is_written(autopipe: Autopipe) -> None:
+    schema = json.loads(autopipe("schema").out)
+    assert schema["title"] == "autopipe.json"
+    assert set(artifact().model_dump()) == set(schema["properties"])
+
+
+# ---------------------------------------------------------------- replay
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A table of the quick space on an imaginary machine."""
+    surface = Surface(cores=2, model_rate=60_000.0, quirks=1, seed=1, noise=0.01)
+    space: Space = library.load("quick", {"cores": 2, "gpus": 0})
+    facts = surface.facts()
+    header = Header(
+        name="surface",
+        hardware="none",
+        space="quick",
+        cores=2,
+        batch_size=facts.batch_size,
+        sample_count=facts.sample_count or 0,
+        ceilings=list(surface.ceilings()),
+        baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
+    )
+    path = tmp_path / "table.jsonl"
+    table.record(path, header, trim(space, dataclasses.replace(facts), Limits()).candidates, surface)
+    return path
+
+
+def test_replay_shows_the_regret_of_each_sampler(autopipe: Autopipe, recorded: Path) -> None:
+    ended = autopipe("replay", recorded, "--sampler", "surrogate", "--sampler", "random", "--seeds", 2, "--trials", 8)
+    assert ended.status == 0
+    head, *rows = ended.out.splitlines()
+    assert head.split() == ["sampler", "after", "5", "after", "8"]
+    assert [row.split()[0] for row in rows] == ["surrogate", "random"]
+
+
+def test_replay_as_json_has_the_regret_after_every_trial(autopipe: Autopipe, recorded: Path) -> None:
+    ended = autopipe("replay", recorded, "--sampler", "random", "--seeds", 2, "--trials", 6, "--json")
+    document = json.loads(ended.out)
+    assert list(document) == ["random"]
+    assert len(document["random"]["median"]) == len(document["random"]["worst"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sampler", "randon"), "Did you mean `random`?"),
+        (("--space", "quik"), "Did you mean `quick`?"),
+    ],
+)
+def test_replay_names_the_near_one(autopipe: Autopipe, recorded: Path, arguments: tuple[str, ...], said: str) -> None:
+    ended = autopipe("replay", recorded, *arguments)
+    assert (ended.status, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_replay_of_no_table_is_refused(autopipe: Autopipe, recorded: Path) -> None:
+    assert "Did you mean `table.jsonl`?" in autopipe("replay", recorded.with_name("tabel.jsonl")).err
+    recorded.write_text("{}\n")
+    ended = autopipe("replay", recorded)
+    assert ended.status == 2
+    assert "is no header of a table" in ended.err

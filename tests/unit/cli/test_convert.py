@@ -1,0 +1,196 @@
+"""`autopipe convert`. Converting imports the workload into the command's own process, and so do these tests."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.unit.cli.conftest import Autopipe
+
+TRAIN = """
+import autopipe as ap
+workload = ap.Workload(data={data}, ops=[{ops}], batch_size=2)
+"""
+OPS = "ap.Decode(), ap.Resize(16, 16), ap.RandomFlip()"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with two classes of four images."""
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for number in range(4):
+            cv2.imwrite(str(folder / f"{number}.png"), rng.integers(0, 256, (20, 30, 3), np.uint8))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def workload(home: Path, data: str = "ap.ImageFolder('photos')", ops: str = OPS) -> str:
+    """Write a workload file, and return its name."""
+    (home / "train.py").write_text(TRAIN.format(data=data, ops=ops))
+    return f"{home / 'train.py'}:workload"
+
+
+def test_it_writes_where_loaders_look_and_says_so_on_stderr_only(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("convert", workload(home), "--to", "array", "--verify")
+    assert (ended.status, ended.out) == (0, "")
+    assert "wrote     8 samples to converted/array" in ended.err
+    assert "verified  every file, and 8 samples against the source" in ended.err
+    import autopipe as ap
+    from autopipe.trial.reference import load_workload
+
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array")
+    with ap.build_loader(load_workload(workload(home)), config) as loader:
+        assert sum(len(x) for x, _ in loader.epoch(0)) == 8
+
+
+def test_a_conversion_that_is_there_is_not_made_again(home: Path, autopipe: Autopipe) -> None:
+    autopipe("convert", workload(home))
+    ended = autopipe("convert", workload(home))
+    assert "wrote     0 samples" in ended.err
+    assert "8 were there already" in ended.err
+
+
+def test_parts_are_written_apart_and_joined(home: Path, autopipe: Autopipe) -> None:
+    first = autopipe("convert", workload(home), "--out", "set", "--shard", "0/2")
+    assert "autopipe convert --finish set" in first.err
+    half = autopipe("convert", "--finish", "set")
+    assert half.status == 2
+    assert "error: `set` is not complete" in half.err
+    autopipe("convert", workload(home), "--out", "set", "--shard", "1/2")
+    assert "joined    8 samples in set" in autopipe("convert", "--finish", "set").err
+
+
+def test_a_folder_of_images_needs_no_code(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("convert", "--images", "photos", "--image-size", 16, "--batch-size", 2)
+    assert "wrote     8 samples" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--to", "aray"), "Did you mean `array`?"),
+        (("--to", "files"), "`to` must be a form that is written, one of array, tfrecord"),
+        (("--shard", "2/2"), "`--shard` must be I/N with 0 <= I < N"),
+        (("--out", "photos"), "must hold nothing else, but `photos` has 2 other files"),
+    ],
+)
+def test_wrong_options_are_named(home: Path, autopipe: Autopipe, options: tuple[str, ...], said: str) -> None:
+    ended = autopipe("convert", workload(home), *options)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("error: ")
+    assert said in ended.err
+
+
+# ---------------------------------------------------------------- bad data, named
+
+
+def _bytes(home: Path, name: str, content: bytes) -> None:
+    (home / "photos" / "cat" / name).write_bytes(content)
+
+
+def _truncated(home: Path) -> None:
+    encoded = cv2.imencode(".jpg", np.random.default_rng(0).integers(0, 256, (90, 90, 3), np.uint8))[1].tobytes()
+    _bytes(home, "5.jpg", encoded[: len(encoded) // 2])
+
+
+def _empty_folder(home: Path) -> None:
+    shutil.rmtree(home / "photos")
+    (home / "photos").mkdir()
+
+
+def _no_images(home: Path) -> None:
+    shutil.rmtree(home / "photos")
+    (home / "photos" / "cat").mkdir(parents=True)
+    (home / "photos" / "cat" / "notes.txt").write_text("meow")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda home: shutil.rmtree(home / "photos"), "The folder `photos` does not exist."),
+        (_empty_folder, "There are no images in `photos`"),
+        (_no_images, "There are no images below `photos`"),
+        (lambda home: _bytes(home, "5.jpg", b""), "5.jpg` is empty (0 bytes)"),
+        (_truncated, "5.jpg"),
+        (lambda home: _bytes(home, "5.png", b"no image"), "5.png"),
+    ],
+    ids=["missing", "empty", "no images", "zero bytes", "truncated", "no image"],
+)
+def test_bad_data_is_named(home: Path, autopipe: Autopipe, spoil: object, said: str) -> None:
+    assert callable(spoil)
+    spoil(home)
+    ended = autopipe("convert", workload(home))
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("error: ")
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_class_of_one_image_is_warned_of(home: Path, autopipe: Autopipe) -> None:
+    (home / "photos" / "emu").mkdir()
+    shutil.copy(home / "photos" / "cat" / "0.png", home / "photos" / "emu")
+    ended = autopipe("convert", workload(home))
+    assert ended.status == 0
+    assert ended.err.startswith("warning: Only one image is in `emu`")
+
+
+def test_alpha_grey_and_16_bits_are_read_as_any_image(home: Path, autopipe: Autopipe) -> None:
+    for name, shape, kind in (("a", (20, 30, 4), np.uint8), ("g", (20, 30), np.uint8), ("d", (20, 30, 3), np.uint16)):
+        cv2.imwrite(str(home / "photos" / "cat" / f"{name}.png"), np.full(shape, 200, kind))
+    ended = autopipe("convert", workload(home), "--verify")
+    assert "wrote     11 samples" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("data", "ops", "said"),
+    [
+        ("ap.ImagePairs('photos/cat', 'photos/dog')", OPS, "have no partner: 4.png"),
+        ("ap.ImageFolder('photos')", "ap.Decode(), ap.Resise(16, 16)", "Did you mean `Resize`?"),
+        ("ap.ImageFolder('photos')", "ap.Resize(16, 16)", "Decode"),
+        ("ap.ImageFolder('photos')", "ap.Decode(), 3", "`ops` must hold ops, but got 3."),
+        ("ap.ImageFolder(photos)", OPS, "NameError"),
+    ],
+    ids=["mask without a partner", "unknown op", "no decode", "no op", "import fails"],
+)
+def test_a_workload_that_cannot_be_is_named(home: Path, autopipe: Autopipe, data: str, ops: str, said: str) -> None:
+    shutil.copy(home / "photos" / "cat" / "0.png", home / "photos" / "cat" / "4.png")
+    ended = autopipe("convert", workload(home, data, ops), "--to", "array")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("error: ")
+    assert said in ended.err
+
+
+def test_a_batch_larger_than_the_data_is_named(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("convert", "--images", "photos", "--batch-size", 9)
+    assert "`batch_size` must not exceed the data: batch_size=9, but there are 8 samples." in ended.err
+    assert ended.status == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("train.py:worklaod", "Did you mean `workload`?"),
+        ("trian.py:workload", "Did you mean `train.py`?"),
+        ("train.py", "A workload is named by a file or module and an attribute"),
+        ("no_such_module:workload", "There is no module `no_such_module`"),
+    ],
+)
+def test_a_workload_that_is_not_there_is_named(home: Path, autopipe: Autopipe, name: str, said: str) -> None:
+    workload(home)
+    ended = autopipe("convert", name)
+    assert ended.status == 2
+    assert said in ended.err
+
+
+@pytest.mark.parametrize("arguments", [(), ("train.py:workload", "--images", "photos")], ids=["neither", "both"])
+def test_a_workload_comes_from_code_or_from_images(autopipe: Autopipe, arguments: tuple[str, ...]) -> None:
+    ended = autopipe("convert", *arguments)
+    assert ended.status == 2
+    assert ended.err.startswith("error: A workload must be given")

@@ -1,0 +1,106 @@
+"""What holds for every command: statuses, messages, and how little is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Autopipe
+
+FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
+
+COMMANDS = (
+    "check convert doctor measure merge replay retune schema show tune verify".split()  # noqa: SIM905  reads better
+)
+
+
+def _imported(*arguments: str) -> set[str]:
+    """Return the top-level modules that a process has imported after a command."""
+    code = "\n".join(
+        (
+            "import sys",
+            f"sys.argv = ['autopipe', *{list(arguments)!r}]",
+            "from autopipe.cli.main import main",
+            "try:",
+            "    main()",
+            "except SystemExit as end:",
+            "    assert not end.code, end.code",
+            "print('|', *sorted({name.partition('.')[0] for name in sys.modules}))",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.rpartition("|")[2].split())
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",)], ids=" ".join)
+def test_help_imports_nothing_that_takes_time(arguments: tuple[str, ...]) -> None:
+    assert not FRAMEWORKS & _imported(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [("tune", "--help"), ("doctor",), ("schema",)], ids=" ".join)
+def test_what_measures_nothing_imports_no_framework(arguments: tuple[str, ...]) -> None:
+    assert not {"tensorflow", "keras", "jax", "torch", "optuna"} & _imported(*arguments)
+
+
+def test_showing_an_artefact_imports_no_framework() -> None:
+    asset = Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json"
+    assert not {"tensorflow", "keras", "jax", "torch", "optuna"} & _imported("show", str(asset))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(autopipe: Autopipe, command: str) -> None:
+    ended = autopipe(command, "--help")
+    assert ended.status == 0
+    assert ended.out.startswith(f"Usage: autopipe {command}")
+
+
+def test_the_list_of_commands_is_complete(autopipe: Autopipe) -> None:
+    listed = autopipe("--help").out.partition("Commands:")[2]
+    assert {line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line[2] != " "} >= set(
+        COMMANDS
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [(("tun", "x"), "tune"), (("tune", "--trails", "3"), "--trials"), (("show", "--jsn"), "--json")],
+    ids=str,
+)
+def test_a_misspelt_command_or_option_is_wrong_use_and_names_the_near_one(
+    autopipe: Autopipe, arguments: tuple[str, ...], near: str
+) -> None:
+    ended = autopipe(*arguments)
+    assert (ended.status, ended.out) == (2, "")
+    assert near in ended.err.splitlines()[-1]
+
+
+def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:
+    ended = autopipe("show", tmp_path / "autopipe.json")
+    assert (ended.status, ended.out) == (2, "")
+    error, empty, hint = ended.err.splitlines()
+    assert error.startswith("error: There is no artefact")
+    assert empty == ""
+    assert hint.startswith("hint: `autopipe tune` writes one.")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_debug_shows_where_an_error_came_from_wherever_it_stands(autopipe: Autopipe, place: int) -> None:
+    arguments = ["show", "nowhere.json"]
+    arguments.insert(place, "--debug")
+    ended = autopipe(*arguments)
+    assert ended.status == 2
+    assert ended.err.startswith("Traceback (most recent call last):")
+    assert "error: There is no artefact" in ended.err
+
+
+def test_without_debug_there_is_no_traceback(autopipe: Autopipe) -> None:
+    assert "Traceback" not in autopipe("show", "nowhere.json").err
+
+
+def test_the_version_is_printed(autopipe: Autopipe) -> None:
+    from autopipe import __version__
+
+    assert autopipe("--version").out == f"{__version__}\n"

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from autopipe.cli.output import Written, say_where, writable_folder
+from autopipe.core.config import PipelineConfig
+from autopipe.errors import ArtifactError
+from autopipe.loaders.threads import Threads
+
+CONFIG = PipelineConfig(loader=Threads(workers=2))
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    assert writable_folder(tmp_path / "a" / "b").is_dir()
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(ArtifactError, match=r"`--out` must be a folder that can be made"):
+        writable_folder(tmp_path / "out")
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # the tests may run as root, who may write anywhere
+    with pytest.raises(ArtifactError, match=r"`--out` must be writable") as raised:
+        writable_folder(tmp_path)
+    assert raised.value.hint == "Choose another with --out DIR."
+
+
+@pytest.mark.parametrize(("storage", "converts"), [("files", False), ("array", True)])
+def test_what_to_do_next_is_said(tmp_path: Path, storage: str, converts: bool) -> None:
+    shown = io.StringIO()
+    written = Written(artifact=tmp_path / "autopipe.json", module=tmp_path / "tuned_pipeline.py")
+    config = CONFIG.model_copy(update={"storage": storage})
+    say_where(Console(file=shown, width=40), written, "study.db", config, "train.py:workload")
+    lines = shown.getvalue().splitlines()
+    assert lines[0] == f"wrote     {written.artifact}, {written.module} and the study study.db"
+    assert ("before    autopipe convert train.py:workload --to array" in lines) == converts
+    assert lines[-1] == f"          autopipe check {written.artifact}"

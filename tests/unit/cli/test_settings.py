@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from autopipe.cli import settings
+from autopipe.core.config import PipelineConfig
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.errors import ConfigError
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.threads import Threads
+
+THREADS = PipelineConfig(loader=Threads(workers=2))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90.0), ("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015), ("2min", 120.0)],
+)
+def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
+    assert settings.seconds(text, "--budget") == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "fast", "3x", "-1s", "1h30m"])
+def test_what_is_no_duration_is_named_with_its_option(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"`--budget` must be a duration"):
+        settings.seconds(text, "--budget")
+
+
+@pytest.mark.parametrize(("text", "size"), [("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7", 7)])
+def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
+    assert settings.size(text, "--max-memory") == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "8 GG"])
+def test_what_is_no_size_is_named_with_its_option(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"`--max-memory` must be a size"):
+        settings.size(text, "--max-memory")
+
+
+def test_parameters_are_held_to_values_of_their_types() -> None:
+    pairs = ["loader=threads,tfdata", "threads.workers=2,4", "keras.use_multiprocessing=false"]
+    assert settings.allowed(pairs) == {
+        "loader": ("threads", "tfdata"),
+        "threads.workers": (2, 4),
+        "keras.use_multiprocessing": (False,),
+    }
+
+
+def test_a_knob_of_any_loader_takes_what_one_of_them_takes() -> None:
+    assert settings.allowed(["loader.workers=4", "loader.prefetch=auto"]) == {
+        "loader.workers": (4,),
+        "loader.prefetch": ("auto",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("cahce=memory", "There is no setting `cahce`. Did you mean `cache`?"),
+        ("loader.worker=4", "There is no setting `loader.worker`. Did you mean `loader.workers`?"),
+        ("cache=disk", "`cache` cannot be 'disk'."),
+        ("threads.workers=many", "`threads.workers` cannot be 'many'."),
+        ("cache", "A setting must be written key=value, but got 'cache'."),
+        ("cache=", "A setting must be written key=value, but got 'cache='."),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(pair: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        settings.allowed([pair])
+    assert raised.value.message == said
+
+
+def test_a_configuration_takes_changes() -> None:
+    changed = settings.changed(THREADS, ["loader.workers=4", "cache=memory", "finish=host"])
+    assert changed == PipelineConfig(loader=Threads(workers=4), cache="memory", finish="host")
+
+
+def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
+    assert settings.changed(THREADS, ["loader=processes"]).loader == Processes(workers=2)
+    assert settings.changed(THREADS, ["loader=keras", "loader.workers=3"]).loader == Keras(workers=3)
+
+
+def test_a_simulated_step_is_a_time_perhaps_for_so_many_images_or_a_preset() -> None:
+    assert settings.accelerator("15ms", "--simulate-step") == SimulatedAccelerator(0.015)
+    assert settings.accelerator("224ms/400", "--simulate-step") == SimulatedAccelerator(0.224, 400)
+    with pytest.raises(ConfigError, match=r"`--simulate-step` must be a duration"):
+        settings.accelerator("quick", "--simulate-step")
