@@ -42,7 +42,10 @@ class Trainer:
         model: the user's own model.
         loader: what feeds it.
         steps: the model's compiled steps; with them a further trainer of the same model compiles nothing again.
+        promise: what was measured of this pipeline, for callbacks that compare; None if nothing was.
     """
+
+    promise: Any = None
 
     def __init__(
         self,
@@ -114,6 +117,9 @@ class Trainer:
                 getattr(callbacks, "callbacks", callbacks) or (),
                 model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
             )  # fmt: skip
+            for callback in session.callbacks:
+                if hasattr(callback, "set_trainer"):  # a callback of ours; Keras tells it of the model only
+                    callback.set_trainer(self)
             session.begin()
             epoch, done, first = self._start(session, initial_epoch, steps)
             self._first, self._session = first, session

@@ -20,7 +20,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint, images, pick, reference
+from autopipe.tuned import drift, fingerprint, images, pick, reference
 from autopipe.tuned.record import (
     Artifact,
     Baseline,
@@ -111,7 +111,14 @@ class Tuned:
         Example:
             >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
         """
-        return assembly.build_trainer(self.workload, self.config)
+        trainer = assembly.build_trainer(self.workload, self.config)
+        if self.choice.match.kinship is fingerprint.Kinship.SAME:  # figures of another machine promise nothing here
+            trainer.promise = drift.Promise(
+                images_per_second=self.measurement.images_per_second,
+                data_wait_share=self.measurement.data_wait_share,
+                warm_up_epochs=1 if self.config.cache == "memory" else 0,
+            )
+        return trainer
 
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
         """Write the artefact, with the profiles of all machines, and return its path.

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from autopipe.core.finish import Finish
+from autopipe.core.loader import Loader
+from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.devices.monitor import EpochFigures, EpochMonitor
+from autopipe.errors import ModelError
+
+
+class Clock:
+    """A clock that stands still until it is turned on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SlowLoader(Loader):
+    """Takes two seconds for each batch of four, by the given clock."""
+
+    spec = SampleSpec(Field(FieldKind.ARRAY, (1,), np.dtype(np.float32)), None)
+    finish = Finish()
+    batch_size = 4
+    buffered_batches = 1
+    identity = "slow"
+
+    def __init__(self, clock: Clock, *, native: bool = False) -> None:
+        self.closed = 0
+        self._clock = clock
+        self._native = native
+
+    def __len__(self) -> int:
+        return 5
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for _ in range(start, len(self)):
+            self._clock.now += 2.0
+            yield np.zeros((4, 1), np.float32), None
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        return list(self.batches(epoch)) if self._native else None
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class OneTrainer:
+    """Trains as Keras does, each step taking three seconds."""
+
+    def __init__(self, loader: Loader, clock: Clock) -> None:
+        self.loader = loader
+        self._clock = clock
+
+    def fit(self, monitor: EpochMonitor, epochs: int) -> list[dict[str, Any]]:
+        monitor.set_trainer(self)
+        monitor.on_train_begin()
+        history: list[dict[str, Any]] = []
+        for epoch in range(epochs):
+            monitor.on_epoch_begin(epoch)
+            for number, _ in enumerate(self.loader.batches(epoch)):
+                self._clock.now += 3.0
+                monitor.on_train_batch_end(number)
+            self._clock.now += 100.0  # validation
+            logs: dict[str, Any] = {"loss": 1.0}
+            monitor.on_epoch_end(epoch, logs)
+            history.append(logs)
+        monitor.on_train_end()
+        return history
+
+
+def _watched(clock: Clock) -> tuple[EpochMonitor, list[tuple[int, EpochFigures]]]:
+    judged: list[tuple[int, EpochFigures]] = []
+    return EpochMonitor(lambda trainer, epoch, figures: judged.append((epoch, figures)), clock), judged
+
+
+def test_an_epoch_is_timed_from_its_first_batch_to_its_last() -> None:
+    clock = Clock()
+    monitor, judged = _watched(clock)
+    history = OneTrainer(SlowLoader(clock), clock).fit(monitor, epochs=2)
+    expected = EpochFigures(images_per_second=4 / 5.0, data_wait_share=2 / 5.0)
+    assert judged == [(0, expected), (1, expected)]
+    assert history[1] == {"loss": 1.0, "images_per_second": 0.8, "data_wait_share": 0.4}
+
+
+def test_the_trainer_has_its_own_loader_back_afterwards() -> None:
+    clock = Clock()
+    monitor, _ = _watched(clock)
+    loader = SlowLoader(clock)
+    trainer = OneTrainer(loader, clock)
+    trainer.fit(monitor, epochs=1)
+    assert trainer.loader is loader
+    assert loader.closed == 0
+
+
+def test_a_training_after_one_that_was_cut_is_timed_once() -> None:
+    clock = Clock()
+    monitor, judged = _watched(clock)
+    trainer = OneTrainer(SlowLoader(clock), clock)
+    monitor.set_trainer(trainer)
+    monitor.on_train_begin()  # and no end
+    trainer.fit(monitor, epochs=1)
+    assert judged[0][1].data_wait_share == pytest.approx(0.4)
+
+
+def test_what_is_seen_through_the_monitor_is_the_loader() -> None:
+    clock = Clock()
+    monitor, _ = _watched(clock)
+    loader = SlowLoader(clock, native=True)
+    trainer = OneTrainer(loader, clock)
+    monitor.set_trainer(trainer)
+    monitor.on_train_begin()
+    seen = trainer.loader
+    assert seen is not loader
+    assert (len(seen), seen.identity, seen.batch_size, seen.occupancy()) == (5, "slow", 4, None)
+    dataset = seen.native_dataset(0, 1)
+    assert len(list(itertools.islice(iter(dataset), 5))) == 5
+    seen.close()
+    assert loader.closed == 1
+
+
+def test_a_training_without_a_trainer_is_refused() -> None:
+    monitor, _ = _watched(Clock())
+    with pytest.raises(ModelError, match=r"plain `model\.fit`"):
+        monitor.on_train_begin()
+
+
+def test_an_epoch_of_one_batch_is_not_judged() -> None:
+    monitor, judged = _watched(Clock())
+    monitor.set_trainer(OneTrainer(SlowLoader(Clock()), Clock()))
+    monitor.on_train_begin()
+    monitor.on_train_batch_end(0)
+    logs: dict[str, Any] = {}
+    monitor.on_epoch_end(0, logs)
+    assert (judged, logs) == ([], {})
+
+
+def test_it_is_a_keras_callback() -> None:
+    assert isinstance(_watched(Clock())[0], keras.callbacks.Callback)
