@@ -89,8 +89,12 @@ class Tuned:
 
     @functools.cached_property
     def workload(self) -> Workload:
-        """The workload; the first use imports it."""
-        return self.source()
+        """The workload; the first use imports it. Converted samples are looked for beside the artefact first."""
+        workload = self.source()
+        beside = None if self.folder is None else self.folder / "converted"
+        if beside is None or not beside.is_dir():
+            return workload
+        return dataclasses.replace(workload, converted=str(beside))
 
     def make_loader(self, *, shard: tuple[int, int] = (0, 1)) -> Loader:
         """Return an open loader of the workload's batches.
