@@ -87,7 +87,7 @@ def job(workload: Workload | str, to: str, folder: Path | None = None) -> Job:
         forms = ", ".join(name for name in STORAGES if STORAGES[name].converts)
         raise ConfigError(f"`to` must be a form that is written, one of {forms}, but got {to!r}.")
     if isinstance(workload, str):
-        workload = _imported(workload)
+        workload = imported(workload)
     conversion = assembly.conversion_of(workload, make_plan(workload), storage)
     return Job(conversion=conversion, storage=storage, folder=folder or Path(workload.converted) / to)
 
@@ -101,8 +101,9 @@ def finish(folder: Path) -> Manifest:
     return conversions.finish(folder)
 
 
-def _imported(name: str) -> Workload:
+def imported(name: str) -> Workload:
+    """Return a workload by its name; a module of the working directory can be named, as with `python -m`."""
     here = str(Path.cwd())
-    if here not in sys.path:  # as for `python -m`: a module of the working directory can be named
+    if here not in sys.path:
         sys.path.insert(0, here)
     return reference.load_workload(name)

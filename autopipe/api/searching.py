@@ -52,6 +52,7 @@ class Plan:
         budget_seconds: how long at most.
         seed: of everything random in the search.
         limits: what the user allows.
+        convert: whether samples may be kept in another form; None: only if epochs are known, by which its cost is judged.
         epochs: charge one-time costs over this many epochs.
         page_cache: "warm", "cold" or "auto".
         isolation: "warm" or "process".
@@ -68,6 +69,7 @@ class Plan:
     budget_seconds: float | None = 120.0
     seed: int = 0
     limits: Limits = dataclasses.field(default_factory=Limits)
+    convert: bool | None = None
     epochs: int | None = None
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     isolation: Literal["warm", "process"] = "warm"
@@ -233,12 +235,14 @@ def bounds(facts: Facts) -> dict[str, int]:
 
 
 def _settings(plan: Plan, described: Description, hardware: Hardware) -> Settings:
+    epochs = plan.epochs if plan.epochs is not None else described.epochs
+    convert = epochs is not None if plan.convert is None else plan.convert
     return Settings(
         trials=plan.trials,
         budget_seconds=plan.budget_seconds,
         seed=plan.seed,
-        limits=plan.limits,
-        epochs=plan.epochs if plan.epochs is not None else described.epochs,
+        limits=dataclasses.replace(plan.limits, convert=convert),
+        epochs=epochs,
         study_name=plan.study_name,
         digests={
             "workload": f"{described.ops_digest}/{described.batch_size}/{described.model_digest}",

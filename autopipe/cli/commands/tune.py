@@ -52,7 +52,13 @@ def tune(
     max_cpu: Annotated[
         float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")
     ] = None,
-    no_convert: Annotated[bool, typer.Option("--no-convert", help="Keep the samples as they are on disk.")] = False,
+    convert: Annotated[
+        bool | None,
+        typer.Option(
+            "--convert/--no-convert",
+            help="Try other storage forms; by default with known --epochs only, by which they pay.",
+        ),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None,
     simulate_step: source.SimulateStep = None,
     page_cache: Annotated[
@@ -91,9 +97,9 @@ def tune(
             memory_bytes=None if max_memory is None else settings.size(max_memory, "--max-memory"),
             workers=max_workers,
             cpu_percent=max_cpu,
-            convert=not no_convert,
             only=settings.allowed([*(setting or []), *(only or [])]),
         ),
+        convert=convert,
         epochs=epochs,
         page_cache=page_cache.value,
         isolation=isolation.value,

@@ -1,0 +1,74 @@
+"""Ejecting: a tuned pipeline as a file of plain tf.data or Keras code, without autopipe. `autopipe eject`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from autopipe.api.converting import imported
+from autopipe.api.stored import Stored
+from autopipe.core.config import PipelineConfig
+from autopipe.core.workload import Workload
+from autopipe.errors import ConfigError
+from autopipe.ops.plan import make_plan
+from autopipe.tuned import fingerprint, pick
+from autopipe.tuned.eject import module
+from autopipe.tuned.record import Profile
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ejected:
+    """Code without autopipe.
+
+    Attributes:
+        code: of the file.
+        config: what it does.
+        share: its images/s as a part of the tuned configuration's, both as they were measured.
+    """
+
+    code: str
+    config: PipelineConfig
+    share: float
+
+
+def eject(stored: Stored, *, plain: bool = False) -> Ejected:
+    """Return this machine's configuration as code.
+
+    The workload is imported and a few of its samples are read.
+
+    Args:
+        stored: the artefact.
+        plain: if plain code cannot express it, take the fastest configuration that was measured and that it can.
+
+    Raises:
+        ConfigError: plain code cannot express it; the message says why.
+        WorkloadError: the workload cannot be imported.
+    """
+    choice = pick.pick(stored.artifact, fingerprint.detect())
+    workload = stored.workload if isinstance(stored.workload, Workload) else imported(stored.workload)
+    plan = make_plan(workload)
+    tuned = choice.profile.measurement.images_per_second.value
+    why = module.reasons_against(workload, choice.config, plan)
+    if not why:
+        return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
+    others = [
+        (config, rate)
+        for config, rate in _measured(choice.profile)
+        if not module.reasons_against(workload, config, plan)
+    ]
+    if plain and others:
+        config, rate = others[0]
+        return Ejected(code=module.eject(workload, config), config=config, share=rate / tuned)
+    raise ConfigError(
+        f"The tuned configuration cannot be written as plain code: {'; '.join(why)}.",
+        hint=f"The fastest measured one that can reaches {others[0][1] / tuned:.0%} of its images/s: use --plain."
+        if others
+        else "Neither can any other configuration that was measured.",
+    )
+
+
+def _measured(profile: Profile) -> Iterable[tuple[PipelineConfig, float]]:
+    """Return the profile's other configurations with their images/s, the fastest first."""
+    rates = [(each.config, each.images_per_second) for each in profile.tried]
+    rates += [(each.config, each.images_per_second.value) for each in profile.baselines if each.config is not None]
+    return [(pick.parse_config(config), rate) for config, rate in sorted(rates, key=lambda pair: -pair[1])]
