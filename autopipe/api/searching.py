@@ -52,7 +52,7 @@ class Plan:
         budget_seconds: how long at most.
         seed: of everything random in the search.
         limits: what the user allows.
-        convert: whether samples may be kept in another form; None: only if epochs are known, by which its cost is judged.
+        convert: whether samples may be kept in another form; None: only if epochs are known, to judge its cost by.
         epochs: charge one-time costs over this many epochs.
         page_cache: "warm", "cold" or "auto".
         isolation: "warm" or "process".

@@ -28,7 +28,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
         WorkloadError: the workload cannot be imported or run.
     """
     facts = facts_of(machine.detect(), description(runner), Path.cwd())
-    candidates = trim(library.load(space, bounds(facts)), facts, Limits()).candidates
+    candidates = trim(library.load(space, bounds(facts)), facts, Limits(convert=False)).candidates
     answer = runner.verify(_one_of_each_kind([each.config for each in candidates]), {"samples": samples})
     if isinstance(answer, TrialFailure):
         raise failed(answer)

@@ -57,6 +57,7 @@ def say_where(console: Console, written: Written, study: str, config: PipelineCo
         f"          autopipe check {written.artifact}",
     ]
     if config.storage != "files" and workload is not None:
-        lines.insert(1, f"before    autopipe convert {workload} --to {config.storage} --out {folder}/converted/{config.storage}")
+        form = config.storage
+        lines.insert(1, f"before    autopipe convert {workload} --to {form} --out {folder}/converted/{form}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)

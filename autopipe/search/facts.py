@@ -52,7 +52,7 @@ class Limits:
         memory_bytes: `--max-memory`, for the process tree of the training.
         workers: `--max-workers`.
         cpu_percent: `--max-cpu`; one busy core is 100.
-        convert: whether samples may be kept in another form on disk; False is `--no-convert`.
+        convert: whether samples may be kept in another form on disk; `--convert` and `--no-convert`.
         only: `--only`, e.g. `{"loader": ("threads", "tfdata")}`.
     """
 

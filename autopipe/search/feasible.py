@@ -163,7 +163,9 @@ def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None
     if config.storage == "files":
         return None
     if not limits.convert:
-        return f"storage {config.storage}: `--no-convert`"
+        return (
+            f"storage {config.storage}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
+        )
     needed, free = facts.prefix_bytes, facts.disk_bytes
     if config.storage == "array" and needed is not None and free is not None and needed > free:
         return f"storage array: needs {_gib(needed)} on disk, {_gib(free)} free"

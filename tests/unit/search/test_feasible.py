@@ -58,7 +58,12 @@ def test_what_can_run_is_kept() -> None:
             Limits(),
             "storage array: needs 3.0 GiB on disk, 1.0 GiB",
         ),
-        ({**THREADS, "storage": "tfrecord"}, FACTS, Limits(convert=False), "storage tfrecord: `--no-convert`"),
+        (
+            {**THREADS, "storage": "tfrecord"},
+            FACTS,
+            Limits(convert=False),
+            "storage tfrecord: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
+        ),
         ({**PROCESSES, "finish": "host"}, FACTS, Limits(), "processes with 6 batches ahead: needs 0.1 GiB in /dev/shm"),
         (KERAS, FACTS, Limits(), "keras with use_multiprocessing: forks"),
         (THREADS, FACTS, Limits(workers=1), "more than 1 workers: `--max-workers`"),
