@@ -65,7 +65,7 @@ class Bench:
     def alone(self, finish: str) -> Alone:
         """Return what the model does without a loader; measured once for each kind of finish, when it also compiles."""
         if finish not in self._alone:
-            loader = self._resident_loader(finish)
+            loader = self.resident_loader(finish)
             probe = Probe(Meter(self._workload.batch_size, 1, _ALONE), loader)
             self.run(loader, probe, 0)
             reading = probe.meter.reading
@@ -76,7 +76,8 @@ class Bench:
             )
         return self._alone[finish]
 
-    def _resident_loader(self, finish: str) -> ResidentLoader:
+    def resident_loader(self, finish: str) -> ResidentLoader:
+        """Return a loader of one batch, as a loader with this `finish` gives them, that is on the device."""
         on_host = finish == "host"
         suffix = self._plan.suffix
         left = Finish(
@@ -85,14 +86,14 @@ class Bench:
             channels_first=self._channels_first,
         )
         spec = self._plan.finished if on_host else self._plan.compact
-        batch = _any_batch(spec, self._workload.batch_size)
+        batch = any_batch(spec, self._workload.batch_size)
         if self.strategy.devices == 1:
             x, y = batch
             batch = self.strategy.place(x), None if y is None else self.strategy.place(y)
         return ResidentLoader(batch, spec, left, self._workload.batch_size)
 
 
-def _any_batch(spec: SampleSpec, rows: int) -> Batch:
+def any_batch(spec: SampleSpec, rows: int) -> Batch:
     """Return a batch of small whole numbers, which any image, mask or label may hold."""
     generator = np.random.default_rng(0)
 

@@ -21,7 +21,7 @@ from autopipe.core.outcome import Ceiling, Description, Measurement, Phase, Veri
 from autopipe.core.report import Options, Report
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
-from autopipe.errors import LoaderError, WorkloadError
+from autopipe.errors import LoaderError
 from autopipe.hardware import memory
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
@@ -48,12 +48,7 @@ class Session:
     """Measures. Made once from the workload; see `autopipe.trial.protocol.Session`."""
 
     def __init__(self, workload: Workload) -> None:
-        """Look at the samples.
-
-        Raises:
-            WorkloadError: an epoch has no batch.
-        """
-        self._workload = _whole_batches(workload)
+        self._workload = dataclasses.replace(workload, drop_remainder=True)  # every step of a trial has equal work
         self._plan = make_plan(workload)
         self._benches: dict[tuple[int, str], Bench] = {}
         self._parts = Parts(self._workload, self._plan)
@@ -163,17 +158,6 @@ class Session:
                 f"A cache of all samples needs {memory.size_text(needed)}, but {memory.size_text(free)} are free.",
                 hint="Use cache='none', or smaller images.",
             )
-
-
-def _whole_batches(workload: Workload) -> Workload:
-    """Return the workload with batches of one size, so that all steps of a trial have equal work."""
-    count = len(workload.data)
-    if count < workload.batch_size and (count == 0 or workload.drop_remainder):
-        raise WorkloadError(
-            f"`batch_size` must not exceed the data, but got batch_size={workload.batch_size} for {count} samples.",
-            hint="Use a smaller batch_size.",
-        )
-    return dataclasses.replace(workload, batch_size=min(workload.batch_size, count), drop_remainder=True)
 
 
 def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:

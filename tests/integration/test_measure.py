@@ -1,0 +1,235 @@
+"""Sessions on real loaders and small models. How fast anything runs is not tested; what is said of it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import keras
+import numpy as np
+import pytest
+
+from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.outcome import JsonObject, Phase
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.data.image_folder import ImageFolder
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.errors import LoaderError, WorkloadError
+from autopipe.hardware import memory
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+from autopipe.measure.session import Session
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Rescale
+
+pytestmark = pytest.mark.slow
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (70, 8, 8, 3), np.uint8)
+LABELS = np.arange(70) % 3
+QUICK: JsonObject = {"min_seconds": 0.15, "max_seconds": 0.3, "page_cache": "warm"}
+THREADS = PipelineConfig(loader=Threads(workers=2, queue_size=4))
+
+
+class Log:
+    """A report that is kept."""
+
+    def __init__(self) -> None:
+        self.phases: list[Phase] = []
+        self.images: list[int] = []
+
+    def phase(self, phase: Phase) -> None:
+        self.phases.append(phase)
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        self.images.append(images)
+
+    def log(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def workload(model: Any = None, count: int = 70, **other: Any) -> Workload:
+    return Workload(
+        data=Arrays(IMAGES[:count], LABELS[:count]),
+        ops=[RandomFlip(), Rescale(1 / 255)],
+        model=model or SimulatedAccelerator(step_seconds=0.004),
+        **{"batch_size": 8, **other},
+    )
+
+
+def classifier(**compiled: Any) -> Any:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer="sgd", loss=loss, metrics=["accuracy"], **compiled)
+        return model
+
+    return build
+
+
+@pytest.mark.parametrize("loader", [Threads(workers=2), Processes(workers=1), TfData(), Keras(workers=2)])
+@pytest.mark.parametrize("cache", ["none", "memory"])
+def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, cache: Any) -> None:
+    log = Log()
+    session = Session(workload(classifier()))
+    config = PipelineConfig(loader=loader, cache=cache)
+    found = session.measure(config, QUICK, log)
+    session.close()
+    assert found.images_per_second.value > 0
+    assert found.batch_size == 8
+    assert found.config_key == config.key()
+    assert (found.cache_fill_seconds is not None) == (cache == "memory")
+    assert found.discarded_batches >= (8 if cache == "memory" else 1)
+    assert found.epoch_restart_seconds is not None
+    assert found.page_cache == "warm"
+    assert 0 <= found.data_wait_share <= 1
+    assert found.ran.backend == keras.backend.backend()
+    assert (found.ran.processes, found.ran.threads == 0) == ((1, True) if loader.kind == "processes" else (0, False))
+    assert log.phases == [
+        Phase.BUILD,
+        Phase.WARM_UP,
+        Phase.OPEN,
+        Phase.FIRST_BATCH,
+        Phase.FILL,
+        Phase.MEASURE,
+        Phase.CLOSE,
+    ]
+    assert log.images == sorted(log.images)
+
+
+def test_trial_after_trial_runs_on_one_compiled_model() -> None:
+    built = []
+
+    def build() -> Any:
+        built.append(1)
+        return classifier()()
+
+    session = Session(workload(build))
+    for finish in ("device", "host", "device"):
+        session.measure(THREADS.model_copy(update={"finish": finish}), QUICK, Log())
+    assert len(built) == 1
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(8, 8), (9, 8), (1, 1)])
+def test_data_of_one_batch_are_measured(count: int, batch_size: int) -> None:
+    found = Session(workload(count=count, batch_size=batch_size)).measure(THREADS, QUICK, Log())
+    assert found.batch_size == batch_size
+    assert all(window.images % batch_size == 0 for window in found.windows)
+
+
+def test_several_steps_at_once_are_counted_all() -> None:
+    session = Session(workload(classifier(steps_per_execution=4)))
+    found = session.measure(THREADS, QUICK, Log())
+    assert all(window.images % (4 * 8) == 0 for window in found.windows)
+
+
+class OddLogs(keras.Model):
+    """Logs nested values, arrays, text and nothing at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(keras.ops.reshape(inputs, (-1, 192)))
+
+    def train_step(self, data: Any) -> Any:
+        x, _ = data
+        self(x)
+        return {"confusion": keras.ops.ones((2, 2)), "nested": {"a": keras.ops.zeros(())}, "none": None}
+
+
+def odd() -> keras.Model:
+    model = OddLogs()
+    model.compile(optimizer="sgd")
+    return model
+
+
+def test_whatever_a_model_logs_is_waited_for() -> None:
+    assert Session(workload(odd)).measure(THREADS, QUICK, Log()).images_per_second.value > 0
+
+
+def test_a_very_slow_model_ends_soon_and_is_called_unstable() -> None:
+    session = Session(workload(SimulatedAccelerator(step_seconds=0.5)))
+    began = time.monotonic()
+    found = session.measure(THREADS, QUICK, Log())
+    assert time.monotonic() - began < 30
+    assert not found.stable
+    assert found.warnings
+    assert found.images_per_second.value == pytest.approx(16, rel=0.1)
+
+
+def test_a_trial_that_cannot_win_ends_early() -> None:
+    options: JsonObject = {"min_seconds": 60.0, "max_seconds": 60.0, "hopeless_below": 1e9, "page_cache": "warm"}
+    assert Session(workload()).measure(THREADS, options, Log()).measured_seconds < 30
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Forty images of two classes."""
+    for number in range(40):
+        place = tmp_path / f"class{number % 2}"
+        place.mkdir(exist_ok=True)
+        cv2.imwrite(str(place / f"{number}.png"), np.full((20, 20, 3), number, np.uint8))
+    return tmp_path
+
+
+def photos(folder: Path, **other: Any) -> Workload:
+    return Workload(
+        data=ImageFolder(folder),
+        ops=[Decode(), Resize(8, 8), RandomFlip(), Rescale(1 / 255)],
+        model=SimulatedAccelerator(step_seconds=0.02),
+        **{"batch_size": 4, **other},
+    )
+
+
+def test_a_cold_trial_reads_each_file_once_and_says_so(folder: Path) -> None:
+    session = Session(photos(folder))
+    found = session.measure(THREADS, QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}, Log())
+    assert found.page_cache == "cold"
+    assert found.epoch_restart_seconds is None
+    assert sum(window.images for window in found.windows) < 40
+    assert any("ended with the data" in warning for warning in found.warnings)
+
+
+def test_a_cold_trial_of_a_cache_goes_on_from_memory(folder: Path) -> None:
+    found = Session(photos(folder)).measure(
+        THREADS.model_copy(update={"cache": "memory"}), QUICK | {"page_cache": "cold"}, Log()
+    )
+    assert found.epoch_restart_seconds is not None
+    assert not any("ended with the data" in warning for warning in found.warnings)
+
+
+def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:
+    with pytest.raises(WorkloadError, match="an epoch has 2 batches"):
+        Session(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Log())
+
+
+def test_a_cache_that_could_not_hold_all_of_the_data_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    session = Session(photos(folder))
+    little = dataclasses.replace(memory.detect(), available_bytes=40 * 8 * 8 * 3 - 1)
+    monkeypatch.setattr(memory, "detect", lambda: little)
+    with pytest.raises(LoaderError, match="A cache of all samples needs"):
+        session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK, Log())
+
+
+def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
+    found = Session(photos(folder)).ceiling({"page_cache": "warm"}, Log())
+    assert found.model_images_per_second.value == pytest.approx(200, rel=0.2)
+    assert found.loader_images_per_second is not None
+    assert [cost.name for cost in found.op_costs] == ["read", "Decode", "Resize", "RandomFlip", "Rescale", "batching"]
+    assert found.bytes_per_image is not None
+    assert found.read_bytes_per_second is None
+
+
+def test_a_cold_ceiling_has_the_disk_in_it(folder: Path) -> None:
+    found = Session(photos(folder)).ceiling({"page_cache": "cold"}, Log())
+    assert found.read_bytes_per_second is not None
+    assert found.read_bytes_per_second > 0
