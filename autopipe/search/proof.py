@@ -12,6 +12,7 @@ from autopipe.search.events import ProofStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.session import Point, Session
 
+_MAYBE = 0.97  # of the best measured: a trial's own noise can be as large
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
 
 
@@ -35,11 +36,16 @@ class Proof:
 
 
 def contenders(session: Session, baselines: Sequence[Baseline]) -> list[confirm.Contender]:
-    """Return who is in the proof: the best few points and every baseline that ran."""
+    """Return who is in the proof: the best few points, a cheap one that may be as good, and every baseline that ran."""
     points = session.points()
     names = {baseline.config.key(): baseline.name for baseline in baselines}
     ranked = sorted((point for point in points.values() if point.feasible), key=lambda each: (-each.value, each.key))
-    best = [point.key for point in ranked[: session.settings.contenders]]
+    count = session.settings.contenders
+    best = [point.key for point in ranked[: max(1, count - 1)]]
+    if len(ranked) > len(best) and count > 1:
+        maybe = [contender(session, point, None) for point in ranked if point.value >= _MAYBE * ranked[0].value]
+        cheapest = min(maybe, key=lambda each: each.cost).key
+        best.append(cheapest if cheapest not in best else ranked[len(best)].key)
     keys = [*best, *(key for key in names if key in points and key not in best)]
     return [contender(session, points[key], names.get(key)) for key in keys]
 

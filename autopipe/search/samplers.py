@@ -26,10 +26,11 @@ from autopipe.core.space import Space
 from autopipe.errors import ConfigError, MissingExtraError, near
 from autopipe.search.feasible import Candidate
 from autopipe.search.suggest import distributions
-from autopipe.search.surrogate import Array, Features, Surrogate, expected_gain
+from autopipe.search.surrogate import Array, Features, Learnt, Surrogate, expected_gain
 
 _ALONE = 4  # trials before the surrogate learns anything
 _FAILED_DOUBT = 5.0
+_FAR_BELOW = math.log(0.3)  # what is predicted that far below the best measured is not tried before the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,7 @@ class SurrogateSampler(ListSampler):
         self._index = {candidate.key: at for at, candidate in enumerate(outlook.candidates)}
         predict = outlook.predict
         self._trend = np.array([0.0 if predict is None else math.log(predict(config)) for config in configs])
+        self._learnt: Learnt | None = None
         # Ties (no prediction, nothing learnt) are broken by the seed.
         self._tie = np.random.default_rng(outlook.seed).random(len(configs))
 
@@ -122,8 +124,19 @@ class SurrogateSampler(ListSampler):
         free = np.array([at for at in range(len(self._points)) if at not in known and at not in lost], dtype=np.intp)
         if len(free) == 0:
             return None
-        gains = self._trend[free] if len(known) < _ALONE else self._gains(known, lost, free)
+        if len(known) < _ALONE:
+            gains = self._trend[free]
+        else:
+            free = self._within_reach(known, free)
+            gains = self._gains(known, lost, free)
         return self._outlook.candidates[int(free[np.lexsort((self._tie[free], gains))[-1]])]
+
+    def _within_reach(self, known: Mapping[int, float], free: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the free ones that are not predicted far below the best measured, or all if they all are."""
+        rates, trend = np.log(list(known.values())), self._trend[list(known)]
+        predicted = self._trend[free] + float(np.median(rates - trend))
+        near = free[predicted >= float(rates.max()) + _FAR_BELOW]
+        return near if len(near) else free
 
     def _gains(self, known: Mapping[int, float], lost: set[int], free: NDArray[np.intp]) -> Array:
         lowest = min(known.values())
@@ -131,8 +144,10 @@ class SurrogateSampler(ListSampler):
         rates = np.array([*known.values(), *(lowest for _ in lost)])  # like a failure is likely to fail as well
         doubts = np.array([1.0] * len(known) + [_FAILED_DOUBT] * len(lost))
         points = self._points[seen]
-        surrogate = Surrogate(self._features.distances(points, points), rates, self._trend[seen], doubts)
-        mean_seen, _ = surrogate.predict(self._features.distances(points, points), self._trend[seen])
+        apart = self._features.distances(points, points)
+        surrogate = Surrogate(apart, rates, self._trend[seen], doubts, start=self._learnt)
+        self._learnt = surrogate.settings
+        mean_seen, _ = surrogate.predict(apart, self._trend[seen])
         mean, spread = surrogate.predict(self._features.distances(self._points[free], points), self._trend[free])
         return expected_gain(mean, spread, float(mean_seen[: len(known)].max()))
 

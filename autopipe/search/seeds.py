@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from autopipe.search.feasible import Candidate
 
-FAR_BELOW = 0.3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
@@ -60,13 +58,6 @@ def seeds(
             kinds.add(_kind(candidate))
             chosen.append(Seed(candidate=candidate, origin="seed:predicted"))
     return chosen
-
-
-def not_hopeless(candidates: Sequence[Candidate], predict: Callable[[Candidate], float]) -> list[Candidate]:
-    """Return the candidates whose prediction is not far below the best one."""
-    rates = [predict(candidate) for candidate in candidates]
-    floor = FAR_BELOW * max(rates)
-    return [candidate for candidate, rate in zip(candidates, rates, strict=True) if rate >= floor]
 
 
 def _kind(candidate: Candidate) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ from autopipe.search.events import (
     WaitingForMachine,
 )
 from autopipe.search.facts import Facts
-from autopipe.search.feasible import Candidate, Trimmed, trim
+from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
@@ -167,12 +167,9 @@ class _Search:
 
     def _outlook(self) -> samplers.Outlook:
         session = self._session
-        candidates: Sequence[Candidate] = session.trimmed.candidates
-        if session.can_predict:
-            candidates = seeds.not_hopeless(candidates, lambda each: session.promise(each.config))
         return samplers.Outlook(
             space=session.trimmed.space,
-            candidates=candidates,
+            candidates=session.trimmed.candidates,
             cores=session.facts.cores,
             predict=session.promise if session.can_predict and self._settings.seeding else None,
             # A study that is gone on with must not draw again what it drew before.

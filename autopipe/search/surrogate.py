@@ -29,7 +29,7 @@ _TREND_SPREAD, _LEVEL_SPREAD = 0.5, 3.0  # prior of the prediction's slope aroun
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Learnt:
     """How much each setting matters, how far rates stray, and how noisy a measurement is."""
 
     weights: tuple[float, ...]
@@ -95,15 +95,18 @@ class Surrogate:
         rates: their images/s.
         trend: their predictions' logarithms, or zeros.
         doubts: for each, how many times noisier than a plain measurement it is.
+        start: where to begin learning, e.g. what was learnt one measurement ago.
     """
 
-    def __init__(self, distances: Array, rates: Array, trend: Array, doubts: Array) -> None:
+    def __init__(
+        self, distances: Array, rates: Array, trend: Array, doubts: Array, start: Learnt | None = None
+    ) -> None:
         self._distances, self._trend, self._doubts = distances, trend, doubts
         self._target = np.log(rates) - trend
         self._centre = float(np.mean(self._target))
         self._target = self._target - self._centre
         self._mean_trend = float(np.mean(trend))
-        self.settings = self._learn()
+        self.settings = self._learn(start)
         self._root = np.linalg.cholesky(self._covariance(self.settings))
         self._solved = _solve(self._root, self._target)
 
@@ -116,40 +119,40 @@ class Surrogate:
         own = settings.amplitude**2 + _LEVEL_SPREAD**2 + (_TREND_SPREAD * (trend - self._mean_trend)) ** 2
         return mean, np.sqrt(np.maximum(own - np.sum(half**2, axis=0), 1e-12))
 
-    def _kernel(self, distances: Array, first: Array, second: Array, settings: Settings) -> Array:
+    def _kernel(self, distances: Array, first: Array, second: Array, settings: Learnt) -> Array:
         alike = np.exp(-(distances @ np.asarray(settings.weights)))
         slope = _TREND_SPREAD**2 * np.outer(first - self._mean_trend, second - self._mean_trend)
         kernel: Array = settings.amplitude**2 * alike + slope + _LEVEL_SPREAD**2
         return kernel
 
-    def _covariance(self, settings: Settings) -> Array:
+    def _covariance(self, settings: Learnt) -> Array:
         kernel = self._kernel(self._distances, self._trend, self._trend, settings)
         noise = (settings.noise * self._doubts) ** 2 + 1e-9
         covariance: Array = kernel + np.diag(noise)
         return covariance
 
-    def _likelihood(self, settings: Settings) -> float:
+    def _likelihood(self, settings: Learnt) -> float:
         root = np.linalg.cholesky(self._covariance(settings))
         fit = float(self._target @ _solve(root, self._target))
         # A weak belief that settings matter a little keeps two or three points from settling the matter.
         belief = sum(math.log(weight / _TYPICAL_WEIGHT) ** 2 for weight in settings.weights) / 8.0
         return -0.5 * fit - float(np.sum(np.log(np.diag(root)))) - belief
 
-    def _learn(self) -> Settings:
-        """Climb the likelihood, one setting at a time over a short list of values, twice round."""
-        best = Settings((_TYPICAL_WEIGHT,) * self._distances.shape[2], 0.4, 0.03)
+    def _learn(self, start: Learnt | None) -> Learnt:
+        """Climb the likelihood, one setting at a time over a short list of values; twice round from nothing."""
+        best = start or Learnt((_TYPICAL_WEIGHT,) * self._distances.shape[2], 0.4, 0.03)
         height = self._likelihood(best)
         varied = [at for at in range(len(best.weights)) if self._distances[..., at].any()]
-        for _ in range(2):
-            trials = [Settings(best.weights, amplitude, noise) for amplitude in _AMPLITUDES for noise in _NOISES]
+        for _ in range(2 if start is None else 1):
+            trials = [Learnt(best.weights, amplitude, noise) for amplitude in _AMPLITUDES for noise in _NOISES]
             best, height = self._better(trials, best, height)
             for at in varied:
                 before, after = best.weights[:at], best.weights[at + 1 :]
-                trials = [Settings((*before, w, *after), best.amplitude, best.noise) for w in _WEIGHTS]
+                trials = [Learnt((*before, w, *after), best.amplitude, best.noise) for w in _WEIGHTS]
                 best, height = self._better(trials, best, height)
         return best
 
-    def _better(self, trials: Sequence[Settings], best: Settings, height: float) -> tuple[Settings, float]:
+    def _better(self, trials: Sequence[Learnt], best: Learnt, height: float) -> tuple[Learnt, float]:
         for trial in trials:
             reached = self._likelihood(trial)
             if reached > height:

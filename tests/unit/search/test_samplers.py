@@ -61,6 +61,19 @@ def test_the_surrogate_tries_nothing_twice_and_comes_to_an_end(space: Space) -> 
     assert len(measured) == len(trim(space.only("loader", ["processes"]), Surface().facts(), Limits()).candidates)
 
 
+def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) -> None:
+    threads = space.only("loader", ["threads", "keras"]).only("threads.queue_size", [8])
+    rates = {each.key: Surface().true_rate(each.config) for each in outlook(threads).candidates}
+    chooser = samplers.create("surrogate", outlook(threads))
+    assert isinstance(chooser, samplers.ListSampler)
+    measured: dict[str, float] = {}
+    while (chosen := chooser.choose(measured, set())) is not None:
+        measured[chosen.key] = rates[chosen.key]
+    reachable = [rate >= 0.3 * max(rates.values()) for rate in measured.values()]
+    assert not all(reachable)
+    assert reachable == sorted(reachable, reverse=True)
+
+
 def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> None:
     surface = Surface(fails=lambda config: config.loader.kind == "processes", quirks=2)
     settings = Settings(trials=20, budget_seconds=None, patience=99, ceiling_share=2.0, blocks=(0, 0))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from autopipe.core.space import Space
 from autopipe.search.facts import Limits
 from autopipe.search.feasible import Candidate, trim
-from autopipe.search.seeds import not_hopeless, rule_of_thumb, seeds
+from autopipe.search.seeds import rule_of_thumb, seeds
 from autopipe.search.surface import Surface
 
 SURFACE = Surface()
@@ -35,10 +35,3 @@ def test_seeds_are_of_different_kinds_and_the_best_of_theirs(space: Space) -> No
 
 def test_without_predictions_there_is_the_rule_alone(space: Space) -> None:
     assert [seed.origin for seed in seeds(candidates(space), 4, None)] == ["seed:rule"]
-
-
-def test_what_is_predicted_far_below_is_skipped(space: Space) -> None:
-    kept = not_hopeless(candidates(space), true_rate)
-    assert max(map(true_rate, candidates(space))) == max(map(true_rate, kept))
-    assert min(map(true_rate, kept)) >= 0.3 * max(map(true_rate, kept))
-    assert len(kept) < len(candidates(space))

@@ -84,6 +84,14 @@ def test_each_baseline_is_beaten_by_about_what_it_really_is(space: Space) -> Non
     assert abs(result.drift) < 0.05
 
 
+def test_among_equals_the_cheapest_wins_even_if_others_looked_better(space: Space) -> None:
+    surface = Surface(model_rate=500.0, seed=2)  # any two workers will do
+    result = run(space, surface, ceiling_share=2.0, trials=40, budget_seconds=None, patience=99)
+    assert result.best_config is not None
+    assert (result.best_config.loader.worker_count() or 99) <= 2
+    assert len(result.tied) > 1
+
+
 def test_a_model_that_is_the_limit_ends_the_search_before_it_begins(space: Space) -> None:
     surface = Surface(model_rate=30.0)
     result = run(space, surface)
