@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from autopipe.api import checking
-from autopipe.api.searching import Found, Plan, Watcher, description, refuse_in_trial, runner_for, search
+from autopipe.api.searching import Found, Plan, Watcher, description, refuse_in_trial, require_space, runner_for, search
 from autopipe.api.stored import Stored, read
 from autopipe.core import fingerprint as digests
 from autopipe.core.config import PipelineConfig
@@ -99,16 +99,18 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
         ArtifactError: the artefact cannot be written.
     """
     refuse_in_trial()
-    watcher.on_machine(machine.detect())
+    found = machine.detect()
+    require_space(plan, found)
+    watcher.on_machine(found)
     with runner_for(stored.workload, plan, watcher.on_trial) as runner:
         described = description(runner)
         checked = checking.check_with(runner, described, stored, quick=True) if if_stale else None
         if checked is not None and checked.verdict is Verdict.FITS:
             return Retuned(checked=checked)
-        here = fingerprint.of_machine(machine.detect(), described.storage_kind)
+        here = fingerprint.of_machine(found, described.storage_kind)
         former = _former(stored, here)
         config = None if former is None else pick.config_of(former)
-        found = search(
+        outcome = search(
             runner,
             described,
             _warm(plan, stored, former, here),
@@ -116,10 +118,10 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
             folder=stored.path.parent,
             rivals=[] if config is None else [Baseline(name=FORMER, config=config)],
         )
-    profile, kept = chosen(found, config)
+    profile, kept = chosen(outcome, config)
     if profile is not None:
         files.write(pick.with_profile(stored.artifact, profile), stored.path)
-    return Retuned(checked=checked, result=found.result, profile=profile, kept=kept)
+    return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept)
 
 
 def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None, bool]:

@@ -142,6 +142,17 @@ class Found:
         return next((each.estimate for each in result.baselines if each.config.key() == config.key()), None)
 
 
+def require_space(plan: Plan, found: Machine) -> None:
+    """Read the search space before a child is started, which takes seconds; the search reads it again.
+
+    Raises:
+        SpaceError: it cannot be read, or does not have what the plan's limits name.
+    """
+    space = library.load(plan.space, {"cores": found.cpu.cores, "gpus": len(found.gpus)})
+    for name, values in held(space, plan.limits.only).items():
+        space.only(name, values)
+
+
 def search(
     runner: TrialRunner,
     described: Description,

@@ -13,6 +13,7 @@ from autopipe.api.searching import (
     description,
     nothing_measured,
     refuse_in_trial,
+    require_space,
     runner_for,
     search,
 )
@@ -104,7 +105,9 @@ def run(
         TrialError: this is called inside a trial, or the study is another workload's.
     """
     refuse_in_trial()
-    watcher.on_machine(machine.detect())
+    here = machine.detect()
+    require_space(plan, here)
+    watcher.on_machine(here)
     with runner_for(workload, plan, watcher.on_trial) as runner:
         found = search(runner, description(runner), plan, watcher.on_search, folder=folder or Path.cwd())
     return found.result, _tuned(found, workload, named)

@@ -1,0 +1,71 @@
+"""Bad input that only the trial's child can find: what the user sees of it.
+
+Bad data and ops, which any command that imports the workload finds: tests/unit/cli/test_convert.py.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+TRAIN = """
+import numpy as np
+import autopipe as ap
+
+{more}
+
+def build_model():
+    import keras
+    model = keras.Sequential([keras.Input(({inputs},)), keras.layers.Dense(1)])
+    {build}
+    return model
+
+{name} = ap.Workload(
+    data=ap.Arrays(np.zeros((16, 4), "float32"), np.zeros((16, 1), "float32")), ops=[], batch_size=4, model=build_model,
+)
+"""
+
+
+def train(home: Path, **changes: object) -> None:
+    plain = {"more": "", "inputs": 4, "build": 'model.compile("sgd", "mse")', "name": "workload"}
+    (home / "train.py").write_text(TRAIN.format(**{**plain, **changes}))
+
+
+def autopipe(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from autopipe.cli.main import main; main()", *arguments],
+        cwd=home,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"more": "import no_such_module"}, ["ModuleNotFoundError", "train.py, line 5"]),
+        ({"name": "wokload"}, ["`train.py` has no `workload`. Did you mean `wokload`?"]),
+        ({"build": "pass"}, ["compiled", "compile("]),
+        ({"inputs": 5}, ["(None, 5), but gets (None, 4)", "hint: Change the ops"]),
+        ({"build": "raise RuntimeError('no weights here')"}, ["RuntimeError", "no weights here"]),
+    ],
+    ids=["import fails", "no workload", "not compiled", "another input shape", "model raises"],
+)
+def test_a_workload_that_cannot_be_trained_is_named_before_anything_is_measured(
+    tmp_path: Path, changes: dict[str, object], said: list[str]
+) -> None:
+    train(tmp_path, **changes)
+    done = autopipe(tmp_path, "tune", "train.py:workload")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "error: " in done.stderr
+    for words in said:
+        assert words in done.stderr
+    assert "Traceback" not in done.stderr

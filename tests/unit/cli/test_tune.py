@@ -1,0 +1,60 @@
+"""What `autopipe tune` refuses before it starts anything. Whole tunes: tests/integration/test_cli_tune.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Autopipe
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--space", "defualt"), "Did you mean `default`?"),
+        (("--only", "loader=thread"), "`loader` cannot be 'thread'."),
+        (("--only", "loadr=threads"), "There is no setting `loadr`. Did you mean `loader`?"),
+        (("--space", "quick", "--only", "loader=keras"), "`loader` may be threads, processes, tfdata"),
+        (("--space", "quick", "--set", "loader.workers=99"), "`loader.workers` cannot be 99 in this space."),
+        (("--budget", "soon"), "`--budget` must be a duration"),
+        (("--max-memory", "lots"), "`--max-memory` must be a size"),
+        (("--simulate-step", "quick"), "`--simulate-step` must be a duration"),
+        (("--trials", "0"), "--trials"),
+        (("--page-cache", "lukewarm"), "--page-cache"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_options_that_cannot_be_are_named_before_a_child_is_started(
+    autopipe: Autopipe, options: tuple[str, ...], said: str
+) -> None:
+    ended = autopipe("tune", "train.py:workload", *options)
+    assert (ended.status, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_a_space_of_ones_own_is_named_by_file_line_and_key(autopipe: Autopipe, home: Path) -> None:
+    (home / "own.yaml").write_text("schema_version: 1\nparameters:\n  loadr: [threads]\n")
+    ended = autopipe("tune", "train.py:workload", "--space", "own.yaml")
+    assert ended.status == 2
+    assert ended.err.startswith("error: own.yaml, line 3, `parameters.loadr`")
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(autopipe: Autopipe, home: Path) -> None:
+    (home / "out").touch()
+    ended = autopipe("tune", "train.py:workload", "--out", "out")
+    assert ended.status == 2
+    assert ended.err.startswith("error: `--out` must be a folder that can be made, but got 'out'")
+
+
+def test_images_without_classes_are_refused(autopipe: Autopipe, home: Path) -> None:
+    (home / "photos").mkdir()
+    ended = autopipe("tune", "--images", "photos")
+    assert (ended.status, ended.out) == (2, "")
+    assert "There are no images in `photos`" in ended.err
