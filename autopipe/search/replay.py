@@ -118,6 +118,7 @@ def regret_curve(table: Table, trimmed: Trimmed, sampler: str, *, seed: int, tri
         seeding=seeding,
         patience=trials,
         ceiling_share=math.inf,
+        reached_share=math.inf,
         blocks=(0, 0),
         clock=replay.clock,
     )

@@ -25,7 +25,9 @@ class Settings:
         limits: what the user allows.
         epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
         patience: stop after this many trials in a row without a gain beyond the interval.
-        ceiling_share: nothing is left to gain from this share of the ceiling on.
+        ceiling_share: a baseline that reaches this share of the ceiling is left as it is.
+        reached_share: a search that has begun ends at this share of the ceiling. It is the higher one: by then a trial
+            costs little, and 3 % would be given away.
         contenders: how many of the best are proved, beside the baselines.
         blocks: fewest and most blocks of the proof; (0, 0) leaves it out.
         study_name: in the storage; one study is one workload on one kind of machine.
@@ -45,6 +47,7 @@ class Settings:
     epochs: int | None = None
     patience: int = 10
     ceiling_share: float = 0.97
+    reached_share: float = 0.99
     contenders: int = 3
     blocks: tuple[int, int] = (3, 6)
     study_name: str = "autopipe"

@@ -227,22 +227,22 @@ class _Search:
     def _at_ceiling(self, *, baselines_only: bool) -> Stop | None:
         points = self._session.points()
         named = [(f"The baseline {each.name}", points.get(each.config.key())) for each in self._baselines]
+        share = self._settings.ceiling_share
         if not baselines_only:
-            named = [("The best", self._session.best())]
+            named, share = [("The best", self._session.best())], self._settings.reached_share
         for what, point in named:
-            if point is None or not point.feasible or self._ceiling_stop(what, point) is None:
+            if point is None or not point.feasible or self._ceiling_stop(what, point, share) is None:
                 continue
             if len(point.measurements) < 2:  # one lucky run does not end a search
                 self._session.run_config(point.config, "again:ceiling")
                 point = self._session.points()[point.key]
-            stop = self._ceiling_stop(what, point)
+            stop = self._ceiling_stop(what, point, share)
             if stop is not None:
                 return stop
         return None
 
-    def _ceiling_stop(self, what: str, point: Point) -> Stop | None:
-        ceiling, share = self._session.ceiling(point.config), self._settings.ceiling_share
-        return stopping.ceiling_stop(point.estimate, ceiling, share=share, what=what)
+    def _ceiling_stop(self, what: str, point: Point, share: float) -> Stop | None:
+        return stopping.ceiling_stop(point.estimate, self._session.ceiling(point.config), share=share, what=what)
 
     def _nothing_to_prove(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling before anything else was tried."""

@@ -172,7 +172,7 @@ class Surface:
         rate = slowest * (1 - 0.1 / (1 + queue) * min(1.0, slowest / self.model_rate))
         if config.device_prefetch == 0:
             rate = 1 / (1 / rate + sent / 6e9)
-        return rate * (1 + self._quirk(f"{sorted(from_config(config).items())!r}", 0.01))
+        return min(self.model_rate, rate * (1 + self._quirk(f"{sorted(from_config(config).items())!r}", 0.01)))
 
     def _work(self, config: PipelineConfig) -> float:
         work = self.augment_seconds + (self.cast_seconds if config.finish == "host" else 0.0)

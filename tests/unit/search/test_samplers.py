@@ -38,7 +38,7 @@ def search(space: Space, name: str, seed: int = 0, trials: int = 25) -> list[flo
     """Return the true rates of what was tried, in order."""
     surface = Surface(seed=seed, quirks=5, cores=8, model_rate=60_000.0)
     settings = Settings(
-        trials=trials, budget_seconds=None, seed=seed, sampler=name, patience=99, ceiling_share=2.0, blocks=(0, 0)
+        trials=trials, budget_seconds=None, seed=seed, sampler=name, patience=99, reached_share=2.0, blocks=(0, 0)
     )
     result = study.run(space, surface, surface.facts(), settings)
     return [surface.true_rate(row.config) for row in result.trials]
@@ -76,7 +76,7 @@ def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) 
 
 def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> None:
     surface = Surface(fails=lambda config: config.loader.kind == "processes", quirks=2)
-    settings = Settings(trials=20, budget_seconds=None, patience=99, ceiling_share=2.0, blocks=(0, 0))
+    settings = Settings(trials=20, budget_seconds=None, patience=99, reached_share=2.0, blocks=(0, 0))
     result = study.run(space, surface, surface.facts(), settings)
     assert 1 <= len(result.failed) <= 5
     assert result.best_config is not None

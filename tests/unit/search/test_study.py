@@ -86,7 +86,7 @@ def test_each_baseline_is_beaten_by_about_what_it_really_is(space: Space) -> Non
 
 def test_among_equals_the_cheapest_wins_even_if_others_looked_better(space: Space) -> None:
     surface = Surface(model_rate=500.0, seed=2)  # any two workers will do
-    result = run(space, surface, ceiling_share=2.0, trials=40, budget_seconds=None, patience=99)
+    result = run(space, surface, reached_share=2.0, trials=40, budget_seconds=None, patience=99)
     assert result.best_config is not None
     assert (result.best_config.loader.worker_count() or 99) <= 2
     assert len(result.tied) > 1
@@ -145,7 +145,7 @@ def test_an_optuna_sampler_that_finds_nothing_new_comes_to_an_end(space: Space) 
         budget_seconds=None,
         sampler="random",
         trials=40,
-        ceiling_share=2.0,
+        reached_share=2.0,
         patience=99,
         seeding=False,
     )
