@@ -1,7 +1,7 @@
 """Pipelines of other systems, written as their users write them. Each is an endless iterator over batch sizes.
 
-Every photo pipeline does the same work: read, decode, resize to 224x224, flip half of the images, batch 32, shuffled anew
-in each epoch; those that say float32 also divide by 255.
+Every photo pipeline does the same work: read, decode, resize to 224x224, flip half of the images, batch 32, shuffled
+anew in each epoch; those that say float32 also divide by 255.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def keras_dataset(folder: Path, workers: int, processes: bool) -> Iterator[int]:
 def grain(folder: Path, workers: int, processes: bool, as_float: bool) -> Iterator[int]:
     import cv2
     import grain.python as pygrain
+    from absl import flags
 
+    flags.FLAGS.mark_as_parsed()  # Grain's workers read them
     cv2.setNumThreads(0)
     paths, labels = files_and_labels(folder)
 

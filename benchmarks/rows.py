@@ -178,7 +178,7 @@ def _cpu_seconds() -> float:
 
 
 def startup(loader: LoaderConfig, folder: Path) -> dict[str, float]:
-    """Return how long opening to the first batch takes, and the pause before a later epoch's first batch, in seconds."""
+    """Return the seconds from opening to the first batch, and from an epoch's end to the next one's first batch."""
     began = time.perf_counter()
     with build_loader(photos(folder), PipelineConfig(loader=loader)) as made:
         first = made.batches(0)
@@ -207,7 +207,7 @@ def _memory_files() -> int:
     found = {}
     for link in Path("/proc/self/fd").iterdir():
         try:
-            if "memfd:autopipe" in os.readlink(link):
+            if "memfd:autopipe" in str(link.readlink()):
                 status = link.stat()
                 found[status.st_ino] = status.st_blocks * 512
         except OSError:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.op import Op, Target
-from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec
+from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError
 
 _IMAGE_FLAGS = {
@@ -65,13 +65,13 @@ class Decode(Op):
     def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
         import tensorflow as tf
 
+        if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
+            raise NotImplementedError("how many channels and bits a mask has, only OpenCV finds out")
         x, y = sample
         if spec.x.kind is FieldKind.ENCODED:
             x = _by_format(
                 x, lambda data: tf.io.decode_jpeg(data, self.channels, dct_method="INTEGER_ACCURATE"), self._image_numpy
             )
-        if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
-            y = _mask_tensorflow(y)
         return x, y
 
     def _image_numpy(self, data: bytes) -> NDArray[Any]:
@@ -133,14 +133,3 @@ def _by_format(data: Any, decode: Any, fallback: Any) -> Any:
     head = tf.strings.substr(data, 0, 2)
     known = tf.logical_or(tf.equal(head, b"\xff\xd8"), tf.equal(head, b"\x89P"))
     return tf.cond(known, lambda: decode(data), lambda: tf.numpy_function(fallback, [data], tf.uint8))
-
-
-def _mask_tensorflow(data: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.numpy_function(decode_mask, [data], tf.uint8)
-
-
-def is_encoded(field: Field) -> bool:
-    """Tell whether a field still holds the bytes of a file."""
-    return field.kind is FieldKind.ENCODED

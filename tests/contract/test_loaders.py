@@ -60,7 +60,8 @@ def _params(names: Any) -> list[Any]:
 
 
 def jitter(image: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    return image ^ rng.integers(0, 8, image.shape, np.uint8)
+    noise: NDArray[Any] = rng.integers(0, 8, image.shape, np.uint8)
+    return image ^ noise
 
 
 def exact_workload(photos: Path, **changes: Any) -> Workload:
@@ -288,7 +289,7 @@ def _jax(x: NDArray[Any]) -> Any:
     return jax.device_put(x)
 
 
-def _memoryview(x: NDArray[Any]) -> Any:
+def _memoryview(x: Any) -> Any:
     return memoryview(x)
 
 

@@ -49,20 +49,20 @@ def test_one_line_names_the_loader_and_its_knobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "of", "message"),
     [
-        (lambda: Threads(workers=0), "workers=0"),
-        (lambda: Threads(workers="2"), "workers='2'"),
-        (lambda: Threads(workers=2, queue=3), r"no key `queue`.*Did you mean `queue_size`"),
-        (lambda: Threads(), "needs `workers`"),
-        (lambda: TfData(num_parallel_calls="many"), "num_parallel_calls"),
-        (lambda: TfData(prefetch=-1), "prefetch"),
-        (lambda: PipelineConfig(loader=Threads(workers=1), finish="gpu"), "finish='gpu'"),
-        (lambda: PipelineConfig(loader={"kind": "thread", "workers": 1}), "Did you mean `threads`"),
-        (lambda: PipelineConfig(loader={"workers": 1}), "loader"),
-        (lambda: PipelineConfig(loader=Threads(workers=1), devices=0), "devices"),
+        (lambda of: of(workers=0), Threads, "workers=0"),
+        (lambda of: of(workers="2"), Threads, "workers='2'"),
+        (lambda of: of(workers=2, queue=3), Threads, r"no key `queue`.*Did you mean `queue_size`"),
+        (lambda of: of(), Threads, "needs `workers`"),
+        (lambda of: of(num_parallel_calls="many"), TfData, "num_parallel_calls"),
+        (lambda of: of(prefetch=-1), TfData, "prefetch"),
+        (lambda of: of(loader=Threads(workers=1), finish="gpu"), PipelineConfig, "finish='gpu'"),
+        (lambda of: of(loader={"kind": "thread", "workers": 1}), PipelineConfig, "Did you mean `threads`"),
+        (lambda of: of(loader={"workers": 1}), PipelineConfig, "loader"),
+        (lambda of: of(loader=Threads(workers=1), devices=0), PipelineConfig, "devices"),
     ],
 )
-def test_what_cannot_be_is_named(make: Any, message: str) -> None:
+def test_what_cannot_be_is_named(make: Any, of: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make()
+        make(of)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.batching.kernel import BadSample
+from autopipe.batching.ledger import BadSampleLedger
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.errors import DataError, LoaderError
+
+IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
+LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
+
+
+def test_a_sample_is_there_once_it_was_put() -> None:
+    cache = MemoryCache(SampleSpec(IMAGE, LABEL), 5)
+    assert cache.get(3) is None
+    cache.put(3, np.full((2, 2, 3), 9), 4)
+    sample = cache.get(3)
+    assert sample is not None
+    assert (sample[0].tolist(), sample[1]) == (np.full((2, 2, 3), 9).tolist(), 4)
+    assert cache.filled == 1
+
+
+def test_samples_without_a_target_are_kept_too() -> None:
+    cache = MemoryCache(SampleSpec(IMAGE, None), 2)
+    cache.put(0, np.zeros((2, 2, 3)), None)
+    sample = cache.get(0)
+    assert sample is not None
+    assert sample[1] is None
+
+
+def test_samples_of_several_shapes_are_refused() -> None:
+    with pytest.raises(LoaderError, match=r"ap\.Resize"):
+        MemoryCache.bytes_needed(SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), LABEL), 5)
+
+
+def test_bad_samples_are_counted_each_time_and_listed_once(tmp_path: Path) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "log"), 1000)
+    for epoch in (0, 1):
+        ledger.record(epoch, [BadSample(3, 4, "broken")])
+        ledger.record(epoch, [])
+    assert ledger.counts == {0: 1, 1: 1}
+    assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == [
+        {"index": 3, "replaced_by": 4, "message": "broken"}
+    ]
+
+
+@pytest.mark.parametrize(("samples", "tolerated"), [(10, 1), (100, 1), (1000, 10)])
+def test_more_than_one_percent_is_too_many(tmp_path: Path, samples: int, tolerated: int) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "log"), samples)
+    ledger.record(0, [BadSample(number, number + 1, "broken") for number in range(tolerated)])
+    with pytest.raises(DataError, match=f"{tolerated + 1} samples"):
+        ledger.record(0, [BadSample(99, 0, "broken")])

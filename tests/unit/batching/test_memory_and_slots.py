@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+
+from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.batching.slots import SlotPool
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+
+SPEC = SampleSpec(Field(FieldKind.IMAGE, (3, 5, 3), np.dtype("uint8")), Field(FieldKind.LABEL, (), np.dtype("int64")))
+
+
+def test_fields_lie_aligned_and_apart() -> None:
+    layout = RowLayout(SPEC, 7)
+    block = SharedBlock(layout.size)
+    x, y = layout.arrays(block)
+    assert y is not None
+    assert (x.shape, str(x.dtype), y.shape, str(y.dtype)) == ((7, 3, 5, 3), "uint8", (7,), "int64")
+    assert x.ctypes.data % 64 == y.ctypes.data % 64 == 0
+    x[:], y[:] = 255, -1
+    again_x, again_y = layout.arrays(block, 4)
+    assert again_y is not None
+    assert (len(again_x), len(again_y), int(again_x.min()), again_y.tolist()) == (4, 4, 255, [-1] * 4)
+
+
+def test_a_block_is_shared_by_its_descriptor_and_gone_with_its_arrays() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    block = SharedBlock(100)
+    other = SharedBlock(100, os.dup(block.descriptor))
+    array = block.array((100,), np.dtype("uint8"))
+    array[:] = 7
+    assert other.array((100,), np.dtype("uint8")).tolist() == [7] * 100
+    del block, other
+    assert array.tolist() == [7] * 100
+    del array
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_slot_comes_back_with_the_last_reference_to_its_arrays() -> None:
+    pool = SlotPool(RowLayout(SPEC, 4), keep=3)
+    slot = pool.acquire()
+    x, y = pool.lend(slot, 4)
+    view = x[1:, 0]
+    del x
+    assert pool.acquire() is not slot
+    del y
+    assert pool.acquire() is not slot
+    del view
+    assert pool.acquire() is slot
+
+
+def test_no_more_unused_slots_are_kept_than_told() -> None:
+    pool = SlotPool(RowLayout(SPEC, 4), keep=1)
+    one, other = pool.acquire(), pool.acquire()
+    pool.release(one)
+    pool.release(other)
+    assert pool.acquire() is one
+    assert pool.acquire() is not other

@@ -1,0 +1,144 @@
+"""The order of batches, with workers that are played by the test: nothing here waits for a clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from autopipe.batching.stream import BatchStream
+from autopipe.core.order import BatchOrder
+from autopipe.errors import LoaderError
+
+ORDER = BatchOrder(count=10, batch_size=2, seed=0, shuffle=False, drop_remainder=False)
+
+
+@pytest.fixture
+def stream() -> Iterator[BatchStream[str]]:
+    made: BatchStream[str] = BatchStream(ORDER, capacity=3)
+    yield made
+    made.close()
+
+
+def work(stream: BatchStream[str]) -> None:
+    while (task := stream.next_task()) is not None:
+        stream.deliver(task, f"{task.epoch}.{task.batch}")
+
+
+def started(stream: BatchStream[str], epoch: int, *, last: bool = False) -> Iterator[str]:
+    """Begin an epoch: what a generator does once its first batch is asked for."""
+    return stream.take_epoch(epoch, 0, last=last)
+
+
+def test_batches_come_in_order_whatever_order_they_are_made_in(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for epoch in (0, 1, 7):
+            taken = pool.submit(list, started(stream, epoch, last=True))
+            for group in (3, 2):
+                tasks = [stream.next_task() for _ in range(group)]
+                for task in reversed(tasks):
+                    assert task is not None
+                    stream.deliver(task, f"{task.epoch}.{task.batch}")
+            assert taken.result() == [f"{epoch}.{batch}" for batch in range(5)]
+
+
+def test_two_workers_and_a_consumer_get_along(stream: BatchStream[str]) -> None:
+    threads = [threading.Thread(target=work, args=(stream,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for epoch in (0, 1, 7):
+        assert list(stream.take_epoch(epoch, 0, last=False)) == [f"{epoch}.{batch}" for batch in range(5)]
+    stream.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_no_more_is_given_out_than_there_is_room_for(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(next, started(stream, 0))
+        tasks = [stream.next_task() for _ in range(3)]
+        fourth = pool.submit(stream.next_task)
+        assert not fourth.done()
+        assert tasks[0] is not None
+        stream.deliver(tasks[0], "first")
+        assert first.result() == "first"
+        task = fourth.result()
+        assert task is not None
+        assert (task.epoch, task.batch, task.indices.tolist()) == (0, 3, [6, 7])
+
+
+def test_an_epoch_that_is_the_last_is_not_read_beyond(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(list, started(stream, 0, last=True))
+        for batch in range(5):
+            task = stream.next_task()
+            assert task is not None
+            stream.deliver(task, str(batch))
+        assert taken.result() == ["0", "1", "2", "3", "4"]
+        beyond = pool.submit(stream.next_task)
+        assert not beyond.done()
+        stream.close()
+        assert beyond.result() is None
+
+
+def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(next, started(stream, 0))
+        old = stream.next_task()
+        assert old is not None
+        other = BatchStream.take_epoch(stream, 4, 2, last=False)
+        again = threading.Event()
+
+        def take() -> str:
+            again.set()
+            return next(other)
+
+        stream.deliver(old, "old")
+        wanted = pool.submit(take)
+        again.wait()
+        while (task := stream.next_task()) is not None and task.epoch != 4:
+            stream.deliver(task, "old")
+        assert task is not None
+        assert (task.epoch, task.batch) == (4, 2)
+        stream.deliver(task, "new")
+        assert wanted.result() == "new"
+
+
+def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(list, started(stream, 0))
+        first, second = stream.next_task(), stream.next_task()
+        assert first is not None
+        assert second is not None
+        stream.fail(second, ValueError("broken"))
+        stream.deliver(first, "fine")
+        with pytest.raises(ValueError, match="broken"):
+            taken.result()
+        again = pool.submit(next, started(stream, 0))
+        while (task := stream.next_task()) is not None and task.run == first.run:
+            stream.deliver(task, "old")
+        assert task is not None
+        assert (task.epoch, task.batch) == (0, 0)
+        stream.deliver(task, "again")
+        assert again.result() == "again"
+
+
+def test_one_epoch_at_a_time(stream: BatchStream[str]) -> None:
+    thread = threading.Thread(target=work, args=(stream,))
+    thread.start()
+    first = stream.take_epoch(0, 0, last=False)
+    next(first)
+    next(stream.take_epoch(1, 0, last=False))
+    with pytest.raises(LoaderError, match="one epoch at a time"):
+        next(first)
+    stream.close()
+    thread.join()
+
+
+def test_a_closed_stream_says_so(stream: BatchStream[str]) -> None:
+    stream.close()
+    assert stream.next_task() is None
+    with pytest.raises(LoaderError, match="closed"):
+        next(stream.take_epoch(0, 0, last=False))

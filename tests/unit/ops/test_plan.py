@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.core.op import Op
+from autopipe.core.sample import FieldKind
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.data.image_pairs import ImagePairs
+from autopipe.data.table import Table
+from autopipe.errors import BadSampleError, DataError, OpError, WorkloadError
+from autopipe.ops.color import RandomBrightness
+from autopipe.ops.crop import RandomCrop
+from autopipe.ops.custom import Map
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.mask import MaskToClass
+from autopipe.ops.onehot import OneHot
+from autopipe.ops.plan import make_plan
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Normalize, Rescale
+
+
+def names(steps: Any) -> list[str]:
+    return [type(step.op).__name__ for step in steps]
+
+
+def parts(data: Any, *ops: Op) -> tuple[list[str], list[str], list[str]]:
+    plan = make_plan(Workload(data=data, ops=ops, batch_size=2))
+    return names(plan.prefix), names(plan.body), names(plan.suffix)
+
+
+def test_a_list_is_split_at_the_first_random_op_and_before_the_cheap_end(photos: Path) -> None:
+    ops = [Decode(), Resize(8, 8), RandomFlip(), Resize(6, 6), Rescale(1 / 255), Normalize(0, 1)]
+    found = parts(Table(photos / "labels.csv"), *ops)
+    assert found == (["Decode", "Resize"], ["RandomFlip", "Resize"], ["Rescale", "Normalize"])
+
+
+def test_a_cheap_op_between_pixel_ops_stays_where_it_is(photos: Path) -> None:
+    found = parts(Table(photos / "labels.csv"), Decode(), Rescale(1 / 255), Resize(8, 8), RandomFlip())
+    assert found == (["Decode", "Rescale", "Resize"], ["RandomFlip"], [])
+
+
+def test_a_one_hot_label_goes_last_from_wherever_it_stands(photos: Path) -> None:
+    found = parts(Table(photos / "labels.csv"), OneHot(23), Decode(), Resize(8, 8), RandomFlip())
+    assert found == (["Decode", "Resize"], ["RandomFlip"], ["OneHot"])
+
+
+def test_a_one_hot_mask_stays_before_ops_that_move_its_pixels(pairs: Path, palette: Any) -> None:
+    data = ImagePairs(pairs / "images", pairs / "masks")
+    ops = (Decode(), MaskToClass(palette), OneHot(4), Resize(8, 8))
+    assert parts(data, *ops)[2] == []
+    assert parts(data, *ops[:2], ops[3], ops[2])[2] == ["OneHot"]
+
+
+def test_the_stream_of_random_numbers_is_the_ops_place_in_the_users_list(photos: Path) -> None:
+    ops = [OneHot(23), Decode(), RandomCrop(8, 8), Rescale(1.0), RandomFlip(), RandomBrightness()]
+    plan = make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))
+    steps = plan.prefix + plan.body + plan.suffix
+    assert all(type(step.op) is type(ops[step.stream]) for step in steps)
+
+
+def test_shapes_and_dtypes_are_found_by_looking(photos: Path) -> None:
+    plan = make_plan(
+        Workload(data=Table(photos / "labels.csv"), ops=[Decode(), Resize(8, 9), Rescale(1.0)], batch_size=2)
+    )
+    assert plan.source.x.kind is FieldKind.ENCODED
+    assert (plan.cut(1).x.shape, plan.cut(1).x.rank) == (None, 3)
+    assert (plan.compact.x.shape, str(plan.compact.x.dtype)) == ((8, 9, 3), "uint8")
+    assert [str(field.dtype) for field in plan.finished.fields] == ["float32", "int64"]
+
+
+def test_no_ops_are_a_plan_too() -> None:
+    plan = make_plan(Workload(data=Arrays(np.zeros((4, 2)), np.zeros(4)), ops=[], batch_size=2))
+    assert plan.compact == plan.finished == plan.source
+
+
+@pytest.mark.parametrize(
+    ("ops", "error", "message"),
+    [
+        ([Decode()], WorkloadError, r"one size to be batched.*0\.jpg"),
+        ([], WorkloadError, "still encoded"),
+        ([Resize(8, 8)], OpError, r"Resize on sample 0 .*0\.jpg.*Decode"),
+        ([Decode(), RandomCrop(41, 60)], BadSampleError, "41x60 out of 40x60"),
+        ([Decode(), Map(lambda x: 1 / 0)], OpError, "ZeroDivisionError"),
+        ([Decode(), Resize(8, 8), Map(lambda x: np.array(["a"]))], DataError, "arrays of numbers"),
+    ],
+)
+def test_what_cannot_be_batched_is_said_before_anything_starts(
+    photos: Path, ops: list[Op], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))

@@ -1,0 +1,134 @@
+"""What ops refuse to be told, and samples they refuse to work on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.core.op import Op
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, OpError
+from autopipe.ops.color import RandomBrightness, RandomContrast
+from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.ops.custom import Map
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.mask import MaskToClass
+from autopipe.ops.onehot import OneHot
+from autopipe.ops.pad import Pad
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Cast, Normalize, Rescale
+
+IMAGE = np.zeros((6, 8, 3), np.uint8)
+LABELLED = SampleSpec(
+    Field(FieldKind.IMAGE, (6, 8, 3), np.dtype("uint8")), Field(FieldKind.LABEL, (), np.dtype("int64"))
+)
+MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), np.dtype("uint8")))
+
+
+@pytest.mark.parametrize(
+    ("make", "of", "message"),
+    [
+        (lambda of: of(0, 5), Resize, "height=0"),
+        (lambda of: of(5, 2.5), Resize, "width=2.5"),
+        (lambda of: of(5, 5, "cubic"), Resize, "'cubic'"),
+        (lambda of: of(True, 5), RandomCrop, "height=True"),
+        (lambda of: of(5, -1), Pad, "width=-1"),
+        (lambda of: of(horizontal=False), RandomFlip, "neither"),
+        (lambda of: of(0), RandomBrightness, "delta=0"),
+        (lambda of: of(1.5, 0.5), RandomContrast, "lower=1.5"),
+        (lambda of: of(0), OneHot, "classes=0"),
+        (lambda of: of(0, 0), Normalize, "std=0"),
+        (lambda of: of(1, dtype="float31"), Rescale, "float31"),
+        (lambda of: of("int"), Cast, "'int'"),
+        (lambda of: of(3), Map, "callable"),
+        (lambda of: of(abs, on="label"), Map, "label"),
+        (lambda of: of([(0, 0)]), MaskToClass, "rows of red"),
+        (lambda of: of([(0, 0, 0), (0, 0, 0)]), MaskToClass, "twice"),
+        (lambda of: of([(0, 0, 256)]), MaskToClass, "0 to 255"),
+        (lambda of: of([]), MaskToClass, "1 to 255 colours"),
+        (lambda of: of("nowhere.csv"), MaskToClass, "nowhere.csv"),
+        (lambda of: of([(0, 0, 0)], unknown=255), MaskToClass, "255"),
+    ],
+)
+def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(of)
+
+
+@pytest.mark.parametrize(
+    ("op", "sample", "spec", "error", "message"),
+    [
+        (CenterCrop(7, 7), (IMAGE, 1), LABELLED, BadSampleError, "7x7 out of 6x8"),
+        (Resize(4, 4), (b"data", 1), LABELLED, OpError, "Decode"),
+        (Rescale(2.0), (b"data", 1), LABELLED, OpError, "Decode"),
+        (RandomFlip(), (3, 1), LABELLED, OpError, "needs an image"),
+        (OneHot(3), (IMAGE, None), LABELLED, OpError, "no y"),
+        (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE), MASKED, BadSampleError, r"\(0, 0, 0\), which is not"),
+        (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE[..., 0]), MASKED, BadSampleError, "colour mask"),
+        (Map(lambda x, y: x, on="both"), (IMAGE, 1), LABELLED, OpError, r"return \(x, y\)"),
+    ],
+)
+def test_samples_that_do_not_fit_are_named(
+    op: Op, sample: Any, spec: SampleSpec, error: type[AutopipeError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        op.apply(sample, spec, np.zeros(op.draws))
+
+
+def test_labels_are_left_alone_by_ops_on_both() -> None:
+    for op in (CenterCrop(4, 4), RandomFlip(), Resize(3, 3)):
+        assert op.apply((IMAGE, 7), LABELLED, np.zeros(op.draws))[1] == 7
+
+
+def test_ops_do_not_write_to_their_samples() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
+    image.flags.writeable = False
+    for op in (
+        CenterCrop(4, 4),
+        RandomFlip(),
+        Resize(3, 3),
+        Pad(9, 9),
+        RandomBrightness(),
+        RandomContrast(),
+        Rescale(2.0),
+    ):
+        op.apply((image, image), MASKED, np.full(op.draws, 0.25))
+
+
+def test_a_result_may_be_written_over_the_ops_own_input() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
+    for op in (RandomFlip(), RandomFlip(vertical=True), Resize(6, 8), RandomBrightness(0.9)):
+        random = np.full(op.draws, 0.25)
+        expected, slot = op.apply((image, 0), LABELLED, random)[0], image.copy()
+        np.testing.assert_array_equal(op.apply((slot, 0), LABELLED, random, slot)[0], expected)
+
+
+def test_a_palette_can_be_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "palette.csv").write_text("0,0,0\n\n255,128,0\n")
+    mask = np.array([[[255, 128, 0], [0, 0, 0]]], np.uint8)
+    op = MaskToClass(tmp_path / "palette.csv")
+    np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[1, 0]])
+
+
+def test_unknown_colours_get_the_class_that_is_named() -> None:
+    mask = np.array([[[9, 9, 9], [0, 0, 1]]], np.uint8)
+    op = MaskToClass([(0, 0, 0), (0, 0, 1)], unknown=0)
+    np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[0, 1]])
+
+
+def test_ids_outside_the_classes_become_zeros() -> None:
+    _, y = OneHot(3).apply((IMAGE, np.array([0, 2, 3, -1])), LABELLED, np.empty(0))
+    np.testing.assert_array_equal(y, [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
+    assert y.dtype == np.float32
+
+
+def test_a_random_function_gets_its_samples_generator() -> None:
+    op = Map(lambda image, rng: image + rng.integers(0, 100, image.shape, np.uint8), random=True)
+    one, again, other = (
+        op.apply((IMAGE, 0), LABELLED, np.array(key))[0] for key in ((0.1, 0.2), (0.1, 0.2), (0.1, 0.3))
+    )
+    np.testing.assert_array_equal(one, again)
+    assert np.any(one != other)
