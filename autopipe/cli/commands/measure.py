@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import source
+from autopipe.cli.commands.tune import PageCache
 
 
 def measure(
@@ -20,6 +21,9 @@ def measure(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory."),
     ] = None,
     simulate_step: source.SimulateStep = None,
+    page_cache: Annotated[
+        PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
+    ] = PageCache.AUTO,
     seconds: Annotated[float, typer.Option(min=0.5, help="Most seconds to measure.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
 ) -> None:
@@ -34,6 +38,7 @@ def measure(
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
     from autopipe.report import single
+    from autopipe.trial.supervise import process_settings
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
     config = settings.changed(PipelineConfig(loader=Threads(workers=cpu.usable_cores())), setting or [])
@@ -45,10 +50,15 @@ def measure(
         console.status("importing the workload and its framework"),
         searching.runner_for(chosen.workload, plan) as runner,
     ):
-        ceiling = runner.ceiling({})
+        ceiling = runner.ceiling(
+            {"devices": config.devices, "channels": config.channels, "page_cache": page_cache.value},
+            settings=process_settings(config),
+        )
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)
-        outcome = runner.measure(config, {"min_seconds": min(seconds, 2.0), "max_seconds": seconds})
+        outcome = runner.measure(
+            config, {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache.value}
+        )
     if isinstance(outcome, TrialFailure):
         raise failed(outcome)
     if as_json:
