@@ -5,14 +5,15 @@ Runs on JAX, which is imported in a second; few commands, because each starts a 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import cv2
 import numpy as np
@@ -21,7 +22,7 @@ import pytest
 
 from autopipe.tuned import artifact as files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TRAIN = """
 import autopipe as ap
@@ -69,7 +70,8 @@ class Running:
 
     def _read_out(self) -> None:
         assert self.process.stdout is not None
-        self._out.append(self.process.stdout.read())
+        with self.process.stdout as stream:
+            self._out.append(stream.read())
 
     def until(self, label: str) -> str:
         """Read stderr up to a line that begins with `label`, and return that line."""
@@ -78,7 +80,17 @@ class Running:
             self.said.append(line)
             if line.startswith(label):
                 return line
-        pytest.fail(f"no line began with {label!r}:\n{''.join(self.said)}")
+        raise AssertionError(f"no line began with {label!r}:\n{''.join(self.said)}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self.process.stderr is not None
+        self.process.terminate()
+        self.process.wait()
+        self._reader.join()
+        self.process.stderr.close()
 
     def end(self) -> tuple[int, str]:
         """Wait for its end; return its status and its stdout."""
@@ -103,95 +115,93 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-TUNE = ("tune", "train.py:workload", "--space", "space.yaml", "--budget", "10m", "--trials", "7", "-v", "--json")
+TUNE = ("tune", "train.py:workload", "--space", "space.yaml", "--trials", "6", "-v", "--json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    out: str
+    said: tuple[str, ...]
+
+
+def ended(home: Path, *arguments: str) -> Ended:
+    with Running(home, *arguments) as running:
+        status, out = running.end()
+        return Ended(status, out, tuple(running.said))
 
 
 @pytest.fixture(scope="module")
-def interrupted(home: Path) -> Iterator[tuple[int, str, Running]]:
+def interrupted(home: Path) -> Ended:
     """A tune whose child was killed by kill -9 in its first trial, and that was then interrupted after two more."""
-    tune = Running(home, *TUNE)
-    tune.until("ceiling")
-    (child,) = psutil.Process(tune.process.pid).children()
-    child.send_signal(signal.SIGKILL)
-    tune.until("failed")
-    tune.until("trial")
-    tune.until("trial")
-    tune.process.send_signal(signal.SIGINT)
-    status, out = tune.end()
-    yield status, out, tune
-    assert not psutil.pid_exists(tune.process.pid)
+    with Running(home, *TUNE, "--budget", "10m") as tune:
+        tune.until("ceiling")
+        (child,) = psutil.Process(tune.process.pid).children()
+        child.send_signal(signal.SIGKILL)
+        tune.until("failed")
+        tune.until("trial")
+        tune.until("trial")
+        tune.process.send_signal(signal.SIGINT)
+        status, out = tune.end()
+        return Ended(status, out, tuple(tune.said))
 
 
-def test_a_killed_child_is_one_failed_trial_and_the_study_goes_on(interrupted: tuple[int, str, Running]) -> None:
-    _, _, tune = interrupted
-    (failed,) = [line for line in tune.said if line.startswith("failed")]
+def test_a_killed_child_is_one_failed_trial_and_the_study_goes_on(interrupted: Ended) -> None:
+    (failed,) = [line for line in interrupted.said if line.startswith("failed")]
     assert "crashed in" in failed
-    assert "Traceback" not in "".join(tune.said)
+    assert "Traceback" not in "".join(interrupted.said)
 
 
-def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupted: tuple[int, str, Running]) -> None:
-    status, out, tune = interrupted
-    assert status == 130
-    document = json.loads(out)
+def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupted: Ended) -> None:
+    assert interrupted.status == 130
+    document = json.loads(interrupted.out)
     assert document["best"]["loader"]["kind"] in ("threads", "keras", "tfdata")
     assert not document["images_per_second"]["proved"]
     assert document["warnings"][0].startswith("The search was interrupted")
     assert files.read(home / "tuned" / "autopipe.json").profiles[0].config == document["best"]
     assert (home / "tuned" / "tuned_pipeline.py").exists()
-    assert tune.said[-1] == "interrupted\n"
+    assert interrupted.said[-1] == "interrupted\n"
 
 
 @pytest.fixture(scope="module")
-def resumed(home: Path, interrupted: tuple[int, str, Running]) -> tuple[int, str, Running]:
+def resumed(home: Path, interrupted: Ended) -> Ended:
     """The same command again."""
-    tune = Running(home, *TUNE)
-    status, out = tune.end()
-    return status, out, tune
+    return ended(home, *TUNE, "--budget", "60s")
 
 
-def test_the_same_command_goes_on_and_proves_the_best(
-    home: Path, interrupted: tuple[int, str, Running], resumed: tuple[int, str, Running]
-) -> None:
-    before, (status, out, tune) = json.loads(interrupted[1]), resumed
-    assert status == 0, "".join(tune.said)
-    assert any(line.startswith("resumed") for line in tune.said)
-    document = json.loads(out)
+def test_the_same_command_goes_on_and_proves_the_best(home: Path, interrupted: Ended, resumed: Ended) -> None:
+    assert resumed.status == 0, "".join(resumed.said)
+    assert any(line.startswith("resumed") for line in resumed.said)
+    document = json.loads(resumed.out)
     assert document["images_per_second"]["proved"]
-    assert document["trials"] > before["trials"]
+    assert document["trials"] > json.loads(interrupted.out)["trials"]
     assert document["failed"] == 1
     assert document["artifact"] == "tuned/autopipe.json"
     assert files.read(home / "tuned" / "autopipe.json").profiles[0].config == document["best"]
 
 
-def test_other_ops_are_another_study_and_refused_with_both_sides(home: Path, resumed: tuple[int, str, Running]) -> None:
+def test_other_ops_are_another_study_and_refused_with_both_sides(home: Path, resumed: Ended) -> None:
     (home / "other.py").write_text(TRAIN.replace("batch_size=8", "batch_size=4"))
-    status, out = (tune := Running(home, "tune", "other.py:workload", *TUNE[2:])).end()
-    said = "".join(tune.said)
-    assert (status, out) == (2, "")
+    refused = ended(home, "tune", "other.py:workload", *TUNE[2:])
+    said = "".join(refused.said)
+    assert (refused.status, refused.out) == (2, "")
     assert "cannot be gone on with, because it is of another workload" in said
     assert "hint: Use --fresh to begin anew" in said
 
 
-def test_a_check_finds_that_it_fits(home: Path, resumed: tuple[int, str, Running]) -> None:
-    status, out = Running(home, "check", "tuned/autopipe.json", "--quick", "--json").end()
-    assert (status, json.loads(out)["verdict"]) == (0, "fits")
-
-
-def test_a_check_after_the_model_changed_is_stale_and_a_retune_mends_it(
-    home: Path, resumed: tuple[int, str, Running]
-) -> None:
+def test_after_a_change_of_the_model_it_is_stale_until_a_retune(home: Path, resumed: Ended) -> None:
     (home / "train.py").write_text(TRAIN.replace("Dense(2)", "Dense(3)"))
-    status, out = Running(home, "check", "tuned/autopipe.json", "--quick", "--json").end()
-    assert (status, json.loads(out)["verdict"]) == (4, "stale")
-    assert "model" in json.loads(out)["reasons"][0]
-    retune = Running(
-        home, "retune", "tuned/autopipe.json", "--if-stale", "--space", "space.yaml", "--trials", "4", "--json"
-    )
-    status, out = retune.end()
-    assert status == 0, "".join(retune.said)
-    document = json.loads(out)
+    check = ended(home, "check", "tuned/autopipe.json", "--quick", "--json")
+    assert (check.status, json.loads(check.out)["verdict"]) == (4, "stale")
+    assert "model" in json.loads(check.out)["reasons"][0]
+    again = ("retune", "tuned/autopipe.json", "--if-stale", "--space", "space.yaml", "--budget", "20s", "--json")
+    retuned = ended(home, *again)
+    assert retuned.status == 0, "".join(retuned.said)
+    document = json.loads(retuned.out)
     assert document["retuned"]
-    artifact = files.read(home / "tuned" / "autopipe.json")
-    assert [each.config for each in artifact.profiles] == [document["config"]]
-    status, out = Running(home, "retune", "tuned/autopipe.json", "--if-stale", "--json").end()
-    assert (status, json.loads(out)["retuned"]) == (0, False)
+    profiles = files.read(home / "tuned" / "autopipe.json").profiles
+    assert [each.config for each in profiles] == [document["config"]]
+    fits = ended(home, *again)
+    assert (fits.status, json.loads(fits.out)["retuned"]) == (0, False)
