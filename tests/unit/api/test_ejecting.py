@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from autopipe.api.ejecting import eject
+from autopipe.api.stored import Stored
+from autopipe.core.config import PipelineConfig
+from autopipe.core.workload import Workload
+from autopipe.data.image_folder import ImageFolder
+from autopipe.errors import ConfigError
+from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+from autopipe.ops.decode import Decode
+from autopipe.ops.resize import Resize
+from autopipe.tuned import fingerprint
+from autopipe.tuned.record import Tried
+from tests.fakes.profiles import artifact, config, profile
+
+PLAIN = config(loader=TfData(num_parallel_calls=2))
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Workload:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            cv2.imwrite(str(tmp_path / name / f"{number}.png"), np.zeros((8, 9, 3), np.uint8))
+    return Workload(data=ImageFolder(tmp_path), ops=[Decode(), Resize(4, 4)], batch_size=2)
+
+
+def stored(workload: Workload, tuned: object, *tried: Tried) -> Stored:
+    known = profile(hardware=fingerprint.detect(), config=tuned, tried=tried)
+    return Stored(path=Path("autopipe.json"), artifact=artifact(known), workload=workload)
+
+
+def test_a_plain_loader_becomes_a_file_without_autopipe(workload: Workload) -> None:
+    ejected = eject(stored(workload, PLAIN))
+    assert ejected.share == 1.0
+    assert "import tensorflow as tf" in ejected.code
+    assert "import autopipe" not in ejected.code
+    compile(ejected.code, "plain.py", "exec")
+
+
+def test_what_has_no_plain_form_is_said_with_the_fastest_that_has(workload: Workload) -> None:
+    slow = Tried(config=config(loader=TfData(num_parallel_calls=1)), images_per_second=300.0)
+    known = stored(workload, config(), slow, Tried(config=PLAIN, images_per_second=800.0))
+    with pytest.raises(ConfigError, match="the `threads` loader is autopipe's own") as raised:
+        eject(known)
+    assert raised.value.hint == "The fastest measured one that can reaches 80% of its images/s: use --plain."
+    ejected = eject(known, plain=True)
+    assert ejected.config == PipelineConfig(loader=TfData(num_parallel_calls=2))
+    assert ejected.share == pytest.approx(0.8)
+
+
+def test_if_nothing_has_a_plain_form_that_is_said(workload: Workload) -> None:
+    other = Tried(config=config(loader=Threads(workers=1)), images_per_second=300.0)
+    with pytest.raises(ConfigError) as raised:
+        eject(stored(workload, config(), other), plain=True)
+    assert raised.value.hint == "Neither can any other configuration that was measured."
