@@ -88,8 +88,10 @@ def check(model: keras.Model, loader: Loader) -> None:
     """Refuse a model that cannot take the batches of `loader`. Cheap: the model's own layers are not run.
 
     Raises:
-        ModelError: the model's input has another shape than x, or its loss cannot compare its output with y.
+        ModelError: the model's input has another shape than x, its loss cannot compare its output with y, or its layers
+            cannot be trained here in their channel order.
     """
+    _check_channels(model)
     x, y = finished_batch(loader)
     inputs = getattr(model, "inputs", None) or []
     if len(inputs) != 1:
@@ -104,6 +106,26 @@ def check(model: keras.Model, loader: Loader) -> None:
     usual = loss_is_new and type(model).train_step is keras.Model.train_step and not model.run_eagerly
     if y is not None and usual and len(model.outputs) == 1:
         _check_loss(model, x, y)
+
+
+def _check_channels(model: keras.Model) -> None:
+    """TensorFlow has no gradient of a channels-first convolution on the CPU, except by XLA."""
+    if keras.backend.backend() != "tensorflow" or model.jit_compile:
+        return
+    import tensorflow as tf
+
+    kinds = (keras.layers.Conv2D, keras.layers.Conv2DTranspose)
+    for layer in model._flatten_layers():
+        if (
+            isinstance(layer, kinds)
+            and layer.data_format == "channels_first"
+            and not tf.config.list_logical_devices("GPU")
+        ):
+            raise ModelError(
+                "Without a GPU, TensorFlow trains convolutions with channels last only, "
+                f"but the layer {layer.name!r} of `model` has channels first.",
+                hint='Use channels="last", or compile the model with jit_compile=True.',
+            )
 
 
 def _fits(expected: _Shape, actual: _Shape) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 
 import keras
 
+from autopipe.devices.logs import StepLogs
+
 
 class TrainingCallbacks(keras.callbacks.CallbackList):
     """The callbacks of one training, whose beginning and end are told by the trainer, not by each call of `fit`.
@@ -74,7 +76,12 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
         """Count the batch; with `steps_per_execution` several at once, fewer at the end of an epoch."""
         last = min(batch + self.skipped, self._steps - 1)
         self.trained = self._before_epoch + last + 1 - self.skipped
-        super().on_train_batch_end(last, logs)
+        if self._async_train:  # no callback wants to know at once; Keras reads the logs in another thread
+            super().on_train_batch_end(last, logs)
+            return
+        logs = StepLogs(logs or {})
+        for callback in self.callbacks:
+            callback.on_train_batch_end(last, logs=logs)
 
 
 def restored(callbacks: TrainingCallbacks) -> tuple[int, int] | None:

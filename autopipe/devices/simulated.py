@@ -89,13 +89,18 @@ class Timeline:
         self._sleep = sleep
         self._free_at = -math.inf
 
-    def start(self, seconds: float) -> None:
-        """Start a step of `seconds`, once the step before it is over; return when it has started."""
+    def start(self, seconds: float) -> float:
+        """Start a step of `seconds` when the one before it is over. Wait for its start, and return when it will end."""
         begins = max(self._clock(), self._free_at)
-        self.wait()
+        self.wait_until(self._free_at)
         self._free_at = begins + seconds  # from the deadline, not from when the sleep returned: errors do not add up
+        return self._free_at
 
     def wait(self) -> None:
         """Return when nothing runs."""
-        while (left := self._free_at - self._clock()) > 0:
+        self.wait_until(self._free_at)
+
+    def wait_until(self, moment: float) -> None:
+        """Return at `moment`, or at once if it is past."""
+        while (left := moment - self._clock()) > 0:
             self._sleep(left)

@@ -5,7 +5,7 @@ Apart from `simulated` because it imports Keras.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,7 +13,17 @@ import numpy as np
 
 from autopipe.devices.simulated import SimulatedAccelerator, Timeline
 
-_LOGS = {"loss": 0.0}
+
+class _Loss:
+    """A zero that is known when the step which computes it is over."""
+
+    def __init__(self, timeline: Timeline, known_at: float) -> None:
+        self._timeline = timeline
+        self._known_at = known_at
+
+    def __float__(self) -> float:
+        self._timeline.wait_until(self._known_at)
+        return 0.0
 
 
 @keras.saving.register_keras_serializable(package="autopipe")
@@ -59,36 +69,34 @@ class SimulatedModel(keras.Model):
 
     def make_train_function(self, force: bool = False) -> None:
         """Let `fit` call `_step`."""
-        self.train_function = self._function(lambda x: _LOGS)
+        self.train_function = self._function(_loss)
 
     def make_test_function(self, force: bool = False) -> None:
         """Let `evaluate` call `_step`."""
-        self.test_function = self._function(lambda x: _LOGS)
+        self.test_function = self._function(_loss)
 
     def make_predict_function(self, force: bool = False) -> None:
         """Let `predict` call `_step`."""
-        self.predict_function = self._function(lambda x: keras.ops.zeros((_rows(x), 1)))
+        self.predict_function = self._function(lambda x, loss: keras.ops.zeros((_rows(x), 1)))
 
     def get_metrics_result(self) -> dict[str, Any]:
         """Wait for the device, as reading a metric does."""
         self.timeline.wait()
-        return dict(_LOGS)
+        return {"loss": 0.0}
 
-    def _function(self, result: Callable[[Any], Any]) -> Callable[..., Any]:
-        backend = keras.backend.backend()
+    def _function(self, result: Callable[[Any, _Loss], Any]) -> Callable[..., Any]:
+        def step(batch: Any) -> Any:
+            x = batch[0] if isinstance(batch, tuple) else batch
+            ends = self.timeline.start(self.accelerator.seconds(_rows(x) // _devices(x)))
+            return result(x, _Loss(self.timeline, ends))
 
-        def jax_step(state: Any, batches: Iterator[Any]) -> Any:
-            return result(self._step(next(batches))), state
+        if keras.backend.backend() == "jax":
+            return lambda state, batches: (step(next(batches)), state)
+        return lambda batches: step(batches[0] if isinstance(batches, list) else next(batches))
 
-        def step(batches: Any) -> Any:
-            return result(self._step(batches[0] if isinstance(batches, list) else next(batches)))
 
-        return jax_step if backend == "jax" else step
-
-    def _step(self, batch: Any) -> Any:
-        x = batch[0] if isinstance(batch, tuple) else batch
-        self.timeline.start(self.accelerator.seconds(_rows(x) // _devices(x)))
-        return x
+def _loss(x: Any, loss: _Loss) -> dict[str, _Loss]:
+    return {"loss": loss}
 
 
 def _rows(x: Any) -> int:

@@ -99,6 +99,20 @@ def test_another_channel_order_is_named_as_such() -> None:
         Trainer(classifier(shape=(3, 4, 4)), loader())
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_convolutions_with_channels_first_need_xla_on_a_cpu(jit_compile: bool) -> None:
+    first = loader()
+    first.finish = Finish(channels_first=True)
+    convolution = keras.layers.Conv2D(3, 3, data_format="channels_first")
+    model = keras.Sequential([keras.Input((3, 4, 4)), convolution, keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=jit_compile)
+    if jit_compile:
+        Trainer(model, first).fit(verbose=0)
+    else:
+        with pytest.raises(ModelError, match=r'of `model` has channels first\. Use channels="last"'):
+            Trainer(model, first)
+
+
 def test_a_loss_that_cannot_compare_is_named_with_both_shapes() -> None:
     with pytest.raises(ModelError, match=r"output of shape \(None, 3\) with targets of shape \(None,\).*ap.OneHot"):
         Trainer(classifier(one_hot=True), loader())
