@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from autopipe.ops.scale import Cast as Cast
     from autopipe.ops.scale import Normalize as Normalize
     from autopipe.ops.scale import Rescale as Rescale
+    from autopipe.tuned.drift import DriftMonitor as DriftMonitor
+    from autopipe.tuned.wrap import wrap as wrap
 
 _HOMES = {
     "build_loader": "api",
@@ -82,6 +84,8 @@ _HOMES = {
     "Cast": "ops.scale",
     "Normalize": "ops.scale",
     "Rescale": "ops.scale",
+    "DriftMonitor": "tuned.drift",
+    "wrap": "tuned.wrap",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

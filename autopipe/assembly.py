@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from autopipe.batching.wrapped import WrappedData
 from autopipe.core import fingerprint
 from autopipe.core.arrays import ArrayNamespace
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -53,6 +54,11 @@ def build_loader(
         ...         ...
     """
     config = config.normalised()
+    if isinstance(workload.data, WrappedData) and config.loader.kind != "wrapped":
+        raise ConfigError(
+            f"A wrapped dataset makes its own batches: `{config.loader.kind}` cannot feed it.",
+            hint="Use the `wrapped` loader with the parameters of its function.",
+        )
     plan = make_plan(workload) if plan is None else plan
     return config.loader.open(_job(workload, config, plan, shard))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from autopipe.core.config import PipelineConfig
@@ -32,12 +33,16 @@ class TrialMeasurer:
         self._rivals = rivals
         self._runner = runner
         self._page_cache = page_cache
+        self._usual: tuple[Baseline, ...] = BASELINES
+        if description.wrapped is not None:
+            config = PipelineConfig.model_validate_json(json.dumps(description.wrapped.as_it_is))
+            self._usual = (Baseline(name="the dataset as it is", config=config),)
         self._impossible = {(each.parameter, each.value) for each in description.impossible}
 
     def baselines(self) -> Sequence[Baseline]:
         """Return what the winner has to beat, as far as the workload can run it."""
-        usual = {each.config.key() for each in BASELINES}
-        baselines = (*BASELINES, *(each for each in self._rivals if each.config.key() not in usual))
+        usual = {each.config.key() for each in self._usual}
+        baselines = (*self._usual, *(each for each in self._rivals if each.config.key() not in usual))
         return [each for each in baselines if ("loader", each.config.loader.kind) not in self._impossible]
 
     def ceilings(self) -> Sequence[Ceiling]:

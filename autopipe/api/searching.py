@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autopipe.api.facts import facts_of, workload_digest
-from autopipe.api.holding import held
+from autopipe.api.holding import ANY_LOADER, held
 from autopipe.api.measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Description, Estimate, Measurement, TrialFailure
+from autopipe.core.params import parameter_types
 from autopipe.core.workload import Workload
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import NothingMeasuredError, TrialError
@@ -33,7 +34,7 @@ from autopipe.trial import protocol
 from autopipe.trial.child import Launch
 from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import Recycling, TrialRunner
-from autopipe.tuned import evidence, fingerprint
+from autopipe.tuned import evidence, fingerprint, wrap
 from autopipe.tuned.evidence import Evidence
 from autopipe.tuned.record import Hardware, Profile
 
@@ -149,7 +150,9 @@ def require_space(plan: Plan, found: Machine) -> None:
         SpaceError: it cannot be read, or does not have what the plan's limits name.
     """
     space = library.load(plan.space, {"cores": found.cpu.cores, "gpus": len(found.gpus)})
-    for name, values in held(space, plan.limits.only).items():
+    ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
+    only = {name: each for name, each in plan.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
+    for name, values in held(space, only).items():
         space.only(name, values)
 
 
@@ -179,7 +182,8 @@ def search(
     found = machine.detect()
     facts = facts_of(found, described, folder)
     hardware = fingerprint.of_machine(found, described.storage_kind)
-    space = library.load(plan.space, bounds(facts))
+    own = described.wrapped
+    space = library.load(plan.space, bounds(facts)) if own is None else wrap.space(own.choices)
     limits = dataclasses.replace(plan.limits, only=held(space, plan.limits.only))
     result = study.run(
         space,

@@ -221,6 +221,18 @@ class Impossible(_Value):
     reason: str
 
 
+class WrappedDataset(_Value):
+    """A dataset that a function of the user's makes.
+
+    Attributes:
+        as_it_is: the configuration that makes it as it is today.
+        choices: the values that each of the function's parameters may take.
+    """
+
+    as_it_is: JsonObject
+    choices: dict[str, tuple[bool | int | float | str, ...]]
+
+
 class Description(_Value):
     """What has to be known of a workload before its configurations are chosen; found where it can be imported.
 
@@ -240,6 +252,7 @@ class Description(_Value):
         data_digest: of the files: count, names, sizes, times.
         ops_digest: of the ops and their settings.
         model_digest: of the model's structure, without its weights.
+        wrapped: what a dataset that the user made takes; None where autopipe makes the batches.
     """
 
     status: Literal["described"] = "described"
@@ -262,6 +275,7 @@ class Description(_Value):
     ops_digest: str
     model_digest: str
     epochs: int | None = None
+    wrapped: WrappedDataset | None = None
 
 
 class TrialFailure(_Value):

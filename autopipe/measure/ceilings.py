@@ -60,16 +60,19 @@ def making(workload: Workload, plan: Plan) -> Making:
     return Making(images_per_second=alone.rate, op_costs=costs.fitted(single, alone.core_seconds, cached), cores=cores)
 
 
-def ceiling(workload: Workload, alone: Alone, made: Making, regime: str, wanted: CeilingOptions) -> Ceiling:
-    """Return the ceilings of a workload on `wanted.devices` devices; the disk's only where trials read from it."""
+def ceiling(workload: Workload, alone: Alone, made: Making | None, regime: str, wanted: CeilingOptions) -> Ceiling:
+    """Return the ceilings of a workload on `wanted.devices` devices; the disk's only where trials read from it.
+
+    `made` is None where a dataset of the user's makes the batches: what that costs cannot be told apart.
+    """
     return Ceiling(
         model_images_per_second=alone.reading.rate,
         model_core_seconds_per_image=alone.core_seconds_per_image,
-        loader_images_per_second=made.images_per_second,
-        op_costs=made.op_costs,
+        loader_images_per_second=None if made is None else made.images_per_second,
+        op_costs=() if made is None else made.op_costs,
         read_bytes_per_second=_read_bytes_per_second(workload) if regime == "cold" else None,
         bytes_per_image=data_source.mean_bytes(workload.data),
-        cores=float(made.cores),
+        cores=float(cpu.usable_cores()),
         devices=wanted.devices,
         channels=wanted.channels,
         warnings=alone.reading.warnings,

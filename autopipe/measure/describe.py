@@ -6,12 +6,12 @@ from typing import Any
 
 import keras
 
-from autopipe.core.outcome import Description, Impossible
+from autopipe.core.outcome import Description, Impossible, WrappedDataset
 from autopipe.core.plan import Plan, Step
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
-from autopipe.tuned import fingerprint
+from autopipe.tuned import fingerprint, wrap
 
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
@@ -38,7 +38,15 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         ops_digest=digests.ops,
         model_digest=digests.model or "",
         epochs=workload.epochs,
+        wrapped=_wrapped(workload),
     )
+
+
+def _wrapped(workload: Workload) -> WrappedDataset | None:
+    config = wrap.as_it_is(workload)
+    if config is None:
+        return None
+    return WrappedDataset(as_it_is=config.model_dump(mode="json"), choices=wrap.choices(workload))
 
 
 def _names(steps: tuple[Step, ...]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Literal
 import keras
 
 from autopipe import assembly
+from autopipe.batching.wrapped import WrappedData
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.outcome import Ceiling, Description, Measurement, Phase, Verification
 from autopipe.core.report import Options, Report
@@ -112,7 +113,8 @@ class Session:
         alone = bench.alone("device")
         report.phase(Phase.MEASURE)
         regime = self._page_cache(wanted.page_cache).regime
-        return ceilings.ceiling(self._workload, alone, self._making(), regime, wanted)
+        made = None if isinstance(self._workload.data, WrappedData) else self._making()
+        return ceilings.ceiling(self._workload, alone, made, regime, wanted)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations."""

@@ -18,9 +18,13 @@ def short(config: PipelineConfig) -> str:
     """
     loader = config.loader
     fields = type(loader).model_fields
-    knobs = [name for name in fields if name != "kind"]
-    special = [name for name in knobs if name == knobs[0] or getattr(loader, name) != fields[name].default]
-    inner = ", ".join(f"{name}={getattr(loader, name)}" for name in special)
+    knobs = loader.model_dump(exclude={"kind"})
+    special = {
+        name: value
+        for name, value in knobs.items()
+        if name not in fields or name == next(iter(knobs)) or value != fields[name].default
+    }
+    inner = ", ".join(f"{name}={value}" for name, value in special.items())
     rest = [
         f"{name}={getattr(config, name)}"
         for name, field in PipelineConfig.model_fields.items()

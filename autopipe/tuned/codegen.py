@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from string import Template
 from typing import Final
 
@@ -79,11 +79,11 @@ def write(tuned: Tuned, folder: str | os.PathLike[str], artifact_name: str = "au
 def _described(named: Reference | None) -> str:
     match named:
         case FileReference():
-            return f"{named.path}:{named.attribute}"
+            return f"{PurePosixPath(named.path).name}:{named.attribute}"
         case ModuleReference():
             return f"{named.module}:{named.attribute}"
         case ImagesReference():
-            return f"{named.model} on {named.path}"
+            return f"{named.model} on {PurePosixPath(named.path).name}"
     return "a workload without a name"
 
 

@@ -1,0 +1,126 @@
+"""Wrapped: somebody's own `tf.data.Dataset` or `keras.utils.PyDataset`, fed as it is; see `autopipe.tuned.wrap`.
+
+What the dataset gives is its own business: order, randomness and the length of an epoch are the dataset's, and the
+promise that other loaders keep (the same batches whatever the configuration) is not made for it. Its parameters are
+knobs like any other loader's, though only its function knows their names.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
+
+import pydantic
+
+from autopipe.batching.wrapped import Feeder, WrappedData, arrays_of, parts_of
+from autopipe.core.config import LoaderConfig
+from autopipe.core.job import LoadJob
+from autopipe.core.loader import Loader
+from autopipe.core.params import Value
+from autopipe.core.sample import Batch
+from autopipe.errors import ConfigError, LoaderError, shortened
+
+_BUFFERED = 16  # batches that such a dataset may hold ahead; nobody can ask it
+
+
+class Wrapped(LoaderConfig):
+    """A wrapped dataset, made with these parameters: `Wrapped(prefetch=2, workers=4)`."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+    kind: Literal["wrapped"] = "wrapped"
+
+    @pydantic.model_validator(mode="after")
+    def _plain_values(self) -> Self:
+        for name, value in self.parameters.items():
+            if not isinstance(value, bool | int | float | str):
+                raise ConfigError(f"`{name}` of a wrapped dataset must be a number, text or truth value: {value!r}.")
+        return self
+
+    @property
+    def parameters(self) -> dict[str, Value]:
+        """What the dataset's function is called with."""
+        return dict(self.model_extra or {})
+
+    def normalised(self) -> Self:
+        return type(self).model_validate(dict(sorted(self.parameters.items())))
+
+    def worker_count(self) -> int | None:
+        return None
+
+    def buffered_batches(self) -> int | None:
+        return None
+
+    def open(self, job: LoadJob) -> Loader:
+        data = job.recipe.source
+        if not isinstance(data, WrappedData):
+            raise ConfigError(
+                f"The `wrapped` loader feeds wrapped datasets only, but the data are {shortened(data)}.",
+                hint="Make the workload by ap.wrap(make_dataset, ...), or use another loader.",
+            )
+        return _WrappedLoader(job, data, self.parameters)
+
+
+class _WrappedLoader(Loader):
+    """Reads a dataset epoch by epoch. The dataset is made anew for each loader, and let go when it is closed."""
+
+    def __init__(self, job: LoadJob, data: WrappedData, parameters: Mapping[str, Value]) -> None:
+        self.spec = job.recipe.spec
+        self.finish = job.finish
+        self.batch_size = job.order.batch_size
+        self.buffered_batches = _BUFFERED
+        self._job = job
+        self._data = data
+        self._parameters = parameters
+        self._feeder: Feeder | None = data.make(parameters)
+
+    def __len__(self) -> int:
+        return self._data.steps
+
+    @property
+    def identity(self) -> str:
+        return self._job.identity
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for element in itertools.islice(self._open().arrays(), start, len(self)):
+            yield self._checked(arrays_of(element))
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        return _Epochs(self, epochs, start)
+
+    def elements(self, start: int) -> Iterator[Any]:
+        """Yield the batches of an epoch as `fit` gets them."""
+        for element in itertools.islice(self._open().elements(), start, len(self)):
+            x, y = parts_of(element)
+            self._checked((x, y))
+            yield (x,) if y is None else (x, y)
+
+    def close(self) -> None:
+        self._feeder = None
+
+    def _open(self) -> Feeder:
+        if self._feeder is None:
+            raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
+        return self._feeder
+
+    def _checked(self, batch: tuple[Any, Any]) -> tuple[Any, Any]:
+        if not self._data.is_like(batch[0]):
+            raise LoaderError(
+                f"A wrapped dataset must give batches of shape {(self.batch_size, *(self.spec.x.shape or ()))}, "
+                f"whatever its parameters, but with {dict(self._parameters)} one has {tuple(batch[0].shape)}.",
+                hint="Its parameters may say how samples are made, not what is trained.",
+            )
+        return batch
+
+
+class _Epochs:
+    """Consecutive epochs, of which the first begins at batch `start`."""
+
+    def __init__(self, loader: _WrappedLoader, epochs: int, start: int) -> None:
+        self._loader = loader
+        self._starts = (start, *[0] * (epochs - 1))
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in self._starts:
+            yield from self._loader.elements(start)

@@ -1,0 +1,99 @@
+"""`ap.wrap`: tune a tf.data pipeline or a `keras.utils.PyDataset` that exists already, as it is.
+
+The design, in terms of what is there anyway:
+
+- A wrapped dataset is a **workload** whose data are the function that makes it (`batching.wrapped.WrappedData`), and
+  whose op list is empty: what the function returns is what is trained. So the model, the trainer, measuring, the
+  artefact and the factory need to know nothing about it.
+- Its function's parameters are the knobs of a **loader** of its own (`loaders.wrapped.Wrapped`), so that a
+  configuration is one point as ever: `wrapped(prefetch=2, calls=4)`, with a key, in a study, in an artefact.
+- What the parameters may be is said in `wrap`, and so belongs to the workload. The **search space** is made of it
+  (`space`), in the place of a file. Caches, storages, finish and channels are not for a dataset that makes its own
+  batches; how many batches are put on the device ahead is.
+- The **baseline** is the dataset with its function's own defaults: what the user has today (`as_it_is`).
+
+What is given up: autopipe cannot make such a dataset repeat its batches, resume exactly in mid-epoch, or share it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from autopipe.batching.wrapped import WrappedData
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import Value
+from autopipe.core.space import Parameter, Space
+from autopipe.core.workload import Workload
+from autopipe.loaders.wrapped import Wrapped
+
+_DEVICE_PREFETCH: Final = (0, 2)
+
+
+def wrap(
+    make_dataset: Callable[..., Any],
+    *,
+    model: Callable[[], Any] | Any,
+    parameters: Mapping[str, Sequence[Value]],
+    steps: int | None = None,
+    epochs: int | None = None,
+) -> Workload:
+    """Return a workload that trains on a dataset of one's own.
+
+    Args:
+        make_dataset: returns a `tf.data.Dataset` of batches or a `keras.utils.PyDataset`. It is called with a value
+            for each of `parameters`; its own defaults are what tuning is compared with. What it returns may depend on
+            them in speed only.
+        model: a function without arguments that returns a compiled `keras.Model`, or such a model.
+        parameters: the values to try for each parameter of `make_dataset`.
+        steps: batches of an epoch, where the dataset has no length.
+        epochs: how many epochs the training will take, if known.
+
+    Raises:
+        WorkloadError: the function has no such parameter, raises, or returns no dataset of (x, y) batches.
+
+    Example:
+        ```python
+        def make_dataset(num_parallel_calls=2, prefetch=1):
+            dataset = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths))
+            return dataset.map(load, num_parallel_calls=num_parallel_calls).batch(32).prefetch(prefetch)
+
+        workload = ap.wrap(
+            make_dataset,
+            model=build_model,
+            parameters={"num_parallel_calls": [1, 2, 4, 8], "prefetch": [1, 2, 8]},
+        )
+        ap.tune(workload).make_trainer().fit(epochs=3)
+        ```
+    """
+    data = WrappedData(make_dataset, parameters, steps)
+    return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, shuffle=False, epochs=epochs)
+
+
+def as_it_is(workload: Workload) -> PipelineConfig | None:
+    """Return the configuration that makes a wrapped dataset as it is today; None for any other workload."""
+    if not isinstance(workload.data, WrappedData):
+        return None
+    loader = Wrapped.model_validate(workload.data.defaults)
+    return PipelineConfig(loader=loader, finish="host", device_prefetch=0).normalised()
+
+
+def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:
+    """Return what the parameters of a wrapped dataset may be; nothing for any other workload."""
+    return dict(workload.data.choices) if isinstance(workload.data, WrappedData) else {}
+
+
+def space(parameters: Mapping[str, Sequence[Value]]) -> Space:
+    """Return the search space of a wrapped dataset whose parameters may be these."""
+    knobs = (
+        Parameter(name=f"wrapped.{name}", values=tuple(values), when=(("loader", ("wrapped",)),))
+        for name, values in parameters.items()
+    )
+    return Space(
+        (
+            Parameter(name="loader", values=("wrapped",)),
+            *knobs,
+            Parameter(name="finish", values=("host",)),
+            Parameter(name="device_prefetch", values=_DEVICE_PREFETCH),
+        )
+    )

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import itertools
+import pickle
+import types
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from autopipe import assembly
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import from_config, to_config
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.errors import ConfigError, LoaderError, WorkloadError
+from autopipe.loaders.threads import Threads
+from autopipe.loaders.wrapped import Wrapped
+from autopipe.tuned import wrap
+
+X = np.arange(20, dtype=np.float32).reshape(10, 2)
+Y = np.arange(10)
+
+
+def make_tensors(calls: int = 1, prefetch: int = 0) -> Any:
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y))
+    return dataset.map(lambda x, y: (x, y), num_parallel_calls=calls).batch(4).prefetch(prefetch)
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return X[4 * index :][:4], Y[4 * index :][:4]
+
+
+def make_sequence(workers: int = 1) -> Any:
+    return Batches(workers=workers)
+
+
+def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = None, **choices: Any) -> Workload:
+    return wrap.wrap(function, model=None, parameters=choices or {"calls": [1, 2]}, steps=steps)
+
+
+TENSORS = _wrapped(make_tensors, calls=[1, 2], prefetch=[0, 2, 4])
+SEQUENCE = _wrapped(make_sequence, workers=[1, 2])
+
+
+@pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
+def test_a_wrapped_dataset_gives_its_batches_as_they_are(workload: Workload) -> None:
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        for epoch in range(2):
+            batches = list(loader.batches(epoch))
+            np.testing.assert_array_equal(X, np.concatenate([x for x, _ in batches]))
+            np.testing.assert_array_equal(Y, np.concatenate([y for _, y in batches if y is not None]))
+        assert (len(loader), loader.batch_size, loader.finish.is_identity) == (3, 4, True)
+        np.testing.assert_array_equal(next(iter(loader.batches(0, start=2)))[0], X[8:])
+
+
+@pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
+def test_fit_reads_it_epoch_after_epoch(workload: Workload) -> None:
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        elements = list(loader.native_dataset(0, 2, start=1))
+    assert all(isinstance(x, tf.Tensor) for x, _ in elements)
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in elements]), np.concatenate([X[4:], X]))
+
+
+def test_the_workload_says_what_the_dataset_is_like() -> None:
+    assert (len(TENSORS.data), TENSORS.batch_size, tuple(TENSORS.ops)) == (12, 4, ())
+    assert repr(TENSORS.data) == "WrappedData(make_tensors: 3 batches of 4)"
+
+
+def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
+    config = wrap.as_it_is(_wrapped(make_tensors, prefetch=[2, 4], calls=[8]))
+    assert config is not None
+    assert config.loader == Wrapped.model_validate({"calls": 1, "prefetch": 0})
+    plain = Workload(data=Arrays(X), ops=[], batch_size=2)
+    assert (wrap.as_it_is(plain), wrap.choices(plain)) == (None, {})
+
+
+def test_a_parameter_without_a_default_starts_with_its_first_choice() -> None:
+    config = wrap.as_it_is(_wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
+    assert config is not None
+    assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})
+
+
+def test_a_wrapped_configuration_is_a_configuration_like_any_other() -> None:
+    first = PipelineConfig(loader=Wrapped.model_validate({"calls": 2, "prefetch": 4, "cache": True}))
+    other = PipelineConfig(loader=Wrapped.model_validate({"cache": True, "prefetch": 4, "calls": 2}))
+    assert first.key() == other.key()
+    assert PipelineConfig.model_validate_json(first.model_dump_json()) == first
+    assert to_config(from_config(first)) == first
+    assert from_config(first)["wrapped.prefetch"] == 4
+    assert first.one_line().startswith("wrapped(calls=2, prefetch=4, cache=True) cache=none")
+
+
+def test_the_space_holds_every_combination() -> None:
+    space = wrap.space(wrap.choices(TENSORS))
+    configs = [to_config(params) for params in space.grid()]
+    assert len(configs) == 2 * 3 * 2
+    assert all(config.loader.kind == "wrapped" and config.finish == "host" for config in configs)
+    as_it_is = wrap.as_it_is(TENSORS)
+    assert as_it_is is not None
+    assert as_it_is.key() in {config.normalised().key() for config in configs}
+
+
+def test_a_workload_travels_to_another_process() -> None:
+    again = pickle.loads(cloudpickle.dumps(_wrapped(lambda calls=1: make_tensors(calls))))
+    config = wrap.as_it_is(again)
+    assert config is not None
+    with assembly.build_loader(again, config) as loader:
+        assert sum(len(x) for x, _ in loader.batches(0)) == 10
+
+
+def test_an_endless_dataset_needs_its_steps() -> None:
+    def endless(calls: int = 1) -> Any:
+        return make_tensors(calls).repeat()
+
+    with pytest.raises(WorkloadError, match="has no length") as error:
+        _wrapped(endless)
+    assert "steps=" in str(error.value.hint)
+    workload = _wrapped(endless, steps=7)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        assert len(list(loader.batches(0))) == len(loader) == 7
+        assert len(list(itertools.islice(iter(loader.native_dataset(0, 2)), 20))) == 14
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda calls: None, "returned None"),
+        (lambda calls: [1, 2], "must return a tf.data.Dataset"),
+        (lambda calls: 1 / 0, "raised ZeroDivisionError"),
+        (lambda prefetch: None, "has no parameter `calls`"),
+        (lambda calls: tf.data.Dataset.range(3), "must give batches"),
+        (lambda calls: tf.data.Dataset.from_tensors({"a": X}), "must give batches"),
+        (lambda calls: tf.data.Dataset.from_tensors((X, Y, Y)), "must give batches"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused(function: Callable[..., Any], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        _wrapped(function)
+
+
+@pytest.mark.parametrize("choices", [[], [None], [types.SimpleNamespace()]])
+def test_choices_are_plain_values(choices: list[Any]) -> None:
+    with pytest.raises(WorkloadError, match="must have some values to try"):
+        _wrapped(make_tensors, calls=choices)
+
+
+def test_a_near_name_is_suggested() -> None:
+    with pytest.raises(WorkloadError, match="Did you mean `prefetch`"):
+        _wrapped(make_tensors, prefetsch=[1])
+
+
+def test_parameters_that_change_what_is_trained_are_refused() -> None:
+    def wider(size: int = 2) -> Any:
+        return tf.data.Dataset.from_tensors(np.zeros((4, size), np.float32))
+
+    workload = _wrapped(wider, size=[2, 3])
+    config = PipelineConfig(loader=Wrapped.model_validate({"size": 3}), finish="host")
+    with assembly.build_loader(workload, config) as loader, pytest.raises(LoaderError, match=r"\(4, 3\)"):
+        next(iter(loader.batches(0)))
+
+
+def test_the_other_loaders_cannot_feed_a_wrapped_dataset_nor_it_other_data() -> None:
+    with pytest.raises(ConfigError, match="`threads` cannot feed it"):
+        assembly.build_loader(TENSORS, PipelineConfig(loader=Threads(workers=1)))
+    plain = Workload(data=Arrays(X), ops=[], batch_size=2)
+    with pytest.raises(ConfigError, match="feeds wrapped datasets only"):
+        assembly.build_loader(plain, PipelineConfig(loader=Wrapped()))
+
+
+def test_a_closed_loader_says_so() -> None:
+    config = wrap.as_it_is(TENSORS)
+    assert config is not None
+    loader = assembly.build_loader(TENSORS, config)
+    loader.close()
+    loader.close()
+    with pytest.raises(LoaderError, match="closed"):
+        next(iter(loader.batches(0)))
+
+
+def test_a_knob_must_be_a_plain_value() -> None:
+    with pytest.raises(ConfigError, match="must be a number, text or truth value"):
+        Wrapped.model_validate({"calls": [1]})
