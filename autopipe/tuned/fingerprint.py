@@ -10,7 +10,6 @@ import dataclasses
 import enum
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +32,7 @@ BYTES_TOLERANCE: Final = 0.10
 _PROBES = 16
 _UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
-_UNSTABLE_KEYS = frozenset({"name", "seed", "build_config", "registered_name", "module"})
+_NO_SETTINGS = frozenset({"name", "seed", "built"})
 
 
 class Kinship(enum.StrEnum):
@@ -177,30 +176,25 @@ def model_digest(model: Any) -> str:
 
 
 def _layer_text(layer: Any) -> str:
-    try:
-        settings = _stable(layer.get_config())
-    except (
-        AttributeError,
-        NotImplementedError,
-        TypeError,
-        ValueError,
-    ):  # a layer of the user's own need not have a config
-        settings = None
     shapes = [tuple(weight.shape) for weight in getattr(layer, "weights", ())]
     policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
-    # A container's settings repeat its layers with their names; the layers follow on their own.
-    own = None if isinstance(settings, dict) and "layers" in settings else settings
-    return f"{type(layer).__name__} {policy} {shapes} {json.dumps(own, sort_keys=True, default=_kind)}"
+    return f"{type(layer).__name__} {policy} {shapes} {json.dumps(_settings(layer), sort_keys=True)}"
 
 
-def _stable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _stable(item) for key, item in value.items() if key not in _UNSTABLE_KEYS}
-    return [_stable(item) for item in value] if isinstance(value, list | tuple) else value
+def _settings(layer: Any) -> dict[str, Any]:
+    """Return a layer's public attributes; `get_config` has them too, but imports TensorFlow whatever the backend."""
+    if hasattr(layer, "layers"):  # a container: its layers follow on their own
+        return {}
+    public = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+    return {name: _plain(value) for name, value in public.items() if name not in _NO_SETTINGS}
 
 
-def _kind(value: object) -> str:
-    return type(value).__qualname__
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return getattr(value, "__name__", type(value).__name__)  # of an activation, its function's name
 
 
 def _sample_bytes(value: Any) -> int:
