@@ -67,6 +67,7 @@ class TrialMeasurer:
         return self._runner.measure(config, options)
 
 
+_LOG_LINES = 15
 _THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED)
 
 
@@ -74,6 +75,7 @@ def failed(failure: TrialFailure) -> AutopipeError:
     """Return the error that says why nothing at all can be measured: the workload's fault, or what the trial met."""
     if failure.kind in _THE_WORKLOADS:
         return WorkloadError(failure.message, hint=failure.hint)
-    tail = f"\n\nThe end of the log:\n{failure.log_tail}" if failure.log_tail else ""
+    lines = [line for line in failure.log_tail.splitlines() if "<frozen importlib" not in line][-_LOG_LINES:]
+    tail = "\n".join(["\n\nThe end of the log:", *lines]) if lines else ""
     phase = str(failure.phase).replace("_", " ")
     return NothingMeasuredError(f"{failure.message} (in phase: {phase}){tail}", hint=failure.hint)

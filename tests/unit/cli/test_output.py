@@ -39,5 +39,6 @@ def test_what_to_do_next_is_said(tmp_path: Path, storage: str, converts: bool) -
     say_where(Console(file=shown, width=40), written, "study.db", config, "train.py:workload")
     lines = shown.getvalue().splitlines()
     assert lines[0] == f"wrote     {written.artifact}, {written.module} and the study study.db"
-    assert ("before    autopipe convert train.py:workload --to array" in lines) == converts
+    before = f"before    autopipe convert train.py:workload --to array --out {tmp_path}/converted/array"
+    assert (before in lines) == converts
     assert lines[-1] == f"          autopipe check {written.artifact}"
