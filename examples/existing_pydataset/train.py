@@ -1,6 +1,6 @@
 """Tune a `keras.utils.PyDataset` that exists already, as it is: `ap.wrap` around a function that makes it.
 
-    python examples/photos/make_demo.py                      # a demo set; or PHOTOS=/path/to/yours
+    python examples/existing_pydataset/make_demo.py          # a demo set; or PHOTOS=/path/to/yours
     python examples/existing_pydataset/train.py              # trains as it is
     autopipe tune examples/existing_pydataset/train.py:workload --out tuned-pydataset
 
@@ -20,7 +20,7 @@ from keras import layers  # noqa: TID253
 
 import autopipe as ap
 
-PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).resolve().parents[1] / "photos" / "demo"))
+PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).resolve().parent / "demo"))
 BATCH_SIZE = 32
 SIZE = 160
 

@@ -1,6 +1,6 @@
 """Tune a tf.data pipeline that exists already, as it is: `ap.wrap` around the function that makes it.
 
-    python examples/photos/make_demo.py                      # a demo set; or PHOTOS=/path/to/yours
+    python examples/existing_tfdata/make_demo.py             # a demo set; or PHOTOS=/path/to/yours
     python examples/existing_tfdata/train.py                 # trains as it is
     autopipe tune examples/existing_tfdata/train.py:workload --out tuned-tfdata
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import autopipe as ap
 
-PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).resolve().parents[1] / "photos" / "demo"))
+PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).resolve().parent / "demo"))
 SIZE = 160
 
 
