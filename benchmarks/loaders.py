@@ -1,10 +1,11 @@
 """Compare autopipe's loaders with the machine's limit and with other systems, loader alone, in one run.
 
-    python benchmarks/loaders.py --photos DIR --camvid DIR [--rounds N] [--seconds S] [--only ROW,ROW] [--json]
+    python benchmarks/loaders.py --photos DIR --camvid DIR [--rounds N] [--seconds S] [--only GROUP,GROUP] [--json]
 
 DIR for photos has one folder a class (2000 JPEG of 500x375 were used for the targets); for camvid see
-examples/segmentation. Each row runs in a process of its own and is idle while others run; blocks are interleaved, in an
-order that turns with each round, and the medians of the blocks are shown. A row whose package is missing is left out:
+examples/segmentation. Each row runs in a process of its own and is idle while others of its group run; blocks are
+interleaved, in an order that turns with each round, and the medians of the blocks are shown. A row whose package is
+missing is left out:
 pip install 'autopipe-tuner[bench]'.
 
 R is what one core does with the same kernels in a bare loop, times the cores. With finish="device" autopipe hands over
@@ -31,20 +32,33 @@ import rows
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 
+TF_DATA = "tf.data AUTOTUNE"
 Block = tuple[float, float]  # images/s, and images per second of processor time
 
+# Rows that run side by side; a row in two groups runs in both. One group at a time, for memory's sake.
+GROUPS: dict[str, list[str]] = {
+    "limit": ["R", "R host", "threads", "threads host", "processes", "processes host", "tfdata", "tfdata host", TF_DATA],
+    "peers": [
+        "threads", "processes", "keras loader", "PyDataset", "PyDataset threads", "PyDataset processes",
+        "Grain threads", "Grain processes", "DALI CPU",
+    ],
+    "cached": ["threads cached", "processes cached", "tfdata cached", "tf.data cached"],
+    "camvid": [
+        "camvid threads", "camvid processes", "camvid threads cached", "camvid processes cached", "camvid tf.data",
+    ],
+}  # fmt: skip
 # (what, rows of which the best counts, rows of which the best is the other side, least ratio)
 TARGETS: list[tuple[str, list[str], list[str], float]] = [
-    ("Threads over tf.data AUTOTUNE", ["threads"], ["tf.data AUTOTUNE"], 1.35),
-    ("Processes over tf.data AUTOTUNE", ["processes"], ["tf.data AUTOTUNE"], 1.35),
+    ("Threads over tf.data AUTOTUNE", ["threads"], [TF_DATA], 1.35),
+    ("Processes over tf.data AUTOTUNE", ["processes"], [TF_DATA], 1.35),
     ("Threads over R", ["threads"], ["R"], 0.95),
     ("Processes over R", ["processes"], ["R"], 0.95),
     ("Processes over PyDataset processes", ["processes"], ["PyDataset processes"], 6.0),
     ("best of ours over best of Grain", ["threads", "processes"], ["Grain threads", "Grain processes"], 1.3),
     ("best of ours over DALI CPU", ["threads", "processes"], ["DALI CPU"], 2.0),
-    ("float32 out over tf.data AUTOTUNE", ["threads host", "processes host"], ["tf.data AUTOTUNE"], 1.2),
+    ("float32 out over tf.data AUTOTUNE", ["threads host", "processes host"], [TF_DATA], 1.2),
     ("cached over tf.data cached", ["threads cached", "processes cached"], ["tf.data cached"], 1.5),
-    ("TfData over tf.data AUTOTUNE", ["tfdata"], ["tf.data AUTOTUNE"], 1.0),
+    ("TfData over tf.data AUTOTUNE", ["tfdata"], [TF_DATA], 1.0),
     ("camvid from files over tf.data", ["camvid threads", "camvid processes"], ["camvid tf.data"], 8.0),
     ("camvid cached over tf.data", ["camvid threads cached", "camvid processes cached"], ["camvid tf.data"], 80.0),
 ]
@@ -67,15 +81,20 @@ def main() -> None:
     if arguments.row:
         rows.serve(table[arguments.row], Path(folders[table[arguments.row].data]))
         return
-    chosen = arguments.only.split(",") if arguments.only else list(table)
-    wanted = [name for name in chosen if folders[table[name].data]]
-    blocks = measure(wanted, sys.argv[1:], arguments.rounds, arguments.seconds)
-    result: dict[str, Any] = {
-        "cores": cores,
-        "rows": {name: _summary(found, table[name].output) for name, found in blocks.items() if found},
-        "ratios": list(ratios({name: [rate for rate, _ in found] for name, found in blocks.items() if found})),
-        "limits": list(limits(cores, Path(arguments.photos))) if arguments.photos and not arguments.only else [],
+    wanted = {
+        group: [row for row in names if folders[table[row].data]]
+        for group, names in GROUPS.items()
+        if group in arguments.only.split(",")
     }
+    result: dict[str, Any] = {"cores": cores, "groups": {}, "limits": []}
+    for group, names in wanted.items():
+        blocks = measure(names, sys.argv[1:], arguments.rounds, arguments.seconds)
+        result["groups"][group] = {
+            "rows": {name: _summary(found, table[name].output) for name, found in blocks.items()},
+            "ratios": list(ratios({name: [rate for rate, _ in found] for name, found in blocks.items()})),
+        }
+    if arguments.photos and "limits" in arguments.only.split(","):
+        result["limits"] = list(limits(cores, Path(arguments.photos)))
     print(json.dumps(result, indent=1) if arguments.json else as_text(result))
 
 
@@ -90,18 +109,17 @@ def _summary(blocks: Sequence[Block], output: str) -> dict[str, Any]:
 
 
 def measure(names: Sequence[str], command: Sequence[str], rounds: int, seconds: float) -> dict[str, list[Block]]:
-    """Return each row's blocks; a row that cannot run has none."""
-    running = {name: _started(name, command) for name in names}
-    blocks: dict[str, list[Block]] = {name: [] for name in names}
+    """Return the blocks of each row that can run."""
+    started = {name: _started(name, command) for name in names}
+    running = {name: process for name, process in started.items() if process is not None}
+    blocks: dict[str, list[Block]] = {name: [] for name in running}
     for number in range(rounds):
         turned = list(running)[number % len(running) :] + list(running)[: number % len(running)]
         for name in turned:
-            if (block := _ask(running[name], seconds)) is not None:
-                blocks[name].append(block)
+            blocks[name].append(_ask(running[name], seconds))
     for process in running.values():
-        if process is not None:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
     return blocks
 
 
@@ -119,14 +137,12 @@ def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | None:
     return None
 
 
-def _ask(process: subprocess.Popen[str] | None, seconds: float) -> Block | None:
-    if process is None:
-        return None
+def _ask(process: subprocess.Popen[str], seconds: float) -> Block:
     assert process.stdin is not None
     assert process.stdout is not None
     print(seconds, file=process.stdin, flush=True)
-    answer = process.stdout.readline()
-    return tuple(map(float, answer.split())) if answer else None  # type: ignore[return-value]  # two numbers
+    rate, per_cpu_second = map(float, process.stdout.readline().split())
+    return rate, per_cpu_second
 
 
 def ratios(blocks: Mapping[str, Sequence[float]]) -> Iterable[dict[str, Any]]:
@@ -169,19 +185,14 @@ def _fresh(function: Any, *arguments: Any) -> dict[str, float]:
 
 
 def as_text(result: Mapping[str, Any]) -> str:
-    lines = [
-        f"{result['cores']} cores; medians of interleaved blocks",
-        "",
-        f"{'row':26} {'images/s':>10} {'a CPU second':>13}  output",
-    ]
-    for name, row in result["rows"].items():
-        lines.append(
-            f"{name:26} {row['images_per_second']:10.1f} {row['images_per_cpu_second']:13.1f}  {row['output']}"
-        )
-    lines += ["", f"{'ratio':48} {'target':>9} {'found':>9}"]
-    lines += [_line(row, ">=") for row in result["ratios"]]
-    lines += ["", f"{'limit':48} {'target':>9} {'found':>9}"] if result["limits"] else []
-    return "\n".join(lines + [_line(row, "<=") for row in result["limits"]])
+    lines = [f"{result['cores']} cores; medians of interleaved blocks"]
+    for name, group in result["groups"].items():
+        lines += ["", f"{name:26} {'images/s':>10} {'a CPU second':>13}  output"]
+        for row, found in group["rows"].items():
+            rates = f"{found['images_per_second']:10.1f} {found['images_per_cpu_second']:13.1f}"
+            lines.append(f"{row:26} {rates}  {found['output']}")
+        lines += [_line(row, ">=") for row in group["ratios"]]
+    return "\n".join([*lines, "", *(_line(row, "<=") for row in result["limits"])])
 
 
 def _line(row: Mapping[str, Any], sign: str) -> str:
@@ -198,7 +209,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--camvid", help="folder with images/, masks/ and palette.csv")
     parser.add_argument("--rounds", type=int, default=5, help="blocks of each row")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a block")
-    parser.add_argument("--only", help="rows, separated by commas")
+    parser.add_argument("--only", default=",".join([*GROUPS, "limits"]), help="groups, separated by commas")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()

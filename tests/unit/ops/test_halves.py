@@ -74,7 +74,7 @@ def both_halves(op: Op, x: Any, y: Any, random: Any, *, static: bool) -> tuple[A
 
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("random", RANDOM)
-@pytest.mark.parametrize("op", OPS, ids=repr)
+@pytest.mark.parametrize("op", OPS, ids=lambda op: type(op).__name__)
 def test_halves_agree_exactly(op: Op, random: tuple[float, float], static: bool) -> None:
     if op.draws == 0 and random != RANDOM[0]:
         return

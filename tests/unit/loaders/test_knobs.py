@@ -1,0 +1,68 @@
+"""The knobs of each loader: canonical forms and what they say would run. What loaders do: tests/contract."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from autopipe.core.config import LoaderConfig
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+
+
+@pytest.mark.parametrize(
+    ("config", "canonical"),
+    [
+        (Keras(workers=0), Keras()),
+        (Keras(workers=0, use_multiprocessing=True, max_queue_size=3), Keras()),
+        (Keras(workers=1, max_queue_size=99), Keras()),
+        (Keras(workers=1, use_multiprocessing=True), Keras(workers=1, use_multiprocessing=True)),
+        (Keras(workers=9, max_queue_size=2), Keras(workers=4, max_queue_size=2)),
+        (Keras(workers=4, max_queue_size=2), Keras(workers=4, max_queue_size=2)),
+        (Threads(workers=9, queue_size=2), Threads(workers=9, queue_size=2)),
+        (TfData(), TfData()),
+    ],
+)
+def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderConfig) -> None:
+    assert config.normalised() == canonical
+
+
+@pytest.mark.parametrize(
+    ("config", "workers", "buffered"),
+    [
+        (Threads(workers=3, queue_size=5), 3, 8),
+        (Processes(workers=3, queue_size=5), 3, 8),
+        (TfData(), None, None),
+        (TfData(num_parallel_calls=4, prefetch=0), 4, 1),
+        (Keras(), 1, 1),
+        (Keras(workers=9, max_queue_size=2), 4, 4),
+    ],
+)
+def test_what_would_run_is_known_beforehand(config: LoaderConfig, workers: int | None, buffered: int | None) -> None:
+    assert config.worker_count() == workers
+    assert config.buffered_batches() == buffered
+
+
+def test_reading_knobs_imports_no_framework() -> None:
+    script = (
+        "import sys\n"
+        "from autopipe.core.config import LOADERS, PipelineConfig\n"
+        "for kind in LOADERS:\n"
+        "    LOADERS[kind]\n"
+        "for loader in ({'kind': 'threads', 'workers': 2}, {'kind': 'tfdata'}, {'kind': 'keras'}):\n"
+        "    PipelineConfig.model_validate({'loader': loader}).key()\n"
+        "assert not {'tensorflow', 'keras', 'jax', 'torch'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_worker_process_imports_no_framework() -> None:
+    script = (
+        "import sys, autopipe.batching.worker\n"
+        "assert not {'tensorflow', 'keras', 'jax', 'torch', 'pandas', 'scipy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

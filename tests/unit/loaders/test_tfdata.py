@@ -1,0 +1,89 @@
+"""What is TfData's own: the native dataset that `fit` takes, and that nothing is traced twice."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.assembly import build_loader
+from autopipe.core.config import PipelineConfig
+from autopipe.core.loader import Loader
+from autopipe.core.workload import Workload
+from autopipe.data.table import Table
+from autopipe.loaders.tfdata import TfData
+from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.ops.custom import Map
+from autopipe.ops.decode import Decode
+from autopipe.ops.scale import Rescale
+
+pytestmark = pytest.mark.xdist_group("tensorflow")
+
+
+def opened(photos: Path, *ops: Any, **settings: Any) -> Loader:
+    steps = [Decode(), CenterCrop(36, 40), *ops, RandomCrop(16, 16), Rescale(1 / 255)]
+    workload = Workload(data=Table(photos / "labels.csv"), ops=steps, batch_size=4)
+    config = PipelineConfig(loader=settings.pop("loader", TfData(num_parallel_calls=2, prefetch=1)), **settings)
+    return build_loader(workload, config)
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("finish", ["device", "host"])
+def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, cache: str, finish: str) -> None:
+    with opened(photos, cache=cache, finish=finish) as loader:
+        one_by_one = [batch for epoch in (2, 3, 4) for batch in loader.batches(epoch, 4 if epoch == 2 else 0)]
+        dataset = loader.native_dataset(2, 3, 4)
+        assert len(dataset) == len(one_by_one) == 2 + 6 + 6
+        for (x, y), (native_x, native_y) in zip(one_by_one, dataset, strict=True):
+            np.testing.assert_array_equal(x, native_x.numpy())
+            np.testing.assert_array_equal(y, native_y.numpy())
+
+
+def test_shapes_are_known_to_tensorflow(photos: Path) -> None:
+    with opened(photos, finish="host") as loader:
+        x, y = loader.native_dataset(0, 1).element_spec
+        assert (x.shape.as_list(), x.dtype.name) == ([None, 16, 16, 3], "float32")
+        assert (y.shape.as_list(), y.dtype.name) == ([None], "int64")
+
+
+def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path) -> None:
+    import tensorflow as tf
+
+    for loader, tuned in (
+        (TfData(), True),
+        (TfData(num_parallel_calls=1, prefetch=0), False),
+        (TfData(prefetch=2), True),
+    ):
+        with opened(photos, loader=loader) as made:
+            graph = made._graph._variant.graph  # type: ignore[attr-defined]  # nothing public tells
+            options = [node for node in graph.as_graph_def().node if node.op == "OptionsDataset"]
+            parsed = tf.data.Options()._to_proto()
+            parsed.ParseFromString(options[-1].attr["serialized_options"].s)
+            assert (parsed.autotune_options.enabled, parsed.deterministic) == (tuned, True)
+
+
+def test_ops_are_traced_once_however_many_epochs_run(photos: Path) -> None:
+    class Counts(Map):
+        traced = 0
+
+        def apply_tensorflow(self, sample: Any, spec: Any, random: Any) -> Any:
+            Counts.traced += 1
+            return sample
+
+    with opened(photos, Counts(lambda x: x)) as loader:
+        for epoch in range(4):
+            assert len(list(loader.batches(epoch))) == 6
+    assert Counts.traced == 1
+
+
+def test_a_closed_loader_lets_go_of_its_data(photos: Path) -> None:
+    with opened(photos, cache="memory") as loader:
+        next(loader.batches(0))
+        kernel = weakref.ref(loader._work._held[1])  # type: ignore[attr-defined]  # TensorFlow keeps `_work` for ever
+        assert kernel() is not None
+    gc.collect()
+    assert kernel() is None

@@ -1,0 +1,89 @@
+"""How a workload and a configuration are put together into a job; the loaders themselves are in tests/contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autopipe.assembly import batches_digest, build_loader
+from autopipe.core.config import PipelineConfig
+from autopipe.core.job import LoadJob
+from autopipe.core.loader import Loader
+from autopipe.core.workload import Workload
+from autopipe.data.table import Table
+from autopipe.errors import ConfigError, WorkloadError
+from autopipe.loaders.threads import Threads
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Rescale
+
+
+class _Job(Exception):
+    """What a loader was given to do."""
+
+
+def workload(photos: Path, **changes: Any) -> Workload:
+    ops = [Decode(), Resize(8, 8), RandomFlip(), Rescale(1 / 255)]
+    return Workload(data=Table(photos / "labels.csv"), **{"ops": ops, "batch_size": 4, **changes})
+
+
+def job(photos: Path, **settings: Any) -> LoadJob:
+    def reveal(_: Threads, given: LoadJob) -> Loader:
+        raise _Job(given)
+
+    config = PipelineConfig(loader=Threads(workers=1), **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Threads, "open", reveal)
+        with pytest.raises(_Job) as caught:
+            build_loader(workload(photos), config)
+    found: LoadJob = caught.value.args[0]
+    return found
+
+
+def names(steps: Any) -> list[str]:
+    return [type(getattr(step, "op", step)).__name__ for step in steps]
+
+
+def test_finish_on_the_device_leaves_the_cheap_end_to_it(photos: Path) -> None:
+    found = job(photos, finish="device")
+    assert names(found.recipe.steps) == ["Decode", "Resize", "RandomFlip"]
+    assert names(found.finish.ops) == ["Rescale"]
+    assert str(found.recipe.spec.x.dtype) == "uint8"
+
+
+def test_finish_on_the_host_leaves_nothing(photos: Path) -> None:
+    found = job(photos, finish="host")
+    assert names(found.recipe.steps) == ["Decode", "Resize", "RandomFlip", "Rescale"]
+    assert found.finish.is_identity
+    assert str(found.recipe.spec.x.dtype) == "float32"
+
+
+def test_the_cache_holds_what_comes_before_the_first_random_op(photos: Path) -> None:
+    found = job(photos, cache="memory")
+    assert (found.cache, found.recipe.fixed_steps, found.recipe.fixed_spec.x.shape) == (True, 2, (8, 8, 3))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seed": 1}, {"batch_size": 5}, {"shuffle": False}, {"drop_remainder": True}, {"ops": []}]
+)
+def test_what_changes_the_batches_changes_their_digest(photos: Path, changes: dict[str, Any]) -> None:
+    assert batches_digest(workload(photos)) == batches_digest(workload(photos))
+    assert batches_digest(workload(photos)) != batches_digest(workload(photos, **changes))
+
+
+def test_what_does_not_change_the_batches_does_not(photos: Path) -> None:
+    assert batches_digest(workload(photos)) == batches_digest(workload(photos, on_bad_sample="skip", epochs=3))
+    assert batches_digest(workload(photos), (0, 2)) != batches_digest(workload(photos), (1, 2))
+
+
+def test_an_impossible_shard_is_refused(photos: Path) -> None:
+    with pytest.raises(ConfigError, match="shard"):
+        build_loader(workload(photos), PipelineConfig(loader=Threads(workers=1)), shard=(2, 2))
+
+
+def test_what_cannot_be_batched_is_refused(photos: Path) -> None:
+    with pytest.raises(WorkloadError, match="one size"):
+        build_loader(workload(photos, ops=[Decode()]), PipelineConfig(loader=Threads(workers=1)))
