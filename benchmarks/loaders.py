@@ -37,7 +37,9 @@ Block = tuple[float, float]  # images/s, and images per second of processor time
 
 # Rows that run side by side; a row in two groups runs in both. One group at a time, for memory's sake.
 GROUPS: dict[str, list[str]] = {
-    "limit": ["R", "R host", "threads", "threads host", "processes", "processes host", "tfdata", "tfdata host", TF_DATA],
+    "limit": ["R", "R host"]
+    + [f"{loader}{finish}" for loader in ("threads", "processes", "tfdata") for finish in ("", " host")]
+    + [TF_DATA],
     "peers": [
         "threads", "processes", "keras loader", "PyDataset", "PyDataset threads", "PyDataset processes",
         "Grain threads", "Grain processes", "DALI CPU",

@@ -60,8 +60,8 @@ def _params(names: Any) -> list[Any]:
 
 
 def jitter(image: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    noise: NDArray[Any] = rng.integers(0, 8, image.shape, np.uint8)
-    return image ^ noise
+    jittered: NDArray[Any] = image ^ rng.integers(0, 8, image.shape, np.uint8)
+    return jittered
 
 
 def exact_workload(photos: Path, **changes: Any) -> Workload:
