@@ -128,7 +128,7 @@ class FakeSession:
         sys.stdout.write("last words\n")
 
     def _garbage(self, options: Options, report: Report) -> None:
-        for fd in range(3, 64):
+        for fd in range(3, 1024):
             try:
                 os.write(fd, b"this is not JSON\n")
             except OSError:
@@ -136,12 +136,12 @@ class FakeSession:
         for_ever()
 
     def _close_all_files(self, options: Options, report: Report) -> None:
-        os.closerange(3, 64)
+        os.closerange(3, 1024)
         for_ever()
 
     def _grandchild(self, options: Options, report: Report) -> None:
         """Leave a process that holds the channel open, in this group or in one of its own."""
-        for fd in range(3, 64):
+        for fd in range(3, 1024):
             try:
                 os.set_inheritable(fd, True)
             except OSError:
