@@ -21,11 +21,12 @@ def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -
     table.add_column()
     table.add_row("config", wording.short(config.normalised()))
     table.add_row(
-        "images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f}), {len(measurement.windows)} windows"
+        "images/s",
+        f"{_figure(rate.value)} ({_figure(rate.low)} to {_figure(rate.high)}), {len(measurement.windows)} windows",
     )
-    table.add_row("model alone", f"{limit.model_images_per_second:,.0f} images/s")
+    table.add_row("model alone", f"{_figure(limit.model_images_per_second)} images/s")
     table.add_row(
-        "share of bound", f"{rate.value / limit.images_per_second:.0%} of {limit.images_per_second:,.0f} images/s"
+        "share of bound", f"{rate.value / limit.images_per_second:.0%} of {_figure(limit.images_per_second)} images/s"
     )
     table.add_row("bottleneck", limit.sentence)
     table.add_row("waiting for data", f"{measurement.data_wait_share:.1%} of the time")
@@ -56,3 +57,8 @@ def _resources(used: Resources) -> str:
     if used.gpu_watts is not None:
         parts.append(f"{used.gpu_watts:.0f} W")
     return ", ".join(parts)
+
+
+def _figure(rate: float) -> str:
+    """Return images/s with as many digits as mean something: a segmentation model may take eight."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
