@@ -9,6 +9,7 @@ The graph is traced once and takes the range of batches as its argument, so that
 from __future__ import annotations
 
 import collections
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -75,6 +76,9 @@ class _TfDataLoader(Loader):
         self._job = job
         self._work = _Work(job, Kernel(job.recipe, cache), remember=buffered + 8)
         self._graph: _Graph | None = _Graph(job, knobs, self._work, whole_batches=cache is not None)
+        self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
+        # When the process ends: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
+        self._shut_down = weakref.finalize(self, _shut_down, self._epochs, self._work)
 
     def __len__(self) -> int:
         return self._job.order.batches
@@ -84,7 +88,8 @@ class _TfDataLoader(Loader):
         return self._job.identity
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        elements = iter(self.native_dataset(epoch, 1, start).as_numpy_iterator())
+        elements = _Epoch(iter(self.native_dataset(epoch, 1, start).as_numpy_iterator()))
+        self._epochs.add(elements)
         for batch in range(start, len(self)):
             yield self._next(elements, epoch, batch)
 
@@ -102,14 +107,14 @@ class _TfDataLoader(Loader):
 
     def close(self) -> None:
         self._graph = None
-        self._work.close()
+        self._shut_down()
 
-    def _next(self, elements: Iterator[tuple[NDArray[Any], ...]], epoch: int, batch: int) -> Batch:
+    def _next(self, elements: _Epoch, epoch: int, batch: int) -> Batch:
         import tensorflow as tf
 
         self._open_graph()
         try:
-            element = next(elements)
+            element = elements.next()
         except tf.errors.OpError as error:
             failure = failure_of(self._job, epoch, batch)
             if failure is not None:
@@ -124,6 +129,25 @@ class _TfDataLoader(Loader):
 
     def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
         return self.finish(x, y, self._job.device_arrays())
+
+
+class _Epoch:
+    """An epoch that is being read. To close it stops the threads of tf.data that work for it."""
+
+    def __init__(self, elements: Iterator[tuple[NDArray[Any], ...]]) -> None:
+        self._elements = elements
+
+    def next(self) -> tuple[NDArray[Any], ...]:
+        return next(self._elements)
+
+    def close(self) -> None:
+        self._elements = iter(())  # the threads end with the last reference to their iterator
+
+
+def _shut_down(epochs: weakref.WeakSet[_Epoch], work: _Work) -> None:
+    work.close()
+    for epoch in list(epochs):
+        epoch.close()
 
 
 class _Work:
