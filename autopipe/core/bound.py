@@ -92,6 +92,9 @@ def _sentence(limit: str, limits: dict[str, float | None], ceiling: Ceiling, pai
         return f"the disk gives {megabytes:,.0f} MB/s, {_text(limits['disk'])} images/s; {takes}"
     if limit == "workers":
         return f"{_work(paid, loader)}; this many workers cannot feed more than {_text(limits['workers'])}; {takes}"
+    if limit == "model" and not ceiling.op_costs:
+        alone = _text(limits["model"])
+        return f"on a batch that is already there the model takes {alone} images/s; what making one costs is not known."
     if limit == "model":
         feed = f"; the cores could feed {_text(limits['cores'])}" if limits["cores"] is not None else ""
         alone = _text(limits["model"])

@@ -47,7 +47,8 @@ def _sentences(summary: Summary) -> Table:
     grid.add_row("best config", wording.short(summary.best))
     if summary.share_of_model is not None:
         reached = f"{summary.share_of_model:.0%} of what the model alone takes"
-        if summary.bound is not None and summary.share_of_bound is not None:
+        known = summary.bound is not None and summary.bound.cores_images_per_second is not None
+        if known and summary.share_of_bound is not None:
             reached += f", {summary.share_of_bound:.0%} of what model and loader can reach on these cores"
         grid.add_row("reached", reached)
     if summary.bound is not None:

@@ -84,6 +84,9 @@ def test_without_op_costs_the_model_is_all_that_is_known() -> None:
     limit = bound(ceiling(op_costs=(), cores=None), THREADS)
     assert limit.images_per_second == 8400.0
     assert limit.cores_images_per_second is None
+    assert limit.sentence == (
+        "on a batch that is already there the model takes 8,400 images/s; what making one costs is not known."
+    )
 
 
 def test_the_sentence_names_the_dearest_op_and_what_it_means() -> None:
