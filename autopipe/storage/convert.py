@@ -54,7 +54,9 @@ class Converted:
         samples: how many samples this run wrote.
         kept: how many samples were there already.
         seconds: how long it took.
-        shard_seconds: how long each shard that was written took in its thread.
+        workers: how many threads wrote.
+        shard_samples: how many samples each shard that was written has.
+        shard_seconds: how long each of them took in its thread.
     """
 
     folder: Path
@@ -62,6 +64,8 @@ class Converted:
     samples: int
     kept: int
     seconds: float
+    workers: int
+    shard_samples: tuple[int, ...]
     shard_seconds: tuple[float, ...]
 
 
@@ -115,7 +119,9 @@ def convert(
         samples=run.written,
         kept=run.kept,
         seconds=time.monotonic() - start,
-        shard_seconds=tuple(run.seconds),
+        workers=workers,
+        shard_samples=tuple(samples for samples, _ in run.shards),
+        shard_seconds=tuple(seconds for _, seconds in run.shards),
     )
 
 
@@ -149,9 +155,14 @@ class _Run:
         self._header = header
         self._seal = seal_of(header)
         self._stop = threading.Event()
-        self.written = 0
+        self._failure: BaseException | None = None
         self.kept = 0
-        self.seconds: list[float] = []
+        self.shards: list[tuple[int, float]] = []  # samples and seconds of those written
+
+    @property
+    def written(self) -> int:
+        """How many samples were written."""
+        return sum(samples for samples, _ in self.shards)
 
     def write(self, numbers: list[int], workers: int, on_progress: Progress | None) -> None:
         """Write the shards that are not there yet, in `workers` threads."""
@@ -166,15 +177,15 @@ class _Run:
         with concurrent.futures.ThreadPoolExecutor(workers, "autopipe-convert") as pool:
             futures = [pool.submit(self._write_shard, number) for number in missing]
             try:
-                for future in concurrent.futures.as_completed(futures):
-                    samples, seconds = future.result()
-                    self.written += samples
-                    self.seconds.append(seconds)
+                for done, future in enumerate(concurrent.futures.as_completed(futures), start=1):
+                    future.result()
                     if on_progress is not None:
-                        on_progress(self.kept + self.written, total)
-            except BaseException:  # also Ctrl-C: the threads end at the next sample
+                        on_progress(self.kept + sum(samples for samples, _ in self.shards[:done]), total)
+            except BaseException as error:  # also Ctrl-C: the threads end at the next sample
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
+                if isinstance(error, Exception) and self._failure is not None:
+                    raise self._failure from self._failure.__cause__
                 raise
 
     def _missing(self, numbers: list[int], workers: int) -> list[int]:
@@ -209,7 +220,16 @@ class _Run:
         except OSError as error:
             raise self._disk_error(error) from error
 
-    def _write_shard(self, number: int) -> tuple[int, float]:
+    def _write_shard(self, number: int) -> None:
+        try:
+            self._write(number)
+        except BaseException as error:
+            if not self._stop.is_set():  # the first failure ends the other threads, which then fail, too
+                self._failure = error
+                self._stop.set()
+            raise
+
+    def _write(self, number: int) -> None:
         start = time.monotonic()
         bad: dict[int, str] = {}
         try:
@@ -219,7 +239,7 @@ class _Run:
             record.save(self._folder / shard_record_name(number))
         except OSError as error:
             raise self._disk_error(error) from error
-        return len(self._header.positions(number)), time.monotonic() - start
+        self.shards.append((len(self._header.positions(number)), time.monotonic() - start))
 
     def _samples(self, number: int, bad: dict[int, str]) -> Iterator[Sample | None]:
         for position in self._header.positions(number):
