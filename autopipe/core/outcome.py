@@ -98,6 +98,26 @@ class Ran(_Value):
     versions: dict[str, str]
 
 
+class ConversionCost(_Value):
+    """What it took to write a trial's part of the data in another form. Raw; `autopipe.core.payback` derives the rest.
+
+    Attributes:
+        cut: how many ops were done before a sample was kept.
+        samples: in the part.
+        bytes: of the part's files.
+        workers: threads that wrote.
+        shard_samples: samples of each shard.
+        shard_seconds: how long each shard took in its thread.
+    """
+
+    cut: int = pydantic.Field(ge=0)
+    samples: int = pydantic.Field(ge=1)
+    bytes: int = pydantic.Field(ge=0)
+    workers: int = pydantic.Field(ge=1)
+    shard_samples: tuple[int, ...] = pydantic.Field(min_length=1)
+    shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)
+
+
 class Measurement(_Value):
     """One configuration, timed in the training it is meant for.
 
@@ -110,6 +130,7 @@ class Measurement(_Value):
         stable: whether the interval got narrow enough; if not, `warnings` says what to do.
         data_wait_share: the part of the measured time in which the model waited, 0 to 1.
         page_cache: whether the files were in memory ("warm") or on disk ("cold") when the trial began.
+        conversion: what writing the trial's part of the data took, if the configuration reads a converted form.
         phase_seconds: the time each phase took. Filled in by `autopipe.trial.supervise`.
         overhead_seconds: what the trial cost beyond its windows. Filled in by `autopipe.trial.supervise`.
     """
@@ -131,6 +152,7 @@ class Measurement(_Value):
     resources: Resources = Resources()
     page_cache: Literal["warm", "cold"]
     ran: Ran
+    conversion: ConversionCost | None = None
     phase_seconds: dict[Phase, float] = pydantic.Field(default_factory=dict)
     overhead_seconds: float = pydantic.Field(default=0.0, ge=0)
 

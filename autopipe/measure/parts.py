@@ -12,13 +12,29 @@ from pathlib import Path
 
 from autopipe import assembly
 from autopipe.core.config import STORAGES, PipelineConfig
+from autopipe.core.outcome import ConversionCost
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.hardware import cpu
 from autopipe.measure.subset import Subset
-from autopipe.storage.convert import convert
+from autopipe.storage.convert import Converted, convert
 
 _SECONDS = 1.5  # how long filling a cache, or writing a part, may take
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a trial trains on.
+
+    Attributes:
+        workload: with that part of the data.
+        share: of the data, 0 to 1.
+        conversion: what writing it took, if it was converted.
+    """
+
+    workload: Workload
+    share: float = 1.0
+    conversion: ConversionCost | None = None
 
 
 class Parts:
@@ -28,10 +44,10 @@ class Parts:
         self._workload = workload
         self._plan = plan
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._written: dict[tuple[str, int], Workload] = {}
+        self._written: dict[tuple[str, int], tuple[Workload, ConversionCost]] = {}
 
-    def part_for(self, config: PipelineConfig, *, makes: float, trains: float) -> tuple[Workload, float]:
-        """Return the workload for a trial and which share of the data it has.
+    def part_for(self, config: PipelineConfig, *, makes: float, trains: float) -> Part:
+        """Return what a trial trains on.
 
         Args:
             config: what is tried.
@@ -41,13 +57,14 @@ class Parts:
         count = len(self._workload.data)
         converts = STORAGES[config.storage].converts
         if config.cache == "none" and not converts:
-            return self._workload, 1.0
+            return Part(workload=self._workload)
         rate = makes if converts else min(makes, trains)
         wanted = min(count, max(int(rate * _SECONDS), 4 * self._workload.batch_size))
         part = self._workload
         if wanted < count:
             part = dataclasses.replace(part, data=Subset(part.data, wanted))
-        return (self._converted(part, config) if converts else part), wanted / count
+        part, conversion = self._converted(part, config) if converts else (part, None)
+        return Part(workload=part, share=wanted / count, conversion=conversion)
 
     def close(self) -> None:
         """Remove what was written."""
@@ -56,7 +73,7 @@ class Parts:
             self._folder = None
         self._written.clear()
 
-    def _converted(self, part: Workload, config: PipelineConfig) -> Workload:
+    def _converted(self, part: Workload, config: PipelineConfig) -> tuple[Workload, ConversionCost]:
         """Return the workload with its samples written in the configuration's storage form; once for each form."""
         key = (config.storage, len(part.data))
         if key not in self._written:
@@ -65,6 +82,18 @@ class Parts:
             root = Path(self._folder.name) / "-".join(map(str, key))
             storage = STORAGES[config.storage]
             conversion = assembly.conversion_of(part, self._plan, storage)
-            convert(conversion, storage, root, workers=cpu.usable_cores())
-            self._written[key] = dataclasses.replace(part, converted=str(root))
+            done = convert(conversion, storage, root, workers=cpu.usable_cores())
+            self._written[key] = dataclasses.replace(part, converted=str(root)), _cost(conversion.cut, done)
         return self._written[key]
+
+
+def _cost(cut: int, done: Converted) -> ConversionCost:
+    assert done.manifest is not None
+    return ConversionCost(
+        cut=cut,
+        samples=done.samples,
+        bytes=done.manifest.bytes,
+        workers=done.workers,
+        shard_samples=done.shard_samples,
+        shard_seconds=done.shard_seconds,
+    )

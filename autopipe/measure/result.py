@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, Ran, Resources
+from autopipe.core.outcome import ConversionCost, Measurement, Ran, Resources
 from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
 from autopipe.hardware.pagecache import Regime
@@ -32,6 +32,7 @@ class Trial:
         ended: when the last step had ended.
         alone: images/s of the model on a resident batch.
         share: the share of the data that the trial used, 0 to 1.
+        conversion: what writing that share in another form took, if it was.
         regime: the state of the page cache.
         limited: whether it had to end with the first epoch.
         devices: names of the devices that trained.
@@ -45,6 +46,7 @@ class Trial:
     ended: float
     alone: float
     share: float
+    conversion: ConversionCost | None
     regime: Regime
     limited: bool
     devices: tuple[str, ...]
@@ -80,6 +82,7 @@ def measurement(trial: Trial) -> Measurement:
         resources=_resources(usage),
         page_cache=trial.regime,
         ran=_ran(trial, usage),
+        conversion=trial.conversion,
     )
 
 

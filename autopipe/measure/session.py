@@ -32,7 +32,7 @@ from autopipe.measure.ceilings import Making
 from autopipe.measure.meter import Meter, Start
 from autopipe.measure.options import CeilingOptions, MeasureOptions
 from autopipe.measure.pages import PageCache
-from autopipe.measure.parts import Parts
+from autopipe.measure.parts import Part, Parts
 from autopipe.measure.probe import Probe
 from autopipe.measure.result import Trial
 from autopipe.measure.timed import TimedLoader
@@ -72,7 +72,8 @@ class Session:
         report.phase(Phase.WARM_UP)
         alone = bench.alone(config.finish).reading.rate.value
         report.phase(Phase.OPEN)
-        workload, share = self._part_for(config, alone)
+        part = self._part_for(config, alone)
+        workload = part.workload
         pages = self._page_cache(wanted.page_cache)
         pages.prepare(_files(workload, config, int(alone * (wanted.max_seconds + _MOST_BEFORE_SECONDS))))
         limited = pages.regime == "cold" and config.cache == "none"
@@ -97,7 +98,8 @@ class Session:
                 opened=opened,
                 ended=ended,
                 alone=alone,
-                share=share,
+                share=part.share,
+                conversion=part.conversion,
                 regime=pages.regime,
                 limited=limited,
                 devices=bench.device_names,
@@ -144,9 +146,9 @@ class Session:
             self._made = ceilings.making(self._workload, self._plan)
         return self._made
 
-    def _part_for(self, config: PipelineConfig, trains: float) -> tuple[Workload, float]:
+    def _part_for(self, config: PipelineConfig, trains: float) -> Part:
         if config.cache == "none" and not STORAGES[config.storage].converts:
-            return self._workload, 1.0
+            return Part(workload=self._workload)
         return self._parts.part_for(config, makes=self._making().images_per_second.value, trains=trains)
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
