@@ -13,7 +13,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Description, JsonObject, TrialFailure
 from autopipe.hardware import machine
 from autopipe.trial.protocol import Event as TrialEvent
-from autopipe.trial.supervise import TrialRunner
+from autopipe.trial.supervise import TrialRunner, process_settings
 from autopipe.tuned import check as rules
 from autopipe.tuned import fingerprint
 from autopipe.tuned.check import Rates, Result
@@ -39,7 +39,7 @@ def check(stored: Stored, *, quick: bool, on_trial: Callable[[TrialEvent], None]
 
 def check_with(runner: TrialRunner, described: Description, stored: Stored, *, quick: bool) -> Result:
     """Check the profile of this machine with a runner that is there already."""
-    here = fingerprint.of_machine(machine.detect(), described.storage_kind)
+    here = fingerprint.of_machine(machine.detect(), described.storage_kind, described.backend)
     return rules.check(
         stored.artifact,
         here,
@@ -50,7 +50,7 @@ def check_with(runner: TrialRunner, described: Description, stored: Stored, *, q
 
 
 def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
-    ceiling = runner.ceiling({"devices": config.devices, "channels": config.channels})
+    ceiling = runner.ceiling(config.model_setup._asdict(), settings=process_settings(config.model_setup))
     if isinstance(ceiling, TrialFailure):
         raise failed(ceiling)
     outcome = runner.measure(config, _DRIFT)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Ceiling, Description, FailureKind, JsonObject, Measurement, TrialFailure
 from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.trial.supervise import TrialRunner
+from autopipe.trial.supervise import TrialRunner, process_settings
 
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
@@ -45,17 +45,26 @@ class TrialMeasurer:
         baselines = (*self._usual, *(each for each in self._rivals if each.config.key() not in usual))
         return [each for each in baselines if ("loader", each.config.loader.kind) not in self._impossible]
 
-    def ceilings(self) -> Sequence[Ceiling]:
-        """Measure the model alone and the loader's ops.
+    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+        """Measure the model alone in each setup, and once the loader's ops.
+
+        A setup that cannot run, the first excepted, is left out: its trials will say why.
 
         Raises:
             WorkloadError: the model cannot be trained on the batches.
             NothingMeasuredError: the trial crashed, hung or took too much memory.
         """
-        answer = self._runner.ceiling({"page_cache": self._page_cache})
-        if isinstance(answer, TrialFailure):
-            raise failed(answer)
-        return [answer]
+        usual = self._ceiling(setups[0], model_only=False)
+        if isinstance(usual, TrialFailure):
+            raise failed(usual)
+        others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
+        shared = {"loader_images_per_second", "op_costs", "read_bytes_per_second"}
+        known = {name: getattr(usual, name) for name in shared}
+        return [usual, *(each.model_copy(update=known) for each in others if isinstance(each, Ceiling))]
+
+    def _ceiling(self, setup: ModelSetup, *, model_only: bool) -> Ceiling | TrialFailure:
+        wanted: JsonObject = {**setup._asdict(), "page_cache": self._page_cache, "model_only": model_only}
+        return self._runner.ceiling(wanted, settings=process_settings(setup))
 
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None

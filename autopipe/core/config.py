@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import pydantic
 
@@ -75,6 +75,14 @@ class LoaderConfig(_Strict):
         raise NotImplementedError
 
 
+class ModelSetup(NamedTuple):
+    """What of a configuration the speed of the model alone depends on; the attributes are `PipelineConfig`'s."""
+
+    devices: int = 1
+    channels: Literal["last", "first"] = "last"
+    finish: Literal["host", "device"] = "device"
+
+
 class PipelineConfig(_Strict):
     """One way to feed a workload.
 
@@ -109,6 +117,11 @@ class PipelineConfig(_Strict):
     def _known_storage(cls, value: str) -> str:
         STORAGES[value]
         return value
+
+    @property
+    def model_setup(self) -> ModelSetup:
+        """What of it the speed of the model alone depends on."""
+        return ModelSetup(self.devices, self.channels, self.finish)
 
     def normalised(self) -> Self:
         """Return the canonical form; `x.normalised().normalised() == x.normalised()`."""

@@ -11,6 +11,8 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
+from autopipe.core.config import ModelSetup
+
 SCHEMA_VERSION: Literal[1] = 1
 
 JsonObject = dict[str, pydantic.JsonValue]
@@ -177,7 +179,7 @@ class OpCost(_Value):
 
 
 class Ceiling(_Value):
-    """What no configuration can exceed, and what it is made of. None where it was not measured.
+    """What no configuration with this `setup` can exceed, and what it is made of. None where it was not measured.
 
     Attributes:
         model_images_per_second: the model alone, on a batch that is already there.
@@ -187,7 +189,7 @@ class Ceiling(_Value):
         read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
         bytes_per_image: as it is read.
         cores: how many cores the model and the loader share.
-        bound_images_per_second: what these figures together allow.
+        bound_images_per_second: what these figures together allow the configuration that was chosen.
     """
 
     status: Literal["ceiling"] = "ceiling"
@@ -202,7 +204,13 @@ class Ceiling(_Value):
     bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
     devices: int = pydantic.Field(default=1, ge=1)
     channels: Literal["last", "first"] = "last"
+    finish: Literal["host", "device"] = "device"
     warnings: tuple[str, ...] = ()
+
+    @property
+    def setup(self) -> ModelSetup:
+        """The setup of the model that was measured."""
+        return ModelSetup(self.devices, self.channels, self.finish)
 
 
 class Agreement(_Value):

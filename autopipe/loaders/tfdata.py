@@ -77,7 +77,7 @@ class _TfDataLoader(Loader):
         self._work = _Work(job, Kernel(job.recipe, cache), remember=buffered + 8)
         self._graph: _Graph | None = _Graph(job, knobs, self._work, whole_batches=cache is not None)
         self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
-        # When the process ends: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
+        # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
         self._shut_down = weakref.finalize(self, _shut_down, self._epochs, self._work)
 
     def __len__(self) -> int:

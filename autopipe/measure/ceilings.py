@@ -61,20 +61,23 @@ def making(workload: Workload, plan: Plan) -> Making:
 
 
 def ceiling(workload: Workload, alone: Alone, made: Making | None, regime: str, wanted: CeilingOptions) -> Ceiling:
-    """Return the ceilings of a workload on `wanted.devices` devices; the disk's only where trials read from it.
+    """Return the ceilings of a workload in the setup that is wanted; the disk's only where trials read from it.
 
-    `made` is None where a dataset of the user's makes the batches: what that costs cannot be told apart.
+    `made` is None where it is known already, and where a dataset of the user's makes the batches: what that costs
+    cannot be told apart.
     """
+    cold = regime == "cold" and not wanted.model_only
     return Ceiling(
         model_images_per_second=alone.reading.rate,
         model_core_seconds_per_image=alone.core_seconds_per_image,
         loader_images_per_second=None if made is None else made.images_per_second,
         op_costs=() if made is None else made.op_costs,
-        read_bytes_per_second=_read_bytes_per_second(workload) if regime == "cold" else None,
+        read_bytes_per_second=_read_bytes_per_second(workload) if cold else None,
         bytes_per_image=data_source.mean_bytes(workload.data),
         cores=float(cpu.usable_cores()),
         devices=wanted.devices,
         channels=wanted.channels,
+        finish=wanted.finish,
         warnings=alone.reading.warnings,
     )
 

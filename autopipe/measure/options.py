@@ -38,7 +38,11 @@ class CeilingOptions(_Options):
         page_cache: as in `MeasureOptions`; where trials read from the disk, its speed is a ceiling, too.
         devices: how many devices train.
         channels: the order of image axes.
+        finish: where the cheap last ops run: on the device they are part of the model's step.
+        model_only: leave out the loader, its ops and the disk, which are the same in every setup.
     """
 
     devices: int = pydantic.Field(default=1, ge=1)
     channels: Literal["last", "first"] = "last"
+    finish: Literal["host", "device"] = "device"
+    model_only: bool = False

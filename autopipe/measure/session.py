@@ -112,11 +112,11 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone("device")
+        alone = bench.alone(wanted.finish)
         report.phase(Phase.MEASURE)
         regime = self._page_cache(wanted.page_cache).regime
-        made = None if isinstance(self._workload.data, WrappedData) else self._making()
-        return ceilings.ceiling(self._workload, alone, made, regime, wanted)
+        opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)
+        return ceilings.ceiling(self._workload, alone, None if opaque else self._making(), regime, wanted)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopipe.core.outcome import Estimate, Measurement, TrialFailure
+from autopipe.core import bound
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
 from autopipe.search.measurer import Baseline
 from autopipe.search.proof import Proof, contender
 from autopipe.search.result import BaselineResult, SearchResult
@@ -26,7 +28,7 @@ def result(
         proved=proved is not None and not interrupted,
         tied=() if proved is None else tuple(points[key].config for key in proved.tied),
         baselines=tuple(_baseline(session, each, proved) for each in baselines),
-        ceiling=None if best is None else session.ceiling(best.config),
+        ceiling=None if best is None else _ceiling(session, best.config),
         stopped_because=stop,
         trials=rows,
         dropped=session.trimmed.drops,
@@ -36,6 +38,13 @@ def result(
         interrupted=interrupted,
         study=session.record.study,
     )
+
+
+def _ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
+    ceiling = session.ceiling(config)
+    if ceiling is None:
+        return None
+    return ceiling.model_copy(update={"bound_images_per_second": bound.bound(ceiling, config).images_per_second})
 
 
 def _unproved(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:

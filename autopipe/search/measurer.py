@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Ceiling, Measurement, TrialFailure
 
 
@@ -36,8 +36,8 @@ class Measurer(Protocol):
         """Return what the winner has to beat; measured like any configuration."""
         ...
 
-    def ceilings(self) -> Sequence[Ceiling]:
-        """Measure what no configuration can exceed, for each count of devices and order of channels that matters."""
+    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+        """Measure what no configuration can exceed, for each setup of the model; the first is the usual one."""
         ...
 
     def measure(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Ceiling
 from autopipe.search.facts import Facts
 
@@ -34,7 +34,7 @@ class Costs:
         compact_bytes: handed over with `finish="device"`.
         finished_bytes: handed over with `finish="host"`.
         cores: usable ones.
-        ceilings: the model alone, by devices and channels, in images/s.
+        ceilings: the model alone, by its setup, in images/s.
         model_core_seconds: what an image costs the cores while the model trains.
     """
 
@@ -44,7 +44,7 @@ class Costs:
     compact_bytes: int
     finished_bytes: int
     cores: float
-    ceilings: dict[tuple[int, str], float]
+    ceilings: dict[ModelSetup, float]
     model_core_seconds: float
 
 
@@ -64,7 +64,7 @@ def costs(ceilings: Sequence[Ceiling], facts: Facts) -> Costs | None:
         compact_bytes=facts.compact_bytes or 0,
         finished_bytes=facts.finished_bytes or facts.compact_bytes or 0,
         cores=measured.cores or facts.cores,
-        ceilings={(each.devices, each.channels): each.model_images_per_second.value for each in ceilings},
+        ceilings={each.setup: each.model_images_per_second.value for each in ceilings},
         model_core_seconds=measured.model_core_seconds_per_image,
     )
 
@@ -87,7 +87,7 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
     """Return the predicted steady images/s: what the slowest of model, loader and shared cores lets through."""
     work = max(loader_core_seconds(config, costs), 1e-9)
     known = costs.ceilings
-    model_rate = known.get((config.devices, config.channels)) or max(known.values()) * config.devices
+    model_rate = known.get(config.model_setup) or max(known.values()) * config.devices
     workers = config.loader.worker_count()
     shared_rate = costs.cores / (work + costs.model_core_seconds)
     if config.loader.kind == "keras" and workers is not None and workers <= 1:

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Ceiling, FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, from_config
 from autopipe.core.space import Space
@@ -50,7 +50,7 @@ class Replay:
         recorded = self._table.header.baselines.items()
         return [Baseline(name=name, config=PipelineConfig.model_validate(config)) for name, config in recorded]
 
-    def ceilings(self) -> Sequence[Ceiling]:
+    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
         """Return the recorded ceilings."""
         return self._table.header.ceilings
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import optuna
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
 from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import median
@@ -18,7 +18,7 @@ from autopipe.errors import ConfigError
 from autopipe.search import feasible, objective, predict, suggest
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.facts import Facts
-from autopipe.search.measurer import Effort, Measurer
+from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Standing
@@ -174,10 +174,14 @@ class Session:
         """Whether the cost model has what it needs."""
         return self._costs is not None
 
+    def setups(self, baselines: Sequence[Baseline]) -> list[ModelSetup]:
+        """Return the setups of the model that can occur in this search, the usual one first."""
+        configs = [*(each.config for each in self.trimmed.candidates), *(each.config for each in baselines)]
+        return sorted({config.model_setup for config in configs}, key=lambda setup: (setup != ModelSetup(), setup))
+
     def ceiling(self, config: PipelineConfig) -> Ceiling | None:
-        """Return what no configuration on as many devices can exceed, or None where it was not measured."""
-        same = [each for each in self.ceilings if each.devices == config.devices]
-        return next((each for each in same if each.channels == config.channels), same[0] if same else None)
+        """Return what no configuration with the same setup of the model can exceed; None where it was not measured."""
+        return next((each for each in self.ceilings if each.setup == config.model_setup), None)
 
     # ------------------------------------------------------------ trials
 

@@ -132,6 +132,7 @@ class _Search:
         return conclusion.result(self._session, self._baselines, stop, proved, interrupted=self._interrupted)
 
     def _search(self) -> Stop:
+        self._baselines = tuple(self._session.measurer.baselines())
         self._measure_ceilings()
         while self._session.record.waiting():  # left by a process that died, or enqueued by the user
             self._session.run_next()
@@ -158,7 +159,7 @@ class _Search:
         session = self._session
         ceilings = session.record.ceilings()
         if not ceilings:
-            ceilings = list(session.measurer.ceilings())
+            ceilings = list(session.measurer.ceilings(session.setups(self._baselines)))
             session.record.keep_ceilings(ceilings)
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
@@ -177,7 +178,6 @@ class _Search:
         )
 
     def _run_baselines(self) -> None:
-        self._baselines = tuple(self._session.measurer.baselines())
         for baseline in self._baselines if self._settings.seeding else ():
             self._run_unless_done(baseline.config, f"baseline:{baseline.name}")
 

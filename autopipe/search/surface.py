@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import (
     Ceiling,
     Estimate,
@@ -103,8 +103,8 @@ class Surface:
             Baseline(name="tfdata", config=to_config({**tfdata, **host})),
         ]
 
-    def ceilings(self) -> Sequence[Ceiling]:
-        """Return the model's rate and the op costs."""
+    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+        """Return the model's rate, the same in each setup, and the op costs."""
         costs = (
             OpCost(name="read", part="fixed", seconds_per_image=self.read_seconds),
             OpCost(name="Decode", part="fixed", seconds_per_image=self.decode_seconds),
@@ -119,7 +119,9 @@ class Surface:
                 model_core_seconds_per_image=self.model_core_seconds,
                 op_costs=costs,
                 cores=float(self.cores),
+                **setup._asdict(),
             )
+            for setup in setups
         ]
 
     def measure(

@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 import pydantic
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import (
     Ceiling,
     Description,
@@ -54,9 +54,9 @@ class Recycling:
     growth_bytes: int = 1 << 30
 
 
-def process_settings(config: PipelineConfig) -> Hashable:
-    """Return what a configuration sets for a whole process, so that one with other settings needs another process."""
-    return config.devices, config.channels
+def process_settings(setup: ModelSetup) -> Hashable:
+    """Return what a setup sets for a whole process, so that one with other settings needs another process."""
+    return setup.devices, setup.channels
 
 
 @dataclasses.dataclass(slots=True)
@@ -131,7 +131,7 @@ class TrialRunner:
         """Measure one configuration."""
         began = time.monotonic()
         request = protocol.Measure(config=config, options=dict(options or {}))
-        answer, phase_seconds = self._request(request, process_settings(config))
+        answer, phase_seconds = self._request(request, process_settings(config.model_setup))
         if isinstance(answer, Measurement):
             overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
             return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})

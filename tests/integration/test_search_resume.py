@@ -33,9 +33,9 @@ SCRIPT = textwrap.dedent(
                 os.kill(os.getpid(), signal.SIGKILL)
             self.calls += 1
 
-        def ceilings(self):
+        def ceilings(self, setups):
             self._call()
-            return super().ceilings()
+            return super().ceilings(setups)
 
         def measure(self, config, *, effort=Effort.SEARCH, must_reach=None):
             if wait:

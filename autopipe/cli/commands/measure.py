@@ -51,8 +51,8 @@ def measure(
         searching.runner_for(chosen.workload, plan) as runner,
     ):
         ceiling = runner.ceiling(
-            {"devices": config.devices, "channels": config.channels, "page_cache": page_cache.value},
-            settings=process_settings(config),
+            {**config.model_setup._asdict(), "page_cache": page_cache.value},
+            settings=process_settings(config.model_setup),
         )
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.core.config import ModelSetup
 from autopipe.core.space import Space
 from autopipe.search import library, table
 from autopipe.search.facts import Limits
@@ -34,7 +35,9 @@ def test_show_marks_the_profile_of_this_machine(autopipe: Autopipe, tmp_path: Pa
 
 def test_show_says_when_no_profile_is_of_this_machine(autopipe: Autopipe, tmp_path: Path) -> None:
     ended = autopipe("show", files.write(artifact(), tmp_path / "a.json"))
-    assert "note: None of the artefact's 1 profile is of a machine like this one" in " ".join(ended.out.split())
+    assert "note: The artefact's only profile is not of a machine like this one. It is taken all the same." in " ".join(
+        ended.out.split()
+    )
 
 
 def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> None:
@@ -45,7 +48,7 @@ def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 1"),
+        ('{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 2"),
         ('{"schema_version": 1, "profi', "is no JSON, or was cut"),
         ('{"profiles": []}', "has no `schema_version`"),
         ('{"schema_version": 1, "profiles": []}', "`profiles` is wrong"),
@@ -107,7 +110,7 @@ def recorded(tmp_path: Path) -> Path:
         cores=2,
         batch_size=facts.batch_size,
         sample_count=facts.sample_count or 0,
-        ceilings=list(surface.ceilings()),
+        ceilings=list(surface.ceilings([ModelSetup()])),
         baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
     )
     path = tmp_path / "table.jsonl"

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.params import Params, to_config
 from autopipe.search import predict
 from autopipe.search.predict import Costs
@@ -19,7 +19,7 @@ COSTS = Costs(
     compact_bytes=150_528,
     finished_bytes=602_112,
     cores=2,
-    ceilings={(1, "last"): 4000.0},
+    ceilings={ModelSetup(): 4000.0},
     model_core_seconds=0.0,
 )
 
@@ -35,7 +35,7 @@ def rate(chosen: PipelineConfig, costs: Costs = COSTS) -> float:
 
 def test_costs_are_gathered_from_the_ceiling() -> None:
     surface = Surface(cores=3)
-    costs = predict.costs(list(surface.ceilings()), surface.facts())
+    costs = predict.costs(list(surface.ceilings([ModelSetup()])), surface.facts())
     assert costs is not None
     assert costs.prefix_seconds == pytest.approx(surface.read_seconds + surface.decode_seconds)
     assert (costs.middle_seconds, costs.suffix_seconds) == (surface.augment_seconds, surface.cast_seconds)
@@ -44,7 +44,7 @@ def test_costs_are_gathered_from_the_ceiling() -> None:
 
 def test_without_op_costs_nothing_is_predicted() -> None:
     surface = Surface()
-    bare = [ceiling.model_copy(update={"op_costs": ()}) for ceiling in surface.ceilings()]
+    bare = [ceiling.model_copy(update={"op_costs": ()}) for ceiling in surface.ceilings([ModelSetup()])]
     assert predict.costs(bare, surface.facts()) is None
     assert predict.costs([], surface.facts()) is None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import optuna
 import pytest
 
+from autopipe.core.config import ModelSetup
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import to_config
 from autopipe.core.space import Space
@@ -70,7 +71,7 @@ def test_what_is_refused_is_no_trial_that_ran() -> None:
 
 def test_ceilings_are_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
-    ceilings = list(Surface().ceilings())
+    ceilings = list(Surface().ceilings([ModelSetup()]))
     opened(url).keep_ceilings(ceilings)
     assert opened(url).ceilings() == ceilings
 

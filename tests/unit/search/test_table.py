@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
@@ -31,7 +31,7 @@ def header(surface: Surface) -> Header:
         prefix_bytes=facts.prefix_bytes,
         compact_bytes=facts.compact_bytes,
         finished_bytes=facts.finished_bytes,
-        ceilings=list(surface.ceilings()),
+        ceilings=list(surface.ceilings([ModelSetup()])),
         baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
     )
 
