@@ -328,8 +328,14 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", list(ENDS))
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN[:1]])
+# tf.data has no process and no block to leave, and takes long to import: for it, the ends that can find it at work.
+HOW = [
+    *((loader, end) for loader in OWN for end in ENDS),
+    *((FOREIGN[0].values[0], end) for end in ("interrupt", "exception", "never closed")),
+]
+
+
+@pytest.mark.parametrize(("loader", "end"), HOW)
 def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, loader: LoaderConfig, end: str) -> None:
     script = tmp_path / "consumer.py"
     script.write_text(
@@ -442,8 +448,8 @@ def test_keras_processes_run_before_any_framework_has(photos: Path, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
-def test_three_hundred_epochs_leave_memory_files_and_threads_as_they_were(photos: Path, loader: LoaderConfig) -> None:
-    process = psutil.Process()
+def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Path, loader: LoaderConfig) -> None:
+    process, epochs = psutil.Process(), 90 if loader.kind == "keras" else 300  # Keras starts its pool for each of them
     with opened(workload(photos, batch_size=12), loader) as made:
 
         def after(epochs: range) -> tuple[int, int, int, int]:
@@ -458,7 +464,7 @@ def test_three_hundred_epochs_leave_memory_files_and_threads_as_they_were(photos
                 len(tree),
             )
 
-        early, late = after(range(100)), after(range(100, 300))
+        early, late = after(range(epochs // 3)), after(range(epochs // 3, epochs))
     assert late[0] - early[0] < 12 << 20
     assert late[1] <= early[1] + 2
     assert late[2] <= early[2] + 1

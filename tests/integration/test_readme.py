@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.xdist_group("readme")  # one tune serves both
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,8 +36,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(folder: Path, *arguments: str) -> str:
+    environment = os.environ | {"KERAS_BACKEND": "jax"}  # imported in a second
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
