@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from autopipe._version import __version__
 
 if TYPE_CHECKING:
-    from autopipe.api import build_loader as build_loader
-    from autopipe.api import build_trainer as build_trainer
-    from autopipe.api import load as load
-    from autopipe.api import retune as retune
-    from autopipe.api import tune as tune
+    from autopipe.api.loading import load as load
+    from autopipe.api.retuning import retune as retune
+    from autopipe.api.tuning import tune as tune
+    from autopipe.assembly import build_loader as build_loader
+    from autopipe.assembly import build_trainer as build_trainer
     from autopipe.core.config import PipelineConfig as PipelineConfig
     from autopipe.core.loader import Loader as Loader
     from autopipe.core.workload import Workload as Workload
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from autopipe.tuned.wrap import wrap as wrap
 
 _HOMES = {
-    "build_loader": "api",
-    "build_trainer": "api",
-    "load": "api",
-    "retune": "api",
-    "tune": "api",
+    "load": "api.loading",
+    "retune": "api.retuning",
+    "tune": "api.tuning",
+    "build_loader": "assembly",
+    "build_trainer": "assembly",
     "PipelineConfig": "core.config",
     "Loader": "core.loader",
     "Workload": "core.workload",

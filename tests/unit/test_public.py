@@ -1,0 +1,41 @@
+"""The public names: where they live, and what importing them costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import autopipe
+
+ROOT = Path(autopipe.__file__).parent
+
+
+def _imports_for_type_checkers() -> dict[str, str]:
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {name.name: str(node.module).removeprefix("autopipe.") for node in imports for name in node.names}
+
+
+def test_type_checkers_and_python_import_the_same_names_from_the_same_modules() -> None:
+    assert _imports_for_type_checkers() == autopipe._HOMES
+    assert sorted(autopipe.__all__) == sorted([*autopipe._HOMES, "__version__"]) == dir(autopipe)
+
+
+def test_every_public_name_is_defined_where_it_is_said_to_be() -> None:
+    for name, home in autopipe._HOMES.items():
+        tree = ast.parse(ROOT.joinpath(*home.split(".")).with_suffix(".py").read_text())
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        assert name in defined, home
+
+
+def test_load_imports_neither_the_search_nor_a_framework() -> None:
+    code = (
+        "import sys, autopipe as ap\n"
+        "assert not [name for name in sys.modules if name.startswith('autopipe.') and name != 'autopipe._version']\n"
+        "ap.load\n"
+        "print({'optuna', 'sqlalchemy', 'keras', 'tensorflow', 'jax', 'torch', 'pandas', 'rich'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
