@@ -181,7 +181,7 @@ def search(
     """
     found = machine.detect()
     facts = facts_of(found, described, folder)
-    hardware = fingerprint.of_machine(found, described.storage_kind)
+    hardware = fingerprint.of_machine(found, described.storage_kind, described.backend)
     own = described.wrapped
     space = library.load(plan.space, bounds(facts)) if own is None else wrap.space(own.choices)
     limits = dataclasses.replace(plan.limits, only=held(space, plan.limits.only))

@@ -28,7 +28,9 @@ def _profile(profile: Profile) -> Table:
     table.add_column()
     hardware, rate = profile.hardware, profile.measurement.images_per_second
     gpus = ", ".join(gpu.name for gpu in hardware.gpus) or "no GPU"
-    table.add_row("machine", f"{hardware.cores} cores ({hardware.cpu_model}), {gpus}")
+    cores = f"{hardware.cores} core{'' if hardware.cores == 1 else 's'}"
+    backend = "" if hardware.keras_backend is None else f", Keras on {hardware.keras_backend}"
+    table.add_row("machine", f"{cores} ({hardware.cpu_model}), {gpus}{backend}")
     table.add_row("config", wording.short(parse_config(profile.config)))
     table.add_row("images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})")
     if profile.share_of_ceiling is not None:

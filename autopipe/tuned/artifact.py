@@ -25,7 +25,13 @@ MAX_BYTES: Final = 16 * 2**20
 
 Migration = Callable[[JsonObject], JsonObject]
 
-MIGRATIONS: Final[Mapping[int, Migration]] = {}
+
+def _from_1(content: JsonObject) -> JsonObject:
+    """Version 2 knows the Keras backend of a profile, which may be unknown."""
+    return {**content, "schema_version": 2}
+
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {1: _from_1}
 """From the version that a function takes to the function; what it returns is of the next version."""
 
 

@@ -19,6 +19,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.errors import ArtifactError
+from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
 from autopipe.tuned import drift, fingerprint, images, pick, reference
 from autopipe.tuned.record import (
@@ -116,7 +117,13 @@ class Tuned:
             >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
         """
         trainer = assembly.build_trainer(self.workload, self.config)
-        if self.choice.match.kinship is fingerprint.Kinship.SAME:  # figures of another machine promise nothing here
+        measured_on, trains_on = self.profile.hardware.keras_backend, keras_backend()
+        match = self.choice.match  # made when the artefact was loaded: Keras need not have been imported yet
+        if measured_on not in (None, trains_on):
+            if not any(found.field == fingerprint.BACKEND for found in match.differences):
+                said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
+                warnings.warn(f"{said} {pick.RETUNE}", ProfileWarning, stacklevel=2)
+        elif match.kinship is fingerprint.Kinship.SAME:  # figures of another machine promise nothing here
             trainer.promise = drift.Promise(
                 images_per_second=self.measurement.images_per_second,
                 data_wait_share=self.measurement.data_wait_share,

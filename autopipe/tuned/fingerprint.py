@@ -19,7 +19,7 @@ from autopipe.core import fingerprint
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
-from autopipe.hardware import disk, machine, memory
+from autopipe.hardware import backend, disk, machine, memory
 from autopipe.tuned.record import Gpu, Hardware, WorkloadDigest
 
 MEMORY_TOLERANCE: Final = 0.05
@@ -28,6 +28,9 @@ COUNT_TOLERANCE: Final = 0.25
 """More samples are more of the same, until they no longer fit a cache."""
 BYTES_TOLERANCE: Final = 0.10
 """Reading and decoding cost in proportion to it."""
+
+BACKEND: Final = "Keras backend"
+"""The name of that difference."""
 
 _PROBES = 16
 _UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
@@ -74,8 +77,8 @@ class Match:
 def compare_hardware(known: Hardware, here: Hardware) -> Match:
     """Say whether figures of machine `known` hold on machine `here`.
 
-    Another model of processor or card is another machine. The same models in another number, or with other memory or
-    storage, are near. Versions of software are listed, and make no other machine.
+    Another model of processor or card is another machine. The same models in another number, with other memory or
+    storage, or under another Keras backend, are near. Versions of software are listed, and make no other machine.
     """
     models = [
         _difference("processor", known.cpu_model, here.cpu_model),
@@ -89,6 +92,9 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
         if _close(known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE)
         else _difference("memory", memory.size_text(known.memory_bytes), memory.size_text(here.memory_bytes)),
         None if _UNKNOWN in (known.storage, here.storage) else _difference("storage", known.storage, here.storage),
+        None
+        if None in (known.keras_backend, here.keras_backend)
+        else _difference(BACKEND, known.keras_backend, here.keras_backend),
     ]
     others = tuple(difference for difference in models if difference is not None)
     fewer = tuple(difference for difference in amounts if difference is not None)
@@ -120,11 +126,11 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
 
 def detect(data: Source | None = None) -> Hardware:
     """Return the fingerprint of this machine, with the storage that `data` lie on. Imports no framework."""
-    return of_machine(machine.detect(), storage_of(data))
+    return of_machine(machine.detect(), storage_of(data), backend.keras_backend())
 
 
-def of_machine(found: machine.Machine, storage: str = _UNKNOWN) -> Hardware:
-    """Return the fingerprint of a machine."""
+def of_machine(found: machine.Machine, storage: str = _UNKNOWN, keras_backend: str | None = None) -> Hardware:
+    """Return the fingerprint of a machine, with what is not the machine's own: storage and Keras backend."""
     versions = dataclasses.asdict(found.versions)
     return Hardware(
         cpu_model=found.cpu.model,
@@ -136,6 +142,7 @@ def of_machine(found: machine.Machine, storage: str = _UNKNOWN) -> Hardware:
         system=f"{found.os}, {_minor(found.kernel)}",
         python=found.python,
         packages={name: version for name, version in versions.items() if version and name not in _NO_MATTER},
+        keras_backend=keras_backend,
     )
 
 

@@ -20,6 +20,7 @@ from autopipe.tuned.fingerprint import Kinship, Match, compare_hardware
 from autopipe.tuned.record import Artifact, Hardware, Profile
 
 RETUNE = "Run `autopipe retune autopipe.json` on this machine."
+_USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,22 +54,20 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False) -> Choice:
     profile, match = nearest(artifact, here)
     if match.kinship is Kinship.SAME:
         return Choice(config=config_of(profile), profile=profile, match=match)
-    known = f"{len(artifact.profiles)} profile{'s' if len(artifact.profiles) > 1 else ''}"
+    count = len(artifact.profiles)
+    known = "The artefact's only profile is not" if count == 1 else f"None of the artefact's {count} profiles is"
     differences = "; ".join(map(str, match.differences))
     if strict:
-        raise ArtifactError(
-            f"None of the artefact's {known} is of this machine. The nearest differs in {differences}.", hint=RETUNE
-        )
+        which = "It" if count == 1 else "The nearest"
+        raise ArtifactError(f"{known} of this machine. {which} differs in {differences}.", hint=RETUNE)
     if match.kinship is Kinship.NEAR:
         said = f"The profile was measured on a machine like this one, which differs in {differences}. {RETUNE}"
     else:
         profile = most_robust(artifact.profiles)
         match = compare_hardware(profile.hardware, here)
         differences = "; ".join(map(str, match.differences))
-        said = (
-            f"None of the artefact's {known} is of a machine like this one; taking the configuration whose worst case "
-            f"is the best. Its machine differs in {differences}. {RETUNE}"
-        )
+        taken = "It is taken all the same." if count == 1 else "The one whose worst case is the best is taken."
+        said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {RETUNE}"
     config, reduced = _with_devices_here(config_of(profile), here)
     return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced))))
 
@@ -183,7 +182,8 @@ def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
         (1 + known.memory_bytes, 1 + here.memory_bytes),
     )
     times = sum(abs(math.log(first / second)) for first, second in amounts)
-    return order.index(compare_hardware(known, here).kinship), times + (known.storage != here.storage)
+    others = (known.storage != here.storage) + (known.keras_backend != (here.keras_backend or _USUAL_BACKEND))
+    return order.index(compare_hardware(known, here).kinship), times + others
 
 
 def _worth(config: JsonObject, profile: Profile) -> float:

@@ -12,7 +12,7 @@ import pydantic
 
 from autopipe.core.outcome import Ceiling, Estimate, JsonObject, Measurement
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 
 _NAME = r"^[^\W\d]\w*$"
 _MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
@@ -49,6 +49,7 @@ class Hardware(Record):
         system: the operating system and its kernel.
         python: its version.
         packages: versions of what does the work.
+        keras_backend: what Keras trained on; None where that is not known.
     """
 
     cpu_model: str
@@ -60,6 +61,7 @@ class Hardware(Record):
     system: str
     python: str
     packages: dict[str, str] = {}
+    keras_backend: str | None = None
 
 
 class FileReference(Record):
@@ -227,6 +229,6 @@ class Artifact(Record):
         profiles: one for each kind of machine that was tuned on.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     workload: Reference | None = None
     profiles: tuple[Profile, ...] = pydantic.Field(min_length=1, max_length=1000)

@@ -17,7 +17,8 @@ from autopipe.tuned import factory, fingerprint, pick
 from autopipe.tuned.record import Artifact, Hardware
 from tests.fakes import profiles
 
-TEXT = (Path(__file__).parents[1] / "assets" / "artifacts" / "v1.json").read_bytes()
+ASSETS = Path(__file__).parents[1] / "assets" / "artifacts"
+TEXT = (ASSETS / "v2.json").read_bytes()
 CONTENT = json.loads(TEXT)
 
 untimed = settings(deadline=None)  # the first example imports the loaders
@@ -88,6 +89,15 @@ def test_a_byte_changed_anywhere(position: int, byte: int) -> None:
 @given(st.sampled_from(PLACES), _VALUES)
 def test_any_value_anywhere(place: tuple[Any, ...], new: Any) -> None:
     _read(json.dumps(_changed(place, new)).encode())
+
+
+@untimed
+@given(st.sampled_from(PLACES[1:]), _VALUES)
+def test_any_value_anywhere_in_an_older_version(place: tuple[Any, ...], new: Any) -> None:
+    content = _changed(place, new)
+    if place != ("schema_version",):
+        content["schema_version"] = 1
+    _read(json.dumps(content).encode())
 
 
 @untimed

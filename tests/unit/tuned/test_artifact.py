@@ -37,9 +37,17 @@ def test_what_is_written_is_read_back(tmp_path: Path, workload: object) -> None:
 
 def test_an_artifact_of_every_released_version_is_read() -> None:
     versions = [json.loads(path.read_text())["schema_version"] for path in sorted(ASSETS.glob("v*.json"))]
-    assert versions == [1]
+    assert versions == [1, 2]
     for path in ASSETS.glob("v*.json"):
         assert len(files.read(path).profiles) == 2
+
+
+def test_version_1_is_version_2_without_the_keras_backend() -> None:
+    old, new = (files.read(ASSETS / f"v{version}.json") for version in (1, 2))
+    assert [each.hardware.keras_backend for each in old.profiles] == [None, None]
+    assert [each.hardware.keras_backend for each in new.profiles] == ["tensorflow", "jax"]
+    text = new.model_dump_json().replace('"keras_backend":"tensorflow"', '"keras_backend":null')
+    assert old.model_dump_json() == text.replace('"keras_backend":"jax"', '"keras_backend":null')
 
 
 def test_an_older_version_is_migrated_step_by_step() -> None:
@@ -47,16 +55,22 @@ def test_an_older_version_is_migrated_step_by_step() -> None:
         return {**content, "schema_version": 0}
 
     def from_zero(content: JsonObject) -> JsonObject:
-        return {"schema_version": 1, "profiles": content["machines"]}
+        return {"schema_version": 2, "profiles": content["machines"]}
 
     old = json.loads(_text())
     text = json.dumps({"schema_version": -1, "machines": old["profiles"]}).encode()
     assert profiles.artifact() == files.parse(text, migrations={-1: from_minus_one, 0: from_zero})
 
 
-@pytest.mark.parametrize(("version", "advice"), [(2, "upgrade"), (0, "autopipe tune"), ("1", "autopipe tune")])
+def test_a_migrated_file_is_refused_with_the_place_too() -> None:
+    text = (ASSETS / "v1.json").read_bytes().replace(b'"cores": 2', b'"cores": -2')
+    with pytest.raises(ArtifactError, match=r"`profiles\[0\].hardware.cores` is wrong"):
+        files.parse(text)
+
+
+@pytest.mark.parametrize(("version", "advice"), [(3, "upgrade"), (0, "autopipe tune"), ("1", "autopipe tune")])
 def test_another_version_is_refused_with_both_versions_and_what_to_do(version: object, advice: str) -> None:
-    with pytest.raises(ArtifactError, match=rf"schema_version={version!r}, but this autopipe reads version 1") as error:
+    with pytest.raises(ArtifactError, match=rf"schema_version={version!r}, but this autopipe reads version 2") as error:
         files.parse(_text(schema_version=version))
     assert advice in str(error.value.hint)
 

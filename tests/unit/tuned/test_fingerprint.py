@@ -22,6 +22,7 @@ from tests.fakes.profiles import GIB, H200, digest, hardware
         ({}, Kinship.SAME, []),
         ({"memory_bytes": int(7.8 * GIB)}, Kinship.SAME, []),
         ({"storage": "ext4"}, Kinship.SAME, []),  # the other one is unknown
+        ({"keras_backend": "jax"}, Kinship.SAME, []),  # the other one is unknown
         ({"memory_bytes": 4 * GIB}, Kinship.NEAR, ["memory"]),
         ({"cores": 16, "memory_bytes": 64 * GIB}, Kinship.NEAR, ["usable cores", "memory"]),
         ({"cpu_model": "Imaginary 9001"}, Kinship.OTHER, ["processor"]),
@@ -49,6 +50,12 @@ def test_a_card_with_other_memory_is_near() -> None:
 def test_other_storage_is_near() -> None:
     match = fingerprint.compare_hardware(hardware(storage="ext4"), hardware(storage="nfs4 over the network"))
     assert Kinship.NEAR is match.kinship
+
+
+def test_another_keras_backend_is_near() -> None:
+    match = fingerprint.compare_hardware(hardware(keras_backend="tensorflow"), hardware(keras_backend="jax"))
+    assert Kinship.NEAR is match.kinship
+    assert list(map(str, match.differences)) == ["Keras backend: tensorflow there, jax here"]
 
 
 def test_versions_are_listed_to_the_second_number_and_make_no_other_machine() -> None:

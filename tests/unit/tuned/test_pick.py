@@ -49,7 +49,9 @@ def test_the_warning_names_field_by_field_what_differs_and_what_to_do() -> None:
 
 
 def test_strict_refuses_what_is_not_the_same_and_names_what_differs() -> None:
-    with pytest.raises(ArtifactError, match=r"3 profiles is of this machine.*usable cores: 2 there, 4 here") as error:
+    with pytest.raises(
+        ArtifactError, match=r"None of the artefact's 3 profiles is of this machine.*usable cores: 2 there, 4 here"
+    ) as error:
         pick.pick(THREE, hardware(cores=4), strict=True)
     assert "autopipe retune" in str(error.value.hint)
 
@@ -87,6 +89,18 @@ def test_what_was_not_measured_on_a_machine_counts_as_the_slowest_there() -> Non
         baselines=(Baseline(name="keras", images_per_second=Estimate(value=90.0, low=80.0, high=99.0)),),
     )  # fmt: skip
     assert fast == pick.most_robust([slow, fast])  # 0.9 of the best on the other machine, against 0.01
+
+
+def test_of_two_backends_on_one_machine_the_one_in_use_is_taken() -> None:
+    tensorflow = profile(hardware=hardware(keras_backend="tensorflow"))
+    jax = profile(hardware=hardware(keras_backend="jax"), config=config(loader=Threads(workers=4)))
+    both = artifact(tensorflow, jax)
+    assert jax == pick.pick(both, hardware(keras_backend="jax"), strict=True).profile
+    assert tensorflow == pick.pick(both, hardware(keras_backend="tensorflow"), strict=True).profile
+    assert tensorflow == pick.pick(both, hardware()).profile  # what Keras uses where nobody chooses
+    assert "Keras backend: tensorflow there, torch here" in str(
+        pick.pick(both, hardware(keras_backend="torch")).warning
+    )
 
 
 def test_a_warm_start_tries_the_nearest_machines_best_first_and_nothing_twice() -> None:
