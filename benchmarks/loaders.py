@@ -129,7 +129,7 @@ def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | None:
     """Start a row and wait until it is warm, so that rows warm up one at a time."""
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", **os.environ}
     process = subprocess.Popen(
-        [sys.executable, __file__, *command, "--row", name],
+        [sys.executable, sys.argv[0], *command, "--row", name],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
     assert process.stdout is not None

@@ -1,0 +1,225 @@
+"""Compare the forms in which samples are kept, and check what is predicted of a conversion against real ones.
+
+    python benchmarks/formats.py --photos DIR --camvid DIR [--rounds N] [--seconds S] [--only GROUP,...] [--json]
+
+DIR as for loaders.py, whose way of measuring this is: a process a row, interleaved blocks, medians. Groups: photos and
+camvid (loader alone, page cache warm), convert (against the decode rate of all cores, and predicted from a part of
+400 samples), payback (predicted against real epochs, with a model that takes 3 times what files give), cold (one
+epoch after the files were dropped from the page cache), kills (conversions killed with -9 at 20 random moments, by
+tests/integration/test_convert_killed.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import format_rows
+import format_runs
+import loaders
+import rows
+
+from autopipe.core.config import PipelineConfig
+from autopipe.data import source as data_source
+from autopipe.hardware import disk
+from autopipe.loaders.threads import Threads
+
+GROUPS = ("photos", "camvid", "convert", "payback", "cold", "kills")
+FORMS = ("files", "tfrecord", "array", "array + memory", "files + memory")
+PEERS = ("tfrecord, processes, host", "tf.data on TFRecords", "tf.data on TFRecords, uint8", "np.load, PyDataset")
+# (what, row, other row, least ratio); a form stands for the better of its two loaders
+TARGETS: dict[str, list[tuple[str, str, str, float]]] = {
+    "photos": [
+        ("tfrecord over files", "tfrecord", "files", 1.0),
+        ("array over files", "array", "files", 10.0),
+        ("tfrecord over tf.data on the same TFRecords", "tfrecord", "tf.data on TFRecords", 1.3),
+        ("array over np.load a sample", "array", "np.load, PyDataset", 1.0),
+    ],
+    "camvid": [
+        ("camvid cached over PNG files", "camvid files + memory", "camvid files", 50.0),
+        ("camvid array over PNG files", "camvid array", "camvid files", 50.0),
+    ],
+}
+
+
+def main() -> None:
+    arguments = _arguments()
+    cores = len(os.sched_getaffinity(0))
+    folders = {"photos": arguments.photos, "camvid": arguments.camvid}
+    if arguments.row:
+        row = format_rows.table(cores, Path(arguments.sets))[arguments.row]
+        rows.serve(row, Path(folders[row.data]))
+        return
+    chosen = arguments.only.split(",")
+    with tempfile.TemporaryDirectory(prefix="autopipe-formats-", dir=arguments.work) as sets:
+        result = {"cores": cores, "groups": dict(run(arguments, chosen, cores, Path(sets)))}
+    print(json.dumps(result, indent=1) if arguments.json else as_text(result))
+
+
+def run(arguments: argparse.Namespace, chosen: Sequence[str], cores: int, sets: Path) -> Iterable[tuple[str, Any]]:
+    folders = {"photos": arguments.photos, "camvid": arguments.camvid}
+    for data, folder in folders.items():
+        if folder and (data in chosen or (data == "photos" and "cold" in chosen)):
+            workload = format_rows.WORKLOADS[data](Path(folder))
+            format_runs.prepare(workload, data, sets, cores)
+            if data == "photos":
+                format_runs.write_npy(workload, sets / data / "npy")
+        if folder and data in chosen:
+            yield data, warm(data, arguments, cores, sets)
+    if arguments.photos:
+        workload = rows.photos(Path(arguments.photos))
+        if "convert" in chosen:
+            yield "convert", conversion_group(workload, arguments.rounds, cores, sets)
+        if "payback" in chosen:
+            yield "payback", payback_group(workload, arguments.rounds, cores, sets)
+        if "cold" in chosen:
+            yield "cold", cold_group(Path(arguments.photos), arguments.rounds, cores, sets)
+    if "kills" in chosen:
+        yield "kills", kills()
+
+
+def warm(data: str, arguments: argparse.Namespace, cores: int, sets: Path) -> dict[str, Any]:
+    """Return the rows of a data set and their targets."""
+    table = format_rows.table(cores, sets)
+    names = [name for name in table if table[name].data == data]
+    command = [*sys.argv[1:], "--sets", str(sets)]
+    blocks = loaders.measure(names, command, arguments.rounds, arguments.seconds)
+    rates = {name: [rate for rate, _ in found] for name, found in blocks.items()}
+    return {
+        "rows": {
+            name: {"images_per_second": _median(found), "output": table[name].output, "blocks": found}
+            for name, found in rates.items()
+        },
+        "targets": [
+            _at_least(
+                what, least, _median([a / b for a, b in zip(_best(one, rates), _best(other, rates), strict=True)])
+            )
+            for what, one, other, least in TARGETS[data]
+        ],
+    }
+
+
+def _best(form: str, rates: Mapping[str, Sequence[float]]) -> Sequence[float]:
+    """Return the blocks of a row, or of the better loader of a form."""
+    names = [name for name in (form, f"{form}, threads", f"{form}, processes") if name in rates]
+    return max((rates[name] for name in names), key=_median)
+
+
+def conversion_group(workload: Any, rounds: int, cores: int, sets: Path) -> dict[str, Any]:
+    found = {form: format_runs.conversions(workload, form, cores, rounds, sets) for form in ("array", "tfrecord")}
+    array = found["array"]
+    targets = [
+        _at_least(
+            "array converted over decode rate of all cores",
+            0.9,
+            _median([one["convert_per_second"] / one["decode_per_second"] for one in array]),
+        )
+    ]
+    for form, ran in found.items():
+        for what, key in (("time", "seconds"), ("size", "bytes")):
+            off = _median([abs(one[f"predicted_{key}"] / one[key] - 1) for one in ran])
+            targets.append(_at_most(f"{form}: {what} predicted from a part, off by", 0.10, off))
+    return {"rounds": found, "targets": targets}
+
+
+def payback_group(workload: Any, rounds: int, cores: int, sets: Path) -> dict[str, Any]:
+    ran = [format_runs.pays_back(workload, cores, 3.0, sets) for _ in range(rounds)]
+    off = _median([abs(one["predicted_epochs"] / one["epochs"] - 1) for one in ran])
+    return {"rounds": ran, "targets": [_at_most("epochs until array pays, predicted, off by", 0.15, off)]}
+
+
+def cold_group(folder: Path, rounds: int, cores: int, sets: Path) -> dict[str, Any]:
+    """Return cold epochs of each form. There is no target: which form wins turns with the disk."""
+    workload = format_rows.kept(folder, "photos", sets)
+    files = {
+        "files": [Path(name) for name in data_source.files(workload.data)],
+        "tfrecord": list((sets / "photos" / "tfrecord").glob("*-*")),
+        "array": list((sets / "photos" / "array").glob("*-*")),
+    }
+    ran: dict[str, list[dict[str, float]]] = {form: [] for form in files}
+    for _ in range(rounds):
+        for form, paths in files.items():
+            config = PipelineConfig(loader=Threads(workers=4 * cores), storage=form)
+            ran[form].append(format_runs.cold(workload, config, paths))
+    found, speed = disk.detect(sets), disk.read_throughput(files["array"])
+    return {
+        "regime": f"cold page cache, disk {found.kind}, {speed.bytes_per_second / 1e6:,.0f} MB/s read by 4 threads",
+        "rows": {
+            form: {
+                "images_per_second": _median([one["images_per_second"] for one in blocks]),
+                "output": f"uint8; {max(one['resident_share'] for one in blocks):.0%} was in memory before",
+                "blocks": blocks,
+            }
+            for form, blocks in ran.items()
+        },
+        "targets": [],
+    }
+
+
+def kills() -> dict[str, Any]:
+    test = Path(__file__).parent.parent / "tests" / "integration" / "test_convert_killed.py"
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "600", str(test)],
+        env={**os.environ, "AUTOPIPE_TEST_KILLS": "20"},
+        cwd=test.parent.parent.parent,
+        stdout=sys.stderr,
+        check=False,
+    )
+    equal = 20.0 if ended.returncode == 0 else 0.0
+    return {"targets": [_at_least("of 20 killed conversions, resumed: equal to an undisturbed one", 20.0, equal)]}
+
+
+def _at_least(what: str, target: float, found: float) -> dict[str, Any]:
+    return {"what": what, "sign": ">=", "target": target, "found": found, "met": found >= target}
+
+
+def _at_most(what: str, target: float, found: float) -> dict[str, Any]:
+    return {"what": what, "sign": "<=", "target": target, "found": found, "met": found <= target}
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    lines = [f"{result['cores']} cores; medians of interleaved blocks"]
+    for name, group in result["groups"].items():
+        lines += ["", f"{name:32} {'images/s':>10}  output" if "rows" in group else name]
+        lines += [f"regime: {group['regime']}"] if "regime" in group else []
+        lines += [
+            f"{row:32} {found['images_per_second']:10,.1f}  {found['output']}"
+            for row, found in group.get("rows", {}).items()
+        ]
+        lines += map(_line, group["targets"])
+    return "\n".join(lines)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    verdict = "met" if row["met"] else "MISSED"
+    return f"{row['what']:64} {row['sign']}{row['target']:>6g} {row['found']:8.3f}  {verdict}"
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else float("nan")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", help="folder of photographs, one folder a class")
+    parser.add_argument("--camvid", help="folder with images/, masks/ and palette.csv")
+    parser.add_argument("--work", help="folder for converted sets, on the disk that is to be measured")
+    parser.add_argument("--rounds", type=int, default=5, help="blocks of each row")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a block")
+    parser.add_argument("--only", default=",".join(GROUPS), help="groups, separated by commas")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--sets", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
