@@ -108,6 +108,7 @@ class ConversionCost(_Value):
         samples: in the part.
         bytes: of the part's files.
         workers: threads that wrote.
+        seconds: how long all of it took, with what comes before the first shard and after the last.
         shard_samples: samples of each shard.
         shard_seconds: how long each shard took in its thread.
     """
@@ -116,6 +117,7 @@ class ConversionCost(_Value):
     samples: int = pydantic.Field(ge=1)
     bytes: int = pydantic.Field(ge=0)
     workers: int = pydantic.Field(ge=1)
+    seconds: float = pydantic.Field(ge=0)
     shard_samples: tuple[int, ...] = pydantic.Field(min_length=1)
     shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)
 

@@ -32,21 +32,23 @@ class Way:
 def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
     """Return how long converting `samples` samples takes, extrapolated from a part.
 
-    The figure is the part's seconds a sample over all its shards, times the samples. The interval is Student's 95 % of
-    that ratio, from how much the shards differ; a disk that slows down after the part is not in it.
+    The figure is the part's seconds a sample over all its shards, times the samples, and once the time that the part
+    took beyond its shards. The interval is Student's 95 % of that ratio, from how much the shards differ; a disk that
+    slows down after the part is not in it.
     """
     seconds, counts = cost.shard_seconds, cost.shard_samples
     per_sample = sum(seconds) / sum(counts)
     side_by_side = min(cost.workers, len(seconds))
+    besides = max(0.0, cost.seconds - sum(seconds) / side_by_side)
     whole = per_sample * samples / side_by_side
     shards = len(seconds)
     if shards < 2:
-        return Estimate(value=whole, low=whole, high=whole)
+        return Estimate(value=besides + whole, low=besides + whole, high=besides + whole)
     strays = [took - per_sample * count for took, count in zip(seconds, counts, strict=True)]
     spread = math.sqrt(sum(stray**2 for stray in strays) / (shards - 1))
     reach = student_t_95(shards - 1) * spread / math.sqrt(shards) / (sum(counts) / shards)
-    share = reach / per_sample if per_sample > 0 else 0.0
-    return Estimate(value=whole, low=whole * max(0.0, 1.0 - share), high=whole * (1.0 + share))
+    reach = min(whole, reach * samples / side_by_side)
+    return Estimate(value=besides + whole, low=besides + whole - reach, high=besides + whole + reach)
 
 
 def conversion_bytes(cost: ConversionCost, samples: int) -> int:

@@ -94,6 +94,7 @@ def _cost(cut: int, done: Converted) -> ConversionCost:
         samples=done.samples,
         bytes=done.manifest.bytes,
         workers=done.workers,
+        seconds=done.seconds,
         shard_samples=done.shard_samples,
         shard_seconds=done.shard_seconds,
     )

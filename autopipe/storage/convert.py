@@ -56,7 +56,7 @@ class Converted:
         seconds: how long it took.
         workers: how many threads wrote.
         shard_samples: how many samples each shard that was written has.
-        shard_seconds: how long each of them took in its thread.
+        shard_seconds: how long each of them took in its thread, without its record.
     """
 
     folder: Path
@@ -235,11 +235,12 @@ class _Run:
         try:
             with ShardFiles(self._folder, number) as files:
                 self._storage.write_shard(self._samples(number, bad), self._header.spec, files)
+            seconds = time.monotonic() - start
             record = ShardRecord(number=number, header=self._seal, files=files.records, bad=bad)
             record.save(self._folder / shard_record_name(number))
         except OSError as error:
             raise self._disk_error(error) from error
-        self.shards.append((len(self._header.positions(number)), time.monotonic() - start))
+        self.shards.append((len(self._header.positions(number)), seconds))
 
     def _samples(self, number: int, bad: dict[int, str]) -> Iterator[Sample | None]:
         for position in self._header.positions(number):

@@ -6,12 +6,13 @@ from autopipe.core.outcome import ConversionCost
 from autopipe.core.payback import Way, conversion_bytes, conversion_seconds, epochs_to_pay, saved_seconds
 
 
-def cost(*seconds: float, workers: int = 2, samples: int = 10) -> ConversionCost:
+def cost(*seconds: float, workers: int = 2, samples: int = 10, wall: float | None = None) -> ConversionCost:
     return ConversionCost(
         cut=2,
         samples=samples * len(seconds),
         bytes=1000 * len(seconds),
         workers=workers,
+        seconds=sum(seconds) / min(workers, len(seconds)) if wall is None else wall,
         shard_samples=(samples,) * len(seconds),
         shard_seconds=seconds,
     )
@@ -31,12 +32,17 @@ def test_shards_that_differ_widen_the_interval() -> None:
 
 
 def test_a_small_last_shard_counts_by_its_samples() -> None:
-    uneven = cost(1.0, 0.5).model_copy(update={"samples": 15, "shard_samples": (10, 5)})
+    uneven = cost(1.0, 0.5).model_copy(update={"samples": 15, "seconds": 0.75, "shard_samples": (10, 5)})
     assert conversion_seconds(uneven, samples=150).value == pytest.approx(150 * 0.1 / 2)
 
 
 def test_more_workers_than_shards_do_not_help_the_part() -> None:
     assert conversion_seconds(cost(1.0, workers=8), samples=100).value == pytest.approx(10.0)
+
+
+def test_what_is_paid_beside_the_shards_is_paid_once() -> None:
+    estimate = conversion_seconds(cost(1.0, 1.0, wall=1.3), samples=200)
+    assert (estimate.low, estimate.value) == pytest.approx((10.3, 10.3))
 
 
 def test_bytes_grow_with_the_samples() -> None:
