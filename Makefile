@@ -32,7 +32,7 @@ help:
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 3 --dist loadfile --cov --cov-report=term:skip-covered
 
 tune: $(VENV)/dev.stamp $(DEMO)
 	$(BIN)/autopipe tune examples/photos/train.py:workload --budget 3m --out tuned-photos

@@ -53,12 +53,6 @@ STORAGES = ("files",)
 BATCH = 4
 
 
-def _params(names: Any) -> list[Any]:
-    """Return loader names as parameters, those that start TensorFlow on one test worker."""
-    framework = pytest.mark.xdist_group("tensorflow")
-    return [pytest.param(name, marks=framework) if name.startswith(("tfdata", "keras")) else name for name in names]
-
-
 def jitter(image: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     jittered: NDArray[Any] = image ^ rng.integers(0, 8, image.shape, np.uint8)
     return jittered
@@ -127,7 +121,7 @@ def opened(workload: Workload, loader: str, **settings: Any) -> Iterator[Loader]
 @pytest.mark.parametrize("finish", ["device", "host"])
 @pytest.mark.parametrize("cache", ["none", "memory"])
 @pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize("loader", _params(LOADERS))
+@pytest.mark.parametrize("loader", LOADERS)
 def test_the_batches_are_a_function_of_workload_seed_and_epoch(
     photos: Path, loader: str, storage: str, cache: str, finish: str
 ) -> None:
@@ -137,7 +131,7 @@ def test_the_batches_are_a_function_of_workload_seed_and_epoch(
             assert digest(expected_batches(workload, epoch)) == digest(finished(made, made.batches(epoch)))
 
 
-@pytest.mark.parametrize("loader", _params(LOADERS))
+@pytest.mark.parametrize("loader", LOADERS)
 def test_each_sample_comes_once_an_epoch_in_a_new_order(photos: Path, loader: str) -> None:
     workload = exact_workload(photos, ops=[Decode(), CenterCrop(24, 32)])
     with opened(workload, loader) as made:
@@ -147,7 +141,7 @@ def test_each_sample_comes_once_an_epoch_in_a_new_order(photos: Path, loader: st
 
 
 @pytest.mark.parametrize("drop", [False, True])
-@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_a_short_last_batch_is_kept_or_dropped(photos: Path, loader: str, drop: bool) -> None:
     workload = exact_workload(photos, drop_remainder=drop)
     sizes = [4, 4, 4, 4, 4] if drop else [4, 4, 4, 4, 4, 3]
@@ -157,7 +151,7 @@ def test_a_short_last_batch_is_kept_or_dropped(photos: Path, loader: str, drop: 
             assert sizes == [len(x) for x, _ in made.batches(epoch)]
 
 
-@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_without_shuffle_samples_come_in_their_own_order(photos: Path, loader: str) -> None:
     workload = exact_workload(photos, shuffle=False)
     with opened(workload, loader) as made:
@@ -165,7 +159,7 @@ def test_without_shuffle_samples_come_in_their_own_order(photos: Path, loader: s
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
-@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch(photos: Path, loader: str, cache: str) -> None:
     workload = exact_workload(photos)
     expected = expected_batches(workload, 2)
@@ -181,7 +175,7 @@ def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch(photos: Path, lo
         assert made.state_dict() == {**state, "epoch": 4, "batch": 0}
 
 
-@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_an_epoch_left_in_the_middle_disturbs_no_other(photos: Path, loader: str) -> None:
     workload = exact_workload(photos)
     with opened(workload, loader) as made:
@@ -192,7 +186,7 @@ def test_an_epoch_left_in_the_middle_disturbs_no_other(photos: Path, loader: str
         assert digest(expected_batches(workload, 1)) == digest(finished(made, made.batches(1)))
 
 
-@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_shards_are_disjoint_and_cover_the_epoch(photos: Path, loader: str) -> None:
     workload = exact_workload(photos)
     seen: list[int] = []
@@ -205,7 +199,7 @@ def test_shards_are_disjoint_and_cover_the_epoch(photos: Path, loader: str) -> N
 
 
 @pytest.mark.parametrize("finish", ["device", "host"])
-@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_channels_first_is_the_same_batch_transposed(photos: Path, loader: str, finish: str) -> None:
     workload = exact_workload(photos)
     expected = [(x.transpose(0, 3, 1, 2), y) for x, y in expected_batches(workload, 1)]
@@ -213,7 +207,7 @@ def test_channels_first_is_the_same_batch_transposed(photos: Path, loader: str, 
         assert digest(expected) == digest(finished(made, made.batches(1)))
 
 
-@pytest.mark.parametrize("loader", _params([name for name in LOADERS if name != "tfdata-auto"]))
+@pytest.mark.parametrize("loader", [name for name in LOADERS if name != "tfdata-auto"])
 def test_resized_images_differ_by_less_than_a_level(photos: Path, loader: str) -> None:
     workload = exact_workload(photos, ops=[Decode(), Resize(24, 32), RandomFlip(), Normalize((128, 120, 110), 255)])
     with opened(workload, loader) as made:
@@ -226,7 +220,7 @@ def test_resized_images_differ_by_less_than_a_level(photos: Path, loader: str) -
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
-@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_masks_follow_their_images_exactly(
     pairs: Path, palette: tuple[tuple[int, int, int], ...], loader: str, cache: str
 ) -> None:
@@ -258,7 +252,7 @@ class Plain:
         return np.full((6, 5, 3), index, np.uint8)
 
 
-@pytest.mark.parametrize("loader", _params(ONE_OF_EACH))
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
 def test_a_source_of_arrays_without_targets_will_do(loader: str) -> None:
     workload = Workload(data=Plain(), ops=[RandomCrop(4, 4), Rescale(1.0)], batch_size=BATCH)
     with opened(workload, loader) as made:
@@ -302,7 +296,6 @@ ALIASES: dict[str, Callable[[NDArray[Any]], Any]] = {
 }
 
 
-@pytest.mark.xdist_group("tensorflow")
 @pytest.mark.parametrize("alias", list(ALIASES))
 @pytest.mark.parametrize("loader", ["threads-2", "processes-2"])
 def test_no_batch_is_overwritten_while_something_refers_to_it(photos: Path, loader: str, alias: str) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from autopipe.tuned import artifact as files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("tune")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TRAIN = """
 import os, signal

@@ -43,13 +43,8 @@ from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
 
-TENSORFLOW = pytest.mark.xdist_group("tensorflow")
 OWN = [Threads(workers=2, queue_size=2), Processes(workers=2, queue_size=2)]
-FOREIGN = [
-    pytest.param(TfData(num_parallel_calls=2, prefetch=2), marks=TENSORFLOW),
-    pytest.param(Keras(), marks=TENSORFLOW),
-    pytest.param(Keras(workers=2), marks=TENSORFLOW),
-]
+FOREIGN = [TfData(num_parallel_calls=2, prefetch=2), Keras(), Keras(workers=2)]
 PROCESSES = Processes(workers=2, queue_size=2)
 GONE_SECONDS = 30
 ROOT = Path(__file__).parents[2]
@@ -331,7 +326,7 @@ ENDS = {
 # tf.data has no process and no block to leave, and takes long to import: for it, the ends that can find it at work.
 HOW = [
     *((loader, end) for loader in OWN for end in ENDS),
-    *((FOREIGN[0].values[0], end) for end in ("interrupt", "exception", "never closed")),
+    *((FOREIGN[0], end) for end in ("interrupt", "exception", "never closed")),
 ]
 
 

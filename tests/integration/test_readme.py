@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.xdist_group("readme")  # one tune serves both
 ROOT = Path(__file__).resolve().parents[2]
 
 

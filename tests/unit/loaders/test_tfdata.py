@@ -21,8 +21,6 @@ from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.scale import Rescale
 
-pytestmark = pytest.mark.xdist_group("tensorflow")
-
 
 def opened(photos: Path, *ops: Any, **settings: Any) -> Loader:
     steps = [Decode(), CenterCrop(36, 40), *ops, RandomCrop(16, 16), Rescale(1 / 255)]

@@ -50,7 +50,6 @@ def test_a_mask_keeps_its_channels() -> None:
     assert decode_mask(FILES["png with alpha"]).shape == (29, 41, 3)
 
 
-@pytest.mark.xdist_group("tensorflow")
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", list(FILES))
 def test_tensorflow_decodes_the_same_pixels(name: str, channels: Literal[1, 3]) -> None:
@@ -63,7 +62,6 @@ def test_tensorflow_decodes_the_same_pixels(name: str, channels: Literal[1, 3]) 
     assert np.abs(found.astype(int) - expected).max() <= rounding
 
 
-@pytest.mark.xdist_group("tensorflow")
 def test_masks_are_decoded_by_opencv_wherever() -> None:
     with pytest.raises(NotImplementedError):
         Decode().apply_tensorflow((b"", b""), SampleSpec(ENCODED, ENCODED), None)
