@@ -275,7 +275,6 @@ def test_loaders_that_cannot_count_bad_samples_refuse_to_skip_them(photos: Path,
         opened(workload(photos, on_bad_sample="skip"), loader)
 
 
-@TENSORFLOW
 def test_an_error_inside_a_native_dataset_is_traced_back_to_its_sample(damaged: Path) -> None:
     import tensorflow as tf
 
@@ -407,7 +406,6 @@ def test_two_loaders_run_side_by_side(photos: Path, loader: LoaderConfig) -> Non
                 assert x.shape == y.shape
 
 
-@TENSORFLOW
 @pytest.mark.parametrize("loader", OWN)
 def test_a_loader_opens_after_tensorflow_has_run(photos: Path, loader: LoaderConfig) -> None:
     import tensorflow as tf
@@ -417,7 +415,6 @@ def test_a_loader_opens_after_tensorflow_has_run(photos: Path, loader: LoaderCon
         assert sorted(labels(made.batches(0))) == list(range(23))
 
 
-@TENSORFLOW
 def test_keras_processes_are_refused_after_tensorflow_has_run(photos: Path) -> None:
     import tensorflow as tf
 

@@ -20,7 +20,6 @@ from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Cast, Normalize, Rescale
 
-
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 256, (37, 53, 3), np.uint8)
 MASK = RNG.integers(0, 5, (37, 53), np.uint8)
