@@ -147,12 +147,12 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[in
         spec=plan.finished if on_host else plan.compact,
         seed=workload.seed,
         on_bad_sample=workload.on_bad_sample,
+        cached=config.cache_fraction if config.cache == "memory" else 0.0,
     )
     return LoadJob(
         recipe=recipe,
         order=batch_order(workload, shard),
         finish=finish,
-        cache=config.cache == "memory",
         bad_sample_log=workload.bad_sample_log,
         identity=batches_digest(workload, shard),
         device_arrays=_device_arrays,
@@ -164,26 +164,52 @@ def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Sourc
     storage: Storage = STORAGES[config.storage]
     if not storage.converts:
         return workload.data, 0
-    conversion = conversion_of(workload, plan, storage)
+    conversion = conversion_of(workload, plan, storage, config.cut)
     root = Path(workload.converted)
     try:
         return stored.find(root, conversion, storage), conversion.cut
     except StorageError as error:
+        cut = "" if config.cut == "deepest" else f" --cut {config.cut}"
+        out = root / set_name(storage.name, config.cut)
         raise StorageError(
-            error.message, hint=f"Run: autopipe convert train.py:workload --to {storage.name} --out {root}"
+            error.message, hint=f"Run: autopipe convert train.py:workload --to {storage.name}{cut} --out {out}"
         ) from error
 
 
-def conversion_of(workload: Workload, plan: Plan, storage: Storage) -> Conversion:
-    """Return what a storage form keeps of a workload: as many of the deterministic first ops done as it can hold.
+def set_name(storage: str, cut: int | Literal["deepest"] = "deepest") -> str:
+    """Return the name of the folder in which a set is kept unless the user says otherwise."""
+    return storage if cut == "deepest" else f"{storage}-{cut}"
+
+
+def conversion_of(
+    workload: Workload, plan: Plan, storage: Storage, cut: int | Literal["deepest"] = "deepest"
+) -> Conversion:
+    """Return what a storage form keeps of a workload.
+
+    Args:
+        workload: whose samples.
+        plan: its ops in their places.
+        storage: the form.
+        cut: how many of the deterministic first ops are done before; "deepest": as many as it can hold the result of.
 
     Raises:
-        ConfigError: it can hold none of the forms that these samples take.
+        ConfigError: it can hold none of the forms that these samples take, or not the one after `cut` ops.
     """
     cuts = storage.cuts(plan)
     if not cuts:
         raise ConfigError(f'storage="{storage.name}" cannot keep samples like these, after any of the first ops.')
-    return Conversion.of(workload, plan, cuts[-1])
+    if cut == "deepest":
+        return Conversion.of(workload, plan, cuts[-1])
+    if cut not in cuts:
+        raise ConfigError(
+            f'storage="{storage.name}" keeps these samples after {_listed(cuts)} of the first ops, but got cut={cut}.',
+            hint='Use cut="deepest", or one of these.',
+        )
+    return Conversion.of(workload, plan, cut)
+
+
+def _listed(cuts: tuple[int, ...]) -> str:
+    return " or ".join([", ".join(map(str, cuts[:-1])), str(cuts[-1])] if len(cuts) > 1 else [str(cuts[0])])
 
 
 def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:

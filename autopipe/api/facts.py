@@ -22,6 +22,10 @@ def facts_of(machine: Machine, described: Description, folder: Path) -> Facts:
         disk_bytes=disk.detect(folder).free_bytes,
         sample_count=described.samples,
         prefix_bytes=described.fixed_bytes,
+        cuts={
+            storage: {each.cut: each.bytes for each in described.cuts if each.storage == storage}
+            for storage in {each.storage for each in described.cuts}
+        },
         compact_bytes=described.compact_bytes,
         finished_bytes=described.finished_bytes,
         impossible={(each.parameter, each.value): each.reason for each in described.impossible},

@@ -2,55 +2,103 @@
 
 A sample is written by whichever worker reads it first; a flag says it is there. Two workers never write one sample at a
 time, since each sample is read once an epoch; and if they did, both would write the same bytes.
+
+A cache that keeps a part of the samples keeps always the same ones, which a hash of their indices chooses; the others
+are read as if there were no cache.
 """
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.core import randomness
+from autopipe.core.job import Recipe
 from autopipe.core.sample import Part, Sample, SampleSpec
 from autopipe.errors import LoaderError
 
+_STREAM = 0xFFFF_FFFE  # random numbers that no op has
+
 
 class MemoryCache:
-    """Room for `count` samples of one shape. Memory is taken as samples arrive.
+    """Room for some of `count` samples of one shape. Memory is taken as samples arrive.
+
+    Args:
+        spec: what a sample looks like.
+        count: how many samples there are.
+        fraction: the part of them that is kept, above 0 to 1.
+        block: another worker's block, to share it.
 
     Attributes:
         block: what worker processes map; its descriptor is passed to them.
     """
 
-    def __init__(self, spec: SampleSpec, count: int, block: SharedBlock | None = None) -> None:
-        self._layout = RowLayout(spec, count)
-        self.block = SharedBlock(self._layout.size + count) if block is None else block
+    def __init__(self, spec: SampleSpec, count: int, fraction: float = 1.0, block: SharedBlock | None = None) -> None:
+        rows = kept_count(count, fraction)
+        self._layout = RowLayout(spec, rows)
+        self.block = SharedBlock(self._layout.size + rows) if block is None else block
         self._x, self._y = self._layout.arrays(self.block)
-        self._filled = self.block.array((count,), np.dtype(np.bool_), self._layout.size)
-        self._label = spec.y is not None and spec.y.shape == ()
+        self._filled = self.block.array((rows,), np.dtype(np.bool_), self._layout.size)
+        self._rows = None if rows == count else _rows(count, rows).data  # gives Python integers
+
+    @classmethod
+    def of(cls, recipe: Recipe, block: SharedBlock | None = None) -> Self | None:
+        """Return the cache that a recipe asks for, or None."""
+        if recipe.cached == 0:
+            return None
+        return cls(recipe.fixed_spec, len(recipe.source), recipe.cached, block)
 
     @staticmethod
-    def bytes_needed(spec: SampleSpec, count: int) -> int:
-        """Return the bytes that `count` samples take."""
-        if not spec.is_fixed:
+    def bytes_needed(recipe: Recipe) -> int:
+        """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none.
+
+        Raises:
+            LoaderError: samples differ in shape.
+        """
+        if recipe.cached == 0:
+            return 0
+        if not recipe.fixed_spec.is_fixed:
             raise LoaderError(
                 'cache="memory" needs samples of one shape after the deterministic first ops, but they differ.',
                 hint='Put ap.Resize or ap.CenterCrop before the first random op, or use cache="none".',
             )
-        return RowLayout(spec, count).size + count
+        rows = kept_count(len(recipe.source), recipe.cached)
+        return RowLayout(recipe.fixed_spec, rows).size + rows
 
     def get(self, index: int) -> Sample | None:
-        """Return a sample as views of the cache, or None if it is not there yet."""
-        if not self._filled[index]:
+        """Return a sample as views of the cache, or None if it is not there, yet or at all."""
+        row = index if self._rows is None else self._rows[index]
+        if row < 0 or not self._filled[row]:
             return None
-        return self._x[index], None if self._y is None else self._y[index]
+        return self._x[row], None if self._y is None else self._y[row]
 
     def put(self, index: int, x: Part, y: Part) -> None:
-        """Keep a sample."""
-        self._x[index] = x
+        """Keep a sample, if it is one of those that are kept."""
+        row = index if self._rows is None else self._rows[index]
+        if row < 0:
+            return
+        self._x[row] = x
         if self._y is not None:
-            self._y[index] = y
-        self._filled[index] = True
+            self._y[row] = y
+        self._filled[row] = True
 
     @property
     def filled(self) -> int:
         """Samples held."""
         return int(np.count_nonzero(self._filled))
+
+
+def kept_count(count: int, fraction: float) -> int:
+    """Return how many of `count` samples a cache of that part of them keeps; at least one."""
+    return max(1, int(count * fraction))
+
+
+def _rows(count: int, rows: int) -> NDArray[np.int32]:
+    """Return each sample's row in the cache, -1 for those that are not kept: the same wherever it is computed."""
+    hashes = randomness.uniforms(0, 0, np.arange(count), _STREAM, 1)[:, 0]
+    places = np.full(count, -1, np.int32)
+    places[np.sort(np.argpartition(hashes, rows - 1)[:rows])] = np.arange(rows, dtype=np.int32)
+    return places

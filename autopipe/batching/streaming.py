@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
 from autopipe.batching.ledger import BadSampleLedger
 from autopipe.batching.memory import RowLayout
@@ -95,13 +96,14 @@ class StreamingLoader(Loader):
         self._shut_down()
 
 
-def require_memory(job: LoadJob, batches: int, cache_bytes: int) -> None:
+def require_memory(job: LoadJob, batches: int) -> None:
     """Refuse to start where the batches in flight and the cache would not fit.
 
     Raises:
         LoaderError: with the bytes needed and free.
     """
     layout = RowLayout(job.recipe.spec, job.order.batch_size)
+    cache_bytes = MemoryCache.bytes_needed(job.recipe)
     needed, free = layout.size * batches + cache_bytes, memory.detect().available_bytes
     if needed > free:
         raise LoaderError(

@@ -37,7 +37,7 @@ def main() -> None:
     cache = None
     if cache_number:
         block = SharedBlock(os.fstat(cache_number[0]).st_size, cache_number[0])
-        cache = MemoryCache(recipe.fixed_spec, len(recipe.source), block)
+        cache = MemoryCache.of(recipe, block)
     _serve(channel, recipe, Kernel(recipe, cache), os.getppid())
 
 

@@ -113,6 +113,8 @@ def _value(name: str, text: str) -> Value:
     candidates: list[Value] = [text]
     if re.fullmatch(r"-?\d+", text):
         candidates.insert(0, int(text))
+    elif re.fullmatch(r"-?\d*\.\d+", text):
+        candidates.insert(0, float(text))
     if lowered in ("true", "false"):
         candidates.insert(0, lowered == "true")
     for candidate in candidates:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import pydantic
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.loaders")
 STORAGES: Registry[Any] = Registry("storage", "autopipe.storage")
+
+
+_LATER = {"cut": "deepest", "cache_fraction": 1.0}
+"""Settings that came later, with what they are by default: keys of configurations without them hold."""
 
 
 class _Strict(pydantic.BaseModel):
@@ -89,7 +93,10 @@ class PipelineConfig(_Strict):
     Attributes:
         loader: which loader, with its knobs.
         cache: "memory" keeps each sample, after the deterministic first ops, in memory once it has been read.
+        cache_fraction: the part of the samples that the cache keeps, always the same ones; the rest is read each time.
         storage: the form in which samples are read ("files" as they are; others are written once beforehand).
+        cut: how many of the deterministic first ops are done before a sample is kept in that form; "deepest" is as many
+            as it can hold the result of.
         finish: where the cheap last ops (cast, rescale, one-hot, transpose) run. "device" sends the compact dtype.
         channels: the order of image axes that the model gets: "last" (N, H, W, C) or "first" (N, C, H, W).
         device_prefetch: batches put on the device ahead of the one in use.
@@ -98,7 +105,9 @@ class PipelineConfig(_Strict):
 
     loader: pydantic.SerializeAsAny[LoaderConfig]
     cache: Literal["none", "memory"] = "none"
+    cache_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
     storage: str = "files"
+    cut: Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"] = "deepest"
     finish: Literal["host", "device"] = "device"
     channels: Literal["last", "first"] = "last"
     device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
@@ -125,11 +134,18 @@ class PipelineConfig(_Strict):
 
     def normalised(self) -> Self:
         """Return the canonical form; `x.normalised().normalised() == x.normalised()`."""
-        return self.model_copy(update={"loader": self.loader.normalised()})
+        update: dict[str, Any] = {"loader": self.loader.normalised()}
+        if self.cache == "none":
+            update["cache_fraction"] = 1.0
+        if not STORAGES[self.storage].converts:
+            update["cut"] = "deepest"
+        return self.model_copy(update=update)
 
     def key(self) -> str:
         """Return a short name of the canonical form, the same on every machine."""
-        text = json.dumps(self.normalised().model_dump(mode="json"), sort_keys=True)
+        plain = self.normalised().model_dump(mode="json")
+        named = {name: value for name, value in plain.items() if name not in _LATER or value != _LATER[name]}
+        text = json.dumps(named, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def one_line(self) -> str:

@@ -25,6 +25,7 @@ class Recipe:
         spec: the sample after all steps: a row of the batch.
         seed: the workload's seed.
         on_bad_sample: see `Workload`.
+        cached: the part of the samples, 0 to 1, that is kept in memory after the fixed steps.
     """
 
     source: Source
@@ -34,6 +35,7 @@ class Recipe:
     spec: SampleSpec
     seed: int
     on_bad_sample: Literal["error", "skip"]
+    cached: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,6 @@ class LoadJob:
         recipe: how samples are made.
         order: which samples make up each batch.
         finish: what is left to do to a batch on the device.
-        cache: whether samples are kept in memory after the fixed steps.
         bad_sample_log: the file that lists skipped samples.
         identity: a digest of what fixes the sequence of batches.
         device_arrays: returns the array operations of the device, for batches that are finished outside a model.
@@ -53,7 +54,6 @@ class LoadJob:
     recipe: Recipe
     order: BatchOrder
     finish: Finish
-    cache: bool
     bad_sample_log: str
     identity: str
     device_arrays: Callable[[], ArrayNamespace]

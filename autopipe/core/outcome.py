@@ -253,6 +253,20 @@ class Impossible(_Value):
     reason: str
 
 
+class CutSize(_Value):
+    """What all samples take in a storage form.
+
+    Attributes:
+        storage: the form.
+        cut: how many ops are done before they are kept.
+        bytes: of the whole set, exact where samples have one shape, else judged by a few.
+    """
+
+    storage: str
+    cut: int = pydantic.Field(ge=0)
+    bytes: int = pydantic.Field(ge=0)
+
+
 class WrappedDataset(_Value):
     """A dataset that a function of the user's makes.
 
@@ -274,6 +288,7 @@ class Description(_Value):
         fixed_bytes: all samples after the deterministic first ops, as a cache holds them; None if they differ in size.
         compact_bytes: one sample as it is sent to a device that finishes.
         finished_bytes: one sample as the model takes it.
+        cuts: what the samples would take in each storage form, after as many ops as it can hold the result of.
         fixed_ops: names of the deterministic first ops, reading included.
         suffix_ops: names of the cheap last ops.
         devices: how many devices could share a batch.
@@ -295,6 +310,7 @@ class Description(_Value):
     fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
     compact_bytes: int = pydantic.Field(ge=0)
     finished_bytes: int = pydantic.Field(ge=0)
+    cuts: tuple[CutSize, ...] = ()
     fixed_ops: tuple[str, ...]
     suffix_ops: tuple[str, ...]
     backend: str

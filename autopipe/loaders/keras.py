@@ -68,10 +68,9 @@ class Keras(LoaderConfig):
         if self.use_multiprocessing:
             _require_safe_fork()
         recipe = job.recipe
-        cache_bytes = MemoryCache.bytes_needed(recipe.fixed_spec, len(recipe.source)) if job.cache else 0
-        require_memory(job, self.buffered_batches() + 2, cache_bytes)
+        require_memory(job, self.buffered_batches() + 2)
         cv2.setNumThreads(0)
-        cache = MemoryCache(recipe.fixed_spec, len(recipe.source)) if job.cache else None
+        cache = MemoryCache.of(recipe)
         return _KerasLoader(job, self.normalised(), Kernel(recipe, cache))
 
 

@@ -38,9 +38,8 @@ class Processes(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
-        cache_bytes = MemoryCache.bytes_needed(recipe.fixed_spec, len(recipe.source)) if job.cache else 0
-        require_memory(job, self.buffered_batches() + 2, cache_bytes)
-        cache = MemoryCache(recipe.fixed_spec, len(recipe.source)) if job.cache else None
+        require_memory(job, self.buffered_batches() + 2)
+        cache = MemoryCache.of(recipe)
         packed = packed_recipe(recipe)
         fillers = [WorkerProcess(packed, cache) for _ in range(self.workers)]
         return StreamingLoader(job, fillers, self.queue_size)

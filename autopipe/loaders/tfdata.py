@@ -28,6 +28,7 @@ from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch, FilePath, SampleSpec
 from autopipe.errors import AutopipeError, LoaderError
+from autopipe.hardware import cpu
 from autopipe.ops import plan
 from autopipe.ops.tensorflow import TENSORFLOW, apply_step, shaped, tensor_types
 
@@ -57,11 +58,10 @@ class TfData(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         refuse_skipping(job, self.kind)
         recipe = job.recipe
-        cache_bytes = MemoryCache.bytes_needed(recipe.fixed_spec, len(recipe.source)) if job.cache else 0
         buffered = self.buffered_batches() or _AUTO_BUFFER
-        require_memory(job, buffered + 2, cache_bytes)
+        require_memory(job, buffered + 2)
         cv2.setNumThreads(0)
-        cache = MemoryCache(recipe.fixed_spec, len(recipe.source)) if job.cache else None
+        cache = MemoryCache.of(recipe)
         return _TfDataLoader(job, self, cache, buffered)
 
 
@@ -245,6 +245,7 @@ class _Graph:
         options = tf.data.Options()
         options.deterministic = True
         options.autotune.enabled = tf.data.AUTOTUNE in (self._calls, self._prefetch)
+        options.autotune.min_parallelism = cpu.usable_cores()  # each epoch it starts anew, from one, and may stay there
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
         self._element_spec = dataset.element_spec

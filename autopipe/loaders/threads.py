@@ -44,10 +44,9 @@ class Threads(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
-        cache_bytes = MemoryCache.bytes_needed(recipe.fixed_spec, len(recipe.source)) if job.cache else 0
-        require_memory(job, self.buffered_batches() + 2, cache_bytes)
+        require_memory(job, self.buffered_batches() + 2)
         cv2.setNumThreads(0)
-        cache = MemoryCache(recipe.fixed_spec, len(recipe.source)) if job.cache else None
+        cache = MemoryCache.of(recipe)
         filler = _Filler(Kernel(recipe, cache))
         return StreamingLoader(job, [filler] * self.workers, self.queue_size)
 

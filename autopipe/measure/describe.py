@@ -6,11 +6,13 @@ from typing import Any
 
 import keras
 
+from autopipe.batching.wrapped import WrappedData
 from autopipe.core.outcome import Description, Impossible, WrappedDataset
 from autopipe.core.plan import Plan, Step
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
+from autopipe.measure import kept
 from autopipe.tuned import fingerprint, wrap
 
 
@@ -26,6 +28,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         fixed_bytes=fixed.bytes * count if fixed.is_fixed else None,
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
+        cuts=() if isinstance(workload.data, WrappedData) else kept.sizes(workload, plan),
         fixed_ops=("read", *_names(plan.prefix)),
         suffix_ops=_names(plan.suffix),
         backend=keras.backend.backend(),

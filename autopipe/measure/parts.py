@@ -44,7 +44,7 @@ class Parts:
         self._workload = workload
         self._plan = plan
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._written: dict[tuple[str, int], tuple[Workload, ConversionCost]] = {}
+        self._written: dict[tuple[str, int, int], tuple[Workload, ConversionCost]] = {}
 
     def part_for(self, config: PipelineConfig, *, makes: float, trains: float) -> Part:
         """Return what a trial trains on.
@@ -74,14 +74,14 @@ class Parts:
         self._written.clear()
 
     def _converted(self, part: Workload, config: PipelineConfig) -> tuple[Workload, ConversionCost]:
-        """Return the workload with its samples written in the configuration's storage form; once for each form."""
-        key = (config.storage, len(part.data))
+        """Return the workload with its samples written in the configuration's storage form; once for each cut."""
+        storage = STORAGES[config.storage]
+        conversion = assembly.conversion_of(part, self._plan, storage, config.cut)
+        key = (config.storage, conversion.cut, len(part.data))
         if key not in self._written:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-")
             root = Path(self._folder.name) / "-".join(map(str, key))
-            storage = STORAGES[config.storage]
-            conversion = assembly.conversion_of(part, self._plan, storage)
             done = convert(conversion, storage, root, workers=cpu.usable_cores())
             self._written[key] = dataclasses.replace(part, converted=str(root)), _cost(conversion.cut, done)
         return self._written[key]

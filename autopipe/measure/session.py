@@ -156,11 +156,15 @@ class Session:
         fixed = self._plan.cut(len(self._plan.prefix))
         if config.cache == "none" or not fixed.is_fixed:
             return
-        needed, free = fixed.bytes * len(self._workload.data), memory.detect().available_bytes
+        needed, free = (
+            int(fixed.bytes * len(self._workload.data) * config.cache_fraction),
+            memory.detect().available_bytes,
+        )
         if needed > free:
             raise LoaderError(
-                f"A cache of all samples needs {memory.size_text(needed)}, but {memory.size_text(free)} are free.",
-                hint="Use cache='none', or smaller images.",
+                f"A cache of {config.cache_fraction:.0%} of the samples needs {memory.size_text(needed)}, "
+                f"but {memory.size_text(free)} are free.",
+                hint="Use cache='none', a smaller cache_fraction, or smaller images.",
             )
 
 

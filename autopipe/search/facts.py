@@ -24,7 +24,8 @@ class Facts:
         shm_bytes: free bytes in /dev/shm.
         disk_bytes: free bytes where converted samples would be kept.
         sample_count: samples an epoch.
-        prefix_bytes: the whole data set after its deterministic first ops: what a cache or an array would hold.
+        prefix_bytes: the whole data set after its deterministic first ops: what a cache would hold.
+        cuts: the bytes that the whole set takes in a storage form, by the ops done before: `{"array": {1: 2**30}}`.
         compact_bytes: one sample as the loader hands it over with `finish="device"`.
         finished_bytes: one sample as the model takes it.
         impossible: settings that cannot run here or with this workload, with the reason:
@@ -39,6 +40,7 @@ class Facts:
     disk_bytes: int | None = None
     sample_count: int | None = None
     prefix_bytes: int | None = None
+    cuts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     compact_bytes: int | None = None
     finished_bytes: int | None = None
     impossible: Mapping[tuple[str, Value], str] = field(default_factory=dict)

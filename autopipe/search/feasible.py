@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autopipe.core.config import PipelineConfig
@@ -20,6 +20,7 @@ from autopipe.search.facts import Facts, Limits
 
 MOST_CANDIDATES = 10_000
 _GIB = 2**30
+_LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
         if gone:
             dropped[f"{name} {', '.join(map(str, gone))}: not in `--only`"] = 0
     candidates: dict[str, Candidate] = {}
-    for params in _combinations(narrowed):
+    for params in _combinations(_worth_listing(narrowed, facts)):
         try:
             config = to_config(params).normalised()
         except ConfigError as error:
@@ -86,6 +87,23 @@ def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
         )
     drops = tuple(Drop(reason=reason, configs=count) for reason, count in dropped.most_common())
     return Trimmed(space=narrowed, candidates=tuple(candidates.values()), drops=drops)
+
+
+def _worth_listing(space: Space, facts: Facts) -> Space:
+    """Return the space without cuts and parts of a cache that could be no candidate, which would multiply its grid."""
+    cuts = {cut for storage in facts.cuts for cut in _worthwhile_cuts(storage, facts)}
+    part = facts.prefix_bytes is not None and facts.memory_bytes is not None and facts.prefix_bytes > facts.memory_bytes
+
+    def worth(name: str, value: Value) -> bool:
+        if name == "cut":
+            return value == "deepest" or value in cuts
+        return name != "cache_fraction" or part or value == 1
+
+    for parameter in space:
+        values = [value for value in parameter.values if worth(parameter.name, value)]
+        if values:  # if not, the user has asked for it, and each of them gets its reason
+            space = space.only(parameter.name, values)
+    return space
 
 
 def _combinations(space: Space) -> Iterator[Params]:
@@ -110,7 +128,17 @@ def why_not(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
 
 def cache_bytes(config: PipelineConfig, facts: Facts) -> int | None:
     """Return what the configuration's cache takes once it is full; None if that is not known."""
-    return 0 if config.cache == "none" else facts.prefix_bytes
+    if config.cache == "none" or facts.prefix_bytes is None:
+        return 0 if config.cache == "none" else None
+    return int(facts.prefix_bytes * config.cache_fraction)
+
+
+def kept_bytes(config: PipelineConfig, facts: Facts) -> int | None:
+    """Return what the configuration's converted samples take on disk; None if that is not known."""
+    sizes = facts.cuts.get(config.storage, {})
+    if not sizes:
+        return facts.prefix_bytes if config.storage == "array" else None
+    return sizes.get(max(sizes) if config.cut == "deepest" else config.cut)
 
 
 def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
@@ -153,10 +181,13 @@ def _devices(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None
 
 
 def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
-    needed, free = cache_bytes(config, facts), facts.memory_bytes
+    needed, free, whole = cache_bytes(config, facts), facts.memory_bytes, facts.prefix_bytes
+    if config.cache_fraction < 1 and (whole is None or free is None or whole <= free):
+        return f"cache_fraction {config.cache_fraction}: there is room for all samples"
     if needed is None or free is None or needed <= free:
         return None
-    return f"cache {config.cache}: needs {_gib(needed)} for the whole set, {_gib(free)} free"
+    what = "the whole set" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the set"
+    return f"cache {config.cache}: needs {_gib(needed)} for {what}, {_gib(free)} free"
 
 
 def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
@@ -166,10 +197,31 @@ def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None
         return (
             f"storage {config.storage}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
         )
-    needed, free = facts.prefix_bytes, facts.disk_bytes
-    if config.storage == "array" and needed is not None and free is not None and needed > free:
-        return f"storage array: needs {_gib(needed)} on disk, {_gib(free)} free"
+    needed, free = kept_bytes(config, facts), facts.disk_bytes
+    if needed is not None and free is not None and needed > free:
+        return f"storage {config.storage}: needs {_gib(needed)} on disk, {_gib(free)} free"
     return None
+
+
+def _cut(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    sizes = facts.cuts.get(config.storage)
+    if config.cut == "deepest" or sizes is None or config.cut in _worthwhile_cuts(config.storage, facts):
+        return None
+    if config.cut not in sizes:
+        return f"cut {config.cut}: {config.storage} keeps these samples after {', '.join(map(str, sizes))} ops only"
+    if config.cut == max(sizes):
+        return f"cut {config.cut}: is the deepest for {config.storage}, which is tried as such"
+    return f"cut {config.cut}: takes {_gib(sizes[config.cut])} as {config.storage}, no less than deeper ones"
+
+
+def _worthwhile_cuts(storage: str, facts: Facts) -> list[int]:
+    """Return the cuts that save room over every deeper one; others leave more to do and gain nothing."""
+    sizes = facts.cuts.get(storage, {})
+    return [cut for cut in sizes if any(deeper > cut for deeper in sizes) and _saves_room(cut, sizes)]
+
+
+def _saves_room(cut: int, sizes: Mapping[int, int]) -> bool:
+    return all(sizes[cut] < _LESS * size for deeper, size in sizes.items() if deeper > cut)
 
 
 def _shared_memory(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
@@ -204,7 +256,18 @@ def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     return f"cache and queue need more than `--max-memory` {_gib(limits.memory_bytes)}"
 
 
-_RULES: tuple[Rule, ...] = (_only, _impossible, _fork, _devices, _convert, _cache, _shared_memory, _workers, _memory)
+_RULES: tuple[Rule, ...] = (
+    _only,
+    _impossible,
+    _fork,
+    _devices,
+    _convert,
+    _cut,
+    _cache,
+    _shared_memory,
+    _workers,
+    _memory,
+)
 
 
 def _gib(size: int) -> str:

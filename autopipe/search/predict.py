@@ -7,8 +7,8 @@ rate has been measured, and predictions stand beside the measured rates so that 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Ceiling
@@ -28,7 +28,8 @@ class Costs:
     """What one image costs. Seconds are core-seconds unless said otherwise.
 
     Attributes:
-        prefix_seconds: reading and the deterministic first ops.
+        fixed_seconds: reading, and then each of the deterministic first ops.
+        depths: how many of these ops are done at most before a storage form keeps a sample.
         middle_seconds: the random ops.
         suffix_seconds: the cheap last ops, on the host.
         compact_bytes: handed over with `finish="device"`.
@@ -38,7 +39,7 @@ class Costs:
         model_core_seconds: what an image costs the cores while the model trains.
     """
 
-    prefix_seconds: float
+    fixed_seconds: tuple[float, ...]
     middle_seconds: float
     suffix_seconds: float
     compact_bytes: int
@@ -46,6 +47,7 @@ class Costs:
     cores: float
     ceilings: dict[ModelSetup, float]
     model_core_seconds: float
+    depths: Mapping[str, int] = field(default_factory=dict)
 
 
 def costs(ceilings: Sequence[Ceiling], facts: Facts) -> Costs | None:
@@ -58,7 +60,8 @@ def costs(ceilings: Sequence[Ceiling], facts: Facts) -> Costs | None:
         return sum(op.seconds_per_image for op in measured.op_costs if op.part == part)
 
     return Costs(
-        prefix_seconds=total("fixed"),
+        fixed_seconds=tuple(op.seconds_per_image for op in measured.op_costs if op.part == "fixed"),
+        depths={storage: max(sizes) for storage, sizes in facts.cuts.items()},
         middle_seconds=total("fresh"),
         suffix_seconds=total("finish"),
         compact_bytes=facts.compact_bytes or 0,
@@ -71,8 +74,8 @@ def costs(ceilings: Sequence[Ceiling], facts: Facts) -> Costs | None:
 
 def loader_core_seconds(config: PipelineConfig, costs: Costs) -> float:
     """Return what the loader's work on one image costs in its steady state."""
-    kept = config.cache != "none" or config.storage == "array"
-    work = costs.compact_bytes * _COPY if kept else costs.prefix_seconds
+    cached = config.cache_fraction if config.cache != "none" else 0.0
+    work = cached * costs.compact_bytes * _COPY + (1 - cached) * _prefix_seconds(config, costs)
     work += costs.middle_seconds
     sent = costs.compact_bytes
     if config.finish == "host":
@@ -81,6 +84,22 @@ def loader_core_seconds(config: PipelineConfig, costs: Costs) -> float:
     if getattr(config.loader, "use_multiprocessing", False):
         work += sent * _PIPE
     return work * _LOADER_FACTOR.get(config.loader.kind, 1.0) + sent * _COPY
+
+
+def _prefix_seconds(config: PipelineConfig, costs: Costs) -> float:
+    """Return what reading a sample and finishing its deterministic first ops costs."""
+    if config.storage == "files":
+        return sum(costs.fixed_seconds)
+    depth = _depth(config, costs)
+    read = costs.fixed_seconds[:1] if depth == 0 else (costs.compact_bytes * _COPY,)
+    return sum((*read, *costs.fixed_seconds[1 + depth :]))
+
+
+def _depth(config: PipelineConfig, costs: Costs) -> int:
+    """Return how many ops are done before a sample is kept."""
+    if config.cut != "deepest":
+        return config.cut
+    return costs.depths.get(config.storage, len(costs.fixed_seconds) if config.storage == "array" else 0)
 
 
 def predict(config: PipelineConfig, costs: Costs) -> float:
@@ -107,6 +126,8 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
 def one_time_seconds(config: PipelineConfig, costs: Costs, sample_count: int) -> tuple[float, float]:
     """Return the predicted seconds to convert the data set, and what filling the cache adds to the first epoch."""
     workers = min(config.loader.worker_count() or costs.cores, costs.cores)
-    whole = sample_count * costs.prefix_seconds
-    convert = whole / costs.cores if config.storage != "files" else 0.0
-    return convert, (whole / workers if config.cache != "none" and config.storage != "array" else 0.0)
+    before = sum(costs.fixed_seconds[: 1 + _depth(config, costs)])
+    convert = sample_count * before / costs.cores if config.storage != "files" else 0.0
+    if config.cache == "none":
+        return convert, 0.0
+    return convert, sample_count * config.cache_fraction * _prefix_seconds(config, costs) / workers

@@ -131,6 +131,14 @@ def test_the_batches_are_a_function_of_workload_seed_and_epoch(
             assert digest(expected_batches(workload, epoch)) == digest(finished(made, made.batches(epoch)))
 
 
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
+def test_a_cache_of_a_part_of_the_samples_changes_no_batch(photos: Path, loader: str) -> None:
+    workload = exact_workload(photos)
+    with opened(workload, loader, cache="memory", cache_fraction=0.4) as made:
+        for epoch in (0, 1):
+            assert digest(expected_batches(workload, epoch)) == digest(finished(made, made.batches(epoch)))
+
+
 @pytest.mark.parametrize("loader", LOADERS)
 def test_each_sample_comes_once_an_epoch_in_a_new_order(photos: Path, loader: str) -> None:
     workload = exact_workload(photos, ops=[Decode(), CenterCrop(24, 32)])

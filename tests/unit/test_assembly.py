@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from autopipe.assembly import batches_digest, build_loader
-from autopipe.core.config import PipelineConfig
+from autopipe.assembly import batches_digest, build_loader, conversion_of
+from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
-from autopipe.errors import ConfigError, WorkloadError
+from autopipe.errors import ConfigError, StorageError, WorkloadError
 from autopipe.loaders.threads import Threads
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
+from autopipe.ops.plan import make_plan
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
+from autopipe.storage.convert import convert
 
 
 class _Job(Exception):
@@ -63,7 +65,33 @@ def test_finish_on_the_host_leaves_nothing(photos: Path) -> None:
 
 def test_the_cache_holds_what_comes_before_the_first_random_op(photos: Path) -> None:
     found = job(photos, cache="memory")
-    assert (found.cache, found.recipe.fixed_steps, found.recipe.fixed_spec.x.shape) == (True, 2, (8, 8, 3))
+    assert (found.recipe.cached, found.recipe.fixed_steps, found.recipe.fixed_spec.x.shape) == (1.0, 2, (8, 8, 3))
+
+
+def test_a_part_in_the_cache_counts_with_a_cache_only(photos: Path) -> None:
+    assert job(photos, cache="memory", cache_fraction=0.5).recipe.cached == 0.5
+    assert job(photos, cache_fraction=0.5).recipe.cached == 0.0
+
+
+def test_a_cut_that_the_form_cannot_hold_is_refused(photos: Path) -> None:
+    made = workload(photos)
+    plan = make_plan(made)
+    assert conversion_of(made, plan, STORAGES["array"]).cut == 2
+    assert conversion_of(made, plan, STORAGES["array"], 1).cut == 1
+    with pytest.raises(ConfigError, match="after 1 or 2 of the first ops, but got cut=0"):
+        conversion_of(made, plan, STORAGES["array"], 0)
+    with pytest.raises(ConfigError, match="after 0 of the first ops, but got cut=2"):
+        conversion_of(made, plan, STORAGES["tfrecord"], 2)
+
+
+def test_a_cut_that_was_not_converted_is_named_with_the_command(photos: Path, tmp_path: Path) -> None:
+    made = workload(photos, converted=str(tmp_path))
+    convert(conversion_of(made, make_plan(made), STORAGES["array"]), STORAGES["array"], tmp_path / "array")
+    config = PipelineConfig(loader=Threads(workers=1), storage="array")
+    build_loader(made, config).close()
+    with pytest.raises(StorageError, match=r"has no set of .* after 1 ops") as caught:
+        build_loader(made, config.model_copy(update={"cut": 1}))
+    assert caught.value.hint == f"Run: autopipe convert train.py:workload --to array --cut 1 --out {tmp_path}/array-1"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import pytest
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
 from autopipe.batching.ledger import BadSampleLedger
+from autopipe.core.job import Recipe
 from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.data.arrays import Arrays
 from autopipe.errors import DataError, LoaderError
 
 IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
@@ -36,7 +38,44 @@ def test_samples_without_a_target_are_kept_too() -> None:
 
 def test_samples_of_several_shapes_are_refused() -> None:
     with pytest.raises(LoaderError, match=r"ap\.Resize"):
-        MemoryCache.bytes_needed(SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), LABEL), 5)
+        MemoryCache.bytes_needed(recipe(SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), LABEL), 5, 1.0))
+
+
+def recipe(spec: SampleSpec, count: int, cached: float) -> Recipe:
+    data = Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64))
+    return Recipe(
+        source=data, steps=(), fixed_steps=0, fixed_spec=spec, spec=spec, seed=0, on_bad_sample="error", cached=cached
+    )
+
+
+def test_a_recipe_without_a_cache_needs_none() -> None:
+    plain = recipe(SampleSpec(IMAGE, LABEL), 5, 0.0)
+    assert (MemoryCache.of(plain), MemoryCache.bytes_needed(plain)) == (None, 0)
+
+
+def test_a_part_of_the_samples_is_kept_and_takes_that_much_memory() -> None:
+    spec, count = SampleSpec(IMAGE, LABEL), 1000
+    cache = MemoryCache.of(recipe(spec, count, 0.3))
+    assert cache is not None
+    for index in range(count):
+        cache.put(index, np.full((2, 2, 3), index % 256), index)
+    kept = {index: sample for index in range(count) if (sample := cache.get(index)) is not None}
+    assert len(kept) == cache.filled == 300
+    assert all((int(x[0, 0, 0]), y) == (index % 256, index) for index, (x, y) in kept.items())
+    assert MemoryCache.bytes_needed(recipe(spec, count, 0.3)) == pytest.approx(300 * (12 + 8 + 1), abs=128)
+    assert 100 < sum(index < count // 2 for index in kept) < 200  # spread over the data
+
+
+def test_every_worker_keeps_the_same_samples() -> None:
+    spec = SampleSpec(IMAGE, LABEL)
+    first = MemoryCache.of(recipe(spec, 100, 0.5))
+    assert first is not None
+    second = MemoryCache.of(recipe(spec, 100, 0.5), first.block)
+    assert second is not None
+    for index in range(100):
+        first.put(index, np.zeros((2, 2, 3)), index)
+    assert all(second.get(index) is None or second.get(index)[1] == index for index in range(100))  # type: ignore[index]  # None was asked for
+    assert second.filled == 50
 
 
 def test_bad_samples_are_counted_each_time_and_listed_once(tmp_path: Path) -> None:

@@ -42,6 +42,14 @@ def test_a_key_is_the_same_in_every_process_and_release() -> None:
     assert PipelineConfig(loader=Threads(workers=2)).key() == KEY
 
 
+def test_settings_that_do_not_count_are_not_told_apart() -> None:
+    loader = Threads(workers=2)
+    assert PipelineConfig(loader=loader, cut=1, cache_fraction=0.5).key() == KEY
+    kept = [PipelineConfig(loader=loader, storage="array", cut=cut) for cut in ("deepest", 0, 1)]
+    cached = [PipelineConfig(loader=loader, cache="memory", cache_fraction=part) for part in (0.25, 0.5, 1.0)]
+    assert len({config.key() for config in [*kept, *cached]}) == 6
+
+
 def test_one_line_names_the_loader_and_its_knobs() -> None:
     assert (
         PipelineConfig(loader=Threads(workers=2)).one_line().startswith("threads(workers=2, queue_size=8) cache=none")
@@ -61,6 +69,9 @@ def test_one_line_names_the_loader_and_its_knobs() -> None:
         (lambda of: of(loader={"kind": "thread", "workers": 1}), PipelineConfig, "Did you mean `threads`"),
         (lambda of: of(loader={"workers": 1}), PipelineConfig, "loader"),
         (lambda of: of(loader=Threads(workers=1), devices=0), PipelineConfig, "devices"),
+        (lambda of: of(loader=Threads(workers=1), cut=-1), PipelineConfig, "cut"),
+        (lambda of: of(loader=Threads(workers=1), cache_fraction=0.0), PipelineConfig, "cache_fraction=0.0"),
+        (lambda of: of(loader=Threads(workers=1), cache_fraction=1.1), PipelineConfig, "cache_fraction=1.1"),
     ],
 )
 def test_what_cannot_be_is_named(make: Any, of: Any, message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError
-from autopipe.search import feasible
+from autopipe.search import feasible, library
 from autopipe.search.facts import Facts, Limits
 from autopipe.search.feasible import trim, why_not
 
@@ -26,10 +26,23 @@ FACTS = Facts(
     compact_bytes=150_528,
     finished_bytes=602_112,
 )
+CUTS = {"array": {1: 4 * GIB, 2: 1 * GIB, 3: 3 * GIB}}
 THREADS: Params = {"loader": "threads", "threads.workers": 2, "threads.queue_size": 4}
 PROCESSES: Params = {"loader": "processes", "processes.workers": 2, "processes.queue_size": 4}
 TFDATA: Params = {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto"}
 KERAS: Params = {"loader": "keras", "keras.workers": 2, "keras.use_multiprocessing": True, "keras.max_queue_size": 10}
+
+
+CUT_SPACE = """
+schema_version: 1
+parameters:
+  loader: [threads]
+  threads.workers: [1]
+  cache: [none, memory]
+  cache_fraction: {choices: [1.0, 0.75, 0.5, 0.25], when: {cache: memory}}
+  storage: [files, array]
+  cut: {choices: [deepest, 0, 1, 2, 3], when: {storage: array}}
+"""
 
 
 def facts(**known: Any) -> Facts:
@@ -60,6 +73,37 @@ def test_what_can_run_is_kept() -> None:
         ),
         (
             {**THREADS, "storage": "tfrecord"},
+            facts(cuts={"tfrecord": {0: 11 * GIB}}),
+            Limits(),
+            "storage tfrecord: needs 11.0 GiB on disk, 10.0 GiB",
+        ),
+        (
+            {**THREADS, "storage": "array", "cut": 0},
+            facts(cuts=CUTS),
+            Limits(),
+            "cut 0: array keeps these samples after 1, 2, 3 ops only",
+        ),
+        ({**THREADS, "storage": "array", "cut": 3}, facts(cuts=CUTS), Limits(), "cut 3: is the deepest for array"),
+        (
+            {**THREADS, "storage": "array", "cut": 1},
+            facts(cuts=CUTS),
+            Limits(),
+            "cut 1: takes 4.0 GiB as array, no less than deeper ones",
+        ),
+        (
+            {**THREADS, "cache": "memory", "cache_fraction": 0.5},
+            FACTS,
+            Limits(),
+            "cache_fraction 0.5: there is room for all samples",
+        ),
+        (
+            {**THREADS, "cache": "memory", "cache_fraction": 0.75},
+            facts(prefix_bytes=12 * GIB),
+            Limits(),
+            "cache memory: needs 9.0 GiB for 75% of the set, 8.0 GiB free",
+        ),
+        (
+            {**THREADS, "storage": "tfrecord"},
             FACTS,
             Limits(convert=False),
             "storage tfrecord: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
@@ -87,6 +131,25 @@ def test_what_is_not_known_leaves_nothing_out() -> None:
     unknown = Facts(cores=2)
     for params in (THREADS, PROCESSES, TFDATA, {**THREADS, "cache": "memory", "storage": "array"}):
         assert why_not(to_config(params), unknown, Limits()) is None
+
+
+def test_a_cut_that_saves_room_is_tried_and_no_other() -> None:
+    space = library.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
+    trimmed = trim(space, facts(cuts=CUTS), Limits())
+    assert {each.config.cut for each in trimmed.candidates if each.config.storage == "array"} == {"deepest", 2}
+    assert {each.config.cut for each in trim(space, FACTS, Limits()).candidates} == {"deepest"}
+    assert trimmed.space == space  # what a study goes on with does not depend on what is free today
+
+
+def test_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
+    space = library.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
+
+    def fractions(known: Facts) -> set[float]:
+        found = trim(space, known, Limits()).candidates
+        return {each.config.cache_fraction for each in found if each.config.cache == "memory"}
+
+    assert fractions(FACTS) == {1.0}
+    assert fractions(facts(prefix_bytes=12 * GIB)) == {0.25, 0.5}
 
 
 def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:

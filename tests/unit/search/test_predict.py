@@ -13,7 +13,7 @@ from autopipe.search.predict import Costs
 from autopipe.search.surface import Surface
 
 COSTS = Costs(
-    prefix_seconds=0.0007,
+    fixed_seconds=(0.0001, 0.0004, 0.0002),
     middle_seconds=0.00003,
     suffix_seconds=0.0001,
     compact_bytes=150_528,
@@ -24,7 +24,7 @@ COSTS = Costs(
 )
 
 
-def config(workers: int = 2, queue_size: int = 8, **rest: str | int) -> PipelineConfig:
+def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> PipelineConfig:
     params: Params = {"loader": "threads", "threads.workers": workers, "threads.queue_size": queue_size, **rest}
     return to_config(params)
 
@@ -37,7 +37,7 @@ def test_costs_are_gathered_from_the_ceiling() -> None:
     surface = Surface(cores=3)
     costs = predict.costs(list(surface.ceilings([ModelSetup()])), surface.facts())
     assert costs is not None
-    assert costs.prefix_seconds == pytest.approx(surface.read_seconds + surface.decode_seconds)
+    assert costs.fixed_seconds == (surface.read_seconds, surface.decode_seconds)
     assert (costs.middle_seconds, costs.suffix_seconds) == (surface.augment_seconds, surface.cast_seconds)
     assert costs.cores == 3
 
@@ -86,5 +86,23 @@ def test_devices_that_were_not_measured_are_taken_to_scale() -> None:
 
 def test_conversion_and_cache_are_charged_once() -> None:
     both = predict.one_time_seconds(config(storage="array", cache="memory"), COSTS, 10_000)
-    assert both == pytest.approx((3.5, 0.0))
+    assert both == pytest.approx((3.5, 10_000 * 150_528 / 4e9 / 2))  # the cache is filled from the array
     assert predict.one_time_seconds(config(cache="memory"), COSTS, 10_000) == pytest.approx((0.0, 3.5))
+
+
+def test_a_shallower_cut_costs_less_once_and_more_each_time() -> None:
+    shallow, deep = config(storage="array", cut=1), config(storage="array")
+    assert predict.one_time_seconds(shallow, COSTS, 10_000) == pytest.approx((2.5, 0.0))
+    assert rate(config()) < rate(shallow) < rate(deep)
+
+
+def test_encoded_samples_are_copied_and_not_decoded() -> None:
+    costs = dataclasses.replace(COSTS, depths={"tfrecord": 0})
+    assert predict.one_time_seconds(config(storage="tfrecord"), costs, 10_000) == pytest.approx((0.5, 0.0))
+    assert rate(config(storage="tfrecord"), costs) == rate(config(), costs)
+
+
+def test_a_part_in_the_cache_is_between_none_and_all() -> None:
+    half = config(cache="memory", cache_fraction=0.5)
+    assert rate(config()) < rate(half) < rate(config(cache="memory"))
+    assert predict.one_time_seconds(half, COSTS, 10_000) == pytest.approx((0.0, 1.75))
