@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from autopipe.core import bound
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
+from autopipe.search.conversions import paybacks
 from autopipe.search.measurer import Baseline
 from autopipe.search.proof import Proof, contender
 from autopipe.search.result import BaselineResult, SearchResult
@@ -36,6 +37,7 @@ def result(
         measuring_seconds=sum(row.seconds for row in rows),
         drift=None if proved is None else _drift(session, baselines, proved),
         interrupted=interrupted,
+        paybacks=paybacks(session, None if best is None else best.config),
         study=session.record.study,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autopipe.core import payback
 from autopipe.core.outcome import Estimate, Measurement
 from autopipe.core.stats import bootstrap_interval, median
 from autopipe.search.facts import Limits
@@ -42,10 +43,24 @@ def score(
     return images / (one_time_seconds + images / images_per_second)
 
 
-def one_time_seconds(measurements: Sequence[Measurement], conversion_seconds: float, fill_seconds: float) -> float:
-    """Return what has to be paid once: conversion, filling the cache, and the wait for the first batch."""
-    start = median([each.first_batch_seconds for each in measurements])
-    return conversion_seconds + fill_seconds + start
+def one_time_seconds(
+    measurements: Sequence[Measurement], predicted: tuple[float, float], sample_count: int | None
+) -> float:
+    """Return what has to be paid once: conversion, filling the cache, and the wait for the first batch.
+
+    Args:
+        measurements: of one configuration, at least one.
+        predicted: seconds to convert and to fill, for what was not measured.
+        sample_count: samples of the whole data set; None: only what is predicted counts.
+    """
+    costs = [each.conversion for each in measurements if each.conversion is not None]
+    fills = [each.cache_fill_seconds for each in measurements if each.cache_fill_seconds is not None]
+    convert, fill = predicted
+    if costs and sample_count is not None:
+        convert = median([payback.conversion_seconds(cost, sample_count).value for cost in costs])
+    if fills:
+        fill = median(fills)
+    return convert + fill + median([each.first_batch_seconds for each in measurements])
 
 
 def excesses(measurement: Measurement, limits: Limits) -> dict[str, float]:

@@ -10,6 +10,7 @@ import optuna
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
 from autopipe.core.stats import Comparison
+from autopipe.search.conversions import Payback
 from autopipe.search.feasible import Drop
 from autopipe.search.record import Row
 from autopipe.search.stopping import Stop
@@ -54,6 +55,7 @@ class SearchResult:
         drift: how much the baselines' rates changed from the beginning to the proof: 0.06 is 6 % faster.
             Beyond 0.05 either way, something else was using the machine.
         interrupted: whether the user ended it.
+        paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
         study: the Optuna study that holds all of this.
     """
 
@@ -71,6 +73,7 @@ class SearchResult:
     measuring_seconds: float
     drift: float | None
     interrupted: bool
+    paybacks: Sequence[Payback]
     study: optuna.Study
 
     @property

@@ -151,9 +151,16 @@ class Session:
         epochs, count = self.settings.epochs, self.facts.sample_count
         if epochs is None or count is None or rate <= 0:
             return rate
-        convert, fill = (0.0, 0.0) if self._costs is None else predict.one_time_seconds(config, self._costs, count)
-        once = objective.one_time_seconds(measurements, convert, fill)
+        once = self.once_seconds(config, measurements)
         return objective.score(rate, one_time_seconds=once, sample_count=count, epochs=epochs)
+
+    def once_seconds(self, config: PipelineConfig, measurements: Sequence[Measurement]) -> float:
+        """Return what a configuration costs once, in seconds: as it was measured, else as it is predicted."""
+        count = self.facts.sample_count
+        predicted = (0.0, 0.0)
+        if self._costs is not None and count is not None:
+            predicted = predict.one_time_seconds(config, self._costs, count)
+        return objective.one_time_seconds(measurements, predicted, count)
 
     def predicted(self, config: PipelineConfig) -> float | None:
         """Return what the cost model says, in images/s, or None where it says nothing."""

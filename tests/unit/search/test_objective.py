@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.core.outcome import Measurement, Resources
+from autopipe.core.outcome import ConversionCost, Measurement, Resources
 from autopipe.core.params import to_config
 from autopipe.search import objective
 from autopipe.search.facts import Limits
@@ -43,7 +43,15 @@ def test_a_conversion_pays_over_many_epochs_and_not_over_few() -> None:
 
 
 def test_one_time_costs_are_conversion_fill_and_start() -> None:
-    assert objective.one_time_seconds([measured(1.0, 1.0)], 5.0, 3.0) == 10.0
+    assert objective.one_time_seconds([measured(1.0, 1.0)], (5.0, 3.0), None) == 10.0
+
+
+def test_what_was_measured_once_counts_before_what_was_predicted() -> None:
+    cost = ConversionCost(
+        cut=1, samples=10, bytes=100, workers=1, seconds=1.0, shard_samples=(5, 5), shard_seconds=(0.5, 0.5)
+    )
+    known = measured(1.0, 1.0).model_copy(update={"conversion": cost, "cache_fill_seconds": 7.0})
+    assert objective.one_time_seconds([known], (5.0, 3.0), 100) == pytest.approx(10.0 + 7.0 + 2.0)
 
 
 def test_what_breaks_a_limit_is_above_zero() -> None:

@@ -1,0 +1,101 @@
+"""What each storage form that was tried costs, saves, and when it pays, against the best that needs no conversion.
+
+Arithmetic on what a session knows; the rule that a conversion has to pay within the training's epochs is the session's
+score, which charges it. Shown by `autopipe.report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autopipe.core import payback
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import ConversionCost, Estimate
+from autopipe.core.payback import Way
+from autopipe.search.session import Point, Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payback:
+    """A storage form after a number of ops: the best configuration that reads it, and what it costs to get there.
+
+    Attributes:
+        config: the configuration.
+        rate: its images/s.
+        cut: how many ops are done before samples are kept.
+        convert_seconds: to convert the whole set, extrapolated from the trial's part.
+        bytes: that the set takes on disk.
+        free_bytes: that are free there; None if not known.
+        saved_seconds: that each epoch takes less than with the best configuration that needs no conversion.
+        epochs: after which it has paid; 0 if at once, None if never.
+        overruled: whether it runs faster than what was chosen, and was not chosen because it pays too late.
+    """
+
+    config: PipelineConfig
+    rate: Estimate
+    cut: int
+    convert_seconds: Estimate
+    bytes: int
+    free_bytes: int | None
+    saved_seconds: float
+    epochs: float | None
+    overruled: bool
+
+
+def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:
+    """Return what each storage form and cut that was measured comes to, the fastest first.
+
+    Args:
+        session: the search.
+        chosen: the configuration that won.
+    """
+    points = [point for point in session.points().values() if point.feasible]
+    rivals = [point for point in points if point.measurements[-1].conversion is None]
+    count = session.facts.sample_count
+    if not rivals or count is None:
+        return ()
+    rival = max(rivals, key=lambda point: point.estimate.value)
+    best: dict[tuple[str, int], Point] = {}
+    for point in sorted(points, key=lambda point: point.estimate.value):
+        cost = point.measurements[-1].conversion
+        if cost is not None:
+            best[point.config.storage, cost.cut] = point
+    found = [_payback(session, point, rival, count) for point in best.values()]
+    return tuple(sorted(_with_overruled(session, found, chosen), key=lambda each: -each.rate.value))
+
+
+def _payback(session: Session, point: Point, rival: Point, count: int) -> Payback:
+    cost = point.measurements[-1].conversion
+    assert isinstance(cost, ConversionCost)
+    kept, other = _way(session, point), _way(session, rival)
+    return Payback(
+        config=point.config,
+        rate=point.estimate,
+        cut=cost.cut,
+        convert_seconds=payback.conversion_seconds(cost, count),
+        bytes=payback.conversion_bytes(cost, count),
+        free_bytes=session.facts.disk_bytes,
+        saved_seconds=payback.saved_seconds(kept, other, count),
+        epochs=payback.epochs_to_pay(kept, other, count),
+        overruled=False,
+    )
+
+
+def _way(session: Session, point: Point) -> Way:
+    once = session.once_seconds(point.config, point.measurements)
+    return Way(images_per_second=point.estimate.value, once_seconds=once)
+
+
+def _with_overruled(session: Session, found: Sequence[Payback], chosen: PipelineConfig | None) -> list[Payback]:
+    """Mark what is faster than the chosen one beyond its interval, and pays only after the training's epochs."""
+    epochs, points = session.settings.epochs, session.points()
+    won = None if chosen is None else points.get(chosen.key())
+    if epochs is None or won is None:
+        return list(found)
+    return [
+        replace(each, overruled=True)
+        if each.rate.low > won.estimate.high and (each.epochs is None or each.epochs > epochs)
+        else each
+        for each in found
+    ]
