@@ -1,0 +1,55 @@
+"""The tuned pipeline and converted samples: found beside the artefact by their manifest, or missed with the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autopipe.assembly import conversion_of
+from autopipe.core.config import STORAGES
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.errors import StorageError
+from autopipe.ops.plan import make_plan
+from autopipe.storage.convert import convert
+from autopipe.tuned import artifact as files
+from autopipe.tuned import factory
+from autopipe.tuned.factory import Tuned
+from tests.fakes.profiles import artifact, config, hardware, profile
+
+ARRAY = STORAGES["array"]
+
+
+def workload(times: int = 1) -> Workload:
+    return Workload(data=Arrays(np.arange(16.0).reshape(8, 2) * times), ops=[], batch_size=2, shuffle=False)
+
+
+def tuned(folder: Path, made: Workload) -> Tuned:
+    path = files.write(artifact(profile(config=config(storage="array"))), folder / "autopipe.json")
+    return factory.load(path, import_workload=lambda name: made, here=hardware(), workload=made)
+
+
+def converted(made: Workload, folder: Path) -> None:
+    convert(conversion_of(made, make_plan(made), ARRAY), ARRAY, folder)
+
+
+def test_the_set_beside_the_artefact_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    made = workload()
+    converted(made, tmp_path / "converted" / "of-monday")
+    with tuned(tmp_path, made).make_loader() as loader:
+        assert sum(len(x) for x, _ in loader.epoch(0)) == 8
+
+
+def test_without_a_set_the_command_to_run_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="has no set of the 8 samples") as caught:
+        tuned(tmp_path, workload()).make_loader()
+    assert caught.value.hint == "Run: autopipe convert train.py:workload --to array --out converted/array"
+
+
+def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
+    converted(workload(times=2), tmp_path / "converted" / "array")
+    with pytest.raises(StorageError, match="was made from other data"):
+        tuned(tmp_path, workload()).make_loader()
