@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autopipe.core.outcome import Estimate
+from autopipe.report import payback
 from autopipe.report.summary import Summary
 
 
@@ -12,8 +13,8 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     """Return the document that `autopipe tune --json` prints.
 
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name), `ceiling`
-    (model images/s, bound, shares, bottleneck), `trials`, `failed`, `seconds`, `stopped`, `warnings`, `artifact` (its
-    path).
+    (model images/s, bound, shares, bottleneck), `conversions` (storage, cut, seconds and bytes to convert, epochs until
+    it pays), `trials`, `failed`, `seconds`, `stopped`, `warnings`, `artifact` (its path).
     """
     return {
         "best": None if summary.best is None else summary.best.model_dump(mode="json"),
@@ -36,6 +37,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             "share_of_bound": summary.share_of_bound,
             "bottleneck": None if summary.bound is None else summary.bound.sentence,
         },
+        "conversions": payback.document(summary.paybacks),
         "trials": summary.trials,
         "failed": summary.failed,
         "seconds": round(summary.seconds, 2),

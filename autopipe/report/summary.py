@@ -9,6 +9,8 @@ from autopipe.core import bound
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Estimate, Measurement
 from autopipe.core.stats import Comparison
+from autopipe.report import payback
+from autopipe.search.conversions import Payback
 from autopipe.search.result import BaselineResult, SearchResult
 
 
@@ -50,6 +52,8 @@ class Summary:
         trials: how many trials ran, the proof's blocks included.
         failed: how many of them gave no measurement.
         seconds: how long it took.
+        paybacks: what each converted form that was tried costs, and when it pays.
+        epochs: how many epochs the training takes, if it is known.
         warnings: what the reader should know before believing the figures.
     """
 
@@ -65,6 +69,8 @@ class Summary:
     trials: int
     failed: int
     seconds: float
+    paybacks: Sequence[Payback]
+    epochs: int | None
     warnings: Sequence[str]
 
 
@@ -85,6 +91,8 @@ def summary_of(result: SearchResult) -> Summary:
         trials=len(result.trials),
         failed=len(result.failed),
         seconds=result.seconds,
+        paybacks=result.paybacks,
+        epochs=result.epochs,
         warnings=tuple(_warnings(result)),
     )
 
@@ -111,6 +119,9 @@ def _warnings(result: SearchResult) -> list[str]:
             f"The baselines ran {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'} at the end than "
             "at the beginning: something else used the machine. Ratios hold, since they were measured side by side."
         )
+    said += payback.sentences(result.paybacks, result.epochs)
+    if any(payback.NOT_TRIED in drop.reason for drop in result.dropped):
+        said.append("Converted forms were not tried: `--epochs N` weighs their cost, `--convert` tries them anyway.")
     measured = [row.outcome for row in result.trials if isinstance(row.outcome, Measurement)]
     unstable = sum(not outcome.stable for outcome in measured)
     if measured and unstable > len(measured) // 2:

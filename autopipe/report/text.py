@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core.outcome import Estimate
-from autopipe.report import wording
+from autopipe.report import payback, wording
 from autopipe.report.summary import BaselineLine, Summary
 
 
@@ -25,7 +25,8 @@ def render(summary: Summary) -> RenderableType:
         table.add_row(line.name, *_cells(line))
     if summary.model_rate is not None:
         table.add_row("the model alone (ceiling)", _rate(summary.model_rate), _interval(summary.model_rate), "")
-    return Group(table, Text(), _sentences(summary))
+    conversions = [payback.table(summary.paybacks), Text()] if summary.paybacks else []
+    return Group(table, Text(), *conversions, _sentences(summary))
 
 
 def _cells(line: BaselineLine) -> tuple[str, str, str]:

@@ -37,6 +37,7 @@ def result(
         measuring_seconds=sum(row.seconds for row in rows),
         drift=None if proved is None else _drift(session, baselines, proved),
         interrupted=interrupted,
+        epochs=session.settings.epochs,
         paybacks=paybacks(session, None if best is None else best.config),
         study=session.record.study,
     )

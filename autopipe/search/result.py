@@ -55,6 +55,7 @@ class SearchResult:
         drift: how much the baselines' rates changed from the beginning to the proof: 0.06 is 6 % faster.
             Beyond 0.05 either way, something else was using the machine.
         interrupted: whether the user ended it.
+        epochs: over which one-time costs were charged; None if the training's length is not known.
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
         study: the Optuna study that holds all of this.
     """
@@ -73,6 +74,7 @@ class SearchResult:
     measuring_seconds: float
     drift: float | None
     interrupted: bool
+    epochs: int | None
     paybacks: Sequence[Payback]
     study: optuna.Study
 

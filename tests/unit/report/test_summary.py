@@ -16,7 +16,18 @@ from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.search.surface import Surface
 
-KEYS = ["best", "images_per_second", "baselines", "ceiling", "trials", "failed", "seconds", "stopped", "warnings"]
+KEYS = [
+    "best",
+    "images_per_second",
+    "baselines",
+    "ceiling",
+    "conversions",
+    "trials",
+    "failed",
+    "seconds",
+    "stopped",
+    "warnings",
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,89 @@
+"""What converted forms cost and when they pay, as a table for a terminal and as plain values for the JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from autopipe.hardware.memory import size_text
+from autopipe.report import wording
+from autopipe.search.conversions import Payback
+
+NOT_TRIED = "must be converted first"  # how a search says that conversions were not asked for
+_MINUTE = 60.0
+_LONG_SECONDS = 90.0
+
+
+def table(rows: Sequence[Payback]) -> Table:
+    """Return one line for each storage form and cut that was tried."""
+    shown = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
+    shown.add_column("kept as")
+    for column in ("images/s", "to convert", "on disk", "free", "saved an epoch", "pays after"):
+        shown.add_column(column, justify="right")
+    for row in rows:
+        shown.add_row(
+            name(row),
+            f"{row.rate.value:,.0f}",
+            _interval(row.convert_seconds.value, row.convert_seconds.low, row.convert_seconds.high),
+            size_text(row.bytes),
+            "" if row.free_bytes is None else size_text(row.free_bytes),
+            _duration(row.saved_seconds) if row.saved_seconds > 0 else "nothing",
+            Text(_pays(row), style="yellow" if row.overruled else ""),
+        )
+    return shown
+
+
+def sentences(rows: Sequence[Payback], epochs: int | None) -> list[str]:
+    """Return what is to be known of the choice: what was overruled, and by which rule."""
+    said = [
+        f"{wording.short(row.config)} would win by its {row.rate.value:,.0f} images/s, but its conversion "
+        f"{'never pays' if row.epochs is None else f'pays after {row.epochs:.1f} epochs'} and the training takes "
+        f"{epochs}."
+        for row in rows
+        if row.overruled
+    ]
+    if rows and epochs is None:
+        said.append("How many epochs the training takes is not known (`--epochs`): conversions were not charged.")
+    return said
+
+
+def document(rows: Sequence[Payback]) -> list[dict[str, Any]]:
+    """Return the rows as JSON: seconds, bytes, images/s; `epochs` is null where a conversion never pays."""
+    return [
+        {
+            "storage": row.config.storage,
+            "cut": row.cut,
+            "config": row.config.model_dump(mode="json"),
+            "images_per_second": row.rate.model_dump(),
+            "convert_seconds": row.convert_seconds.model_dump(),
+            "bytes": row.bytes,
+            "free_bytes": row.free_bytes,
+            "saved_seconds_an_epoch": row.saved_seconds,
+            "epochs_to_pay": row.epochs,
+            "overruled": row.overruled,
+        }
+        for row in rows
+    ]
+
+
+def name(row: Payback) -> str:
+    """Return what a form is called: with how many ops are done before."""
+    return f"{row.config.storage}, after {row.cut} op{'' if row.cut == 1 else 's'}"
+
+
+def _pays(row: Payback) -> str:
+    if row.epochs is None:
+        return "never"
+    return "at once" if row.epochs == 0 else f"{row.epochs:.1f} epochs"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / _MINUTE:,.1f} min" if seconds >= _LONG_SECONDS else f"{seconds:.2g} s"
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    unit, per = ("min", _MINUTE) if value >= _LONG_SECONDS else ("s", 1.0)
+    return f"{value / per:,.1f} {unit} ({low / per:,.1f} to {high / per:,.1f})"

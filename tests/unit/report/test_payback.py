@@ -1,0 +1,69 @@
+"""The table of conversions, and what is said of them."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Estimate
+from autopipe.loaders.threads import Threads
+from autopipe.report import payback
+from autopipe.search.conversions import Payback
+
+
+def row(epochs: float | None = 3.25, *, overruled: bool = False, saved: float = 12.0, seconds: float = 30.0) -> Payback:
+    return Payback(
+        config=PipelineConfig(loader=Threads(workers=2), storage="array"),
+        rate=Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
+        cut=2,
+        convert_seconds=Estimate(value=seconds, low=0.9 * seconds, high=1.1 * seconds),
+        bytes=3 * 2**30,
+        free_bytes=50 * 2**30,
+        saved_seconds=saved,
+        epochs=epochs,
+        overruled=overruled,
+    )
+
+
+def line(shown: Payback) -> str:
+    written = io.StringIO()
+    Console(file=written, width=140).print(payback.table([shown]))
+    return " ".join(written.getvalue().splitlines()[1].split())
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        (row(), "array, after 2 ops 21,000 30.0 s (27.0 to 33.0) 3 GiB 50 GiB 12 s 3.2 epochs"),
+        (row(seconds=600.0, saved=240.0), "array, after 2 ops 21,000 10.0 min (9.0 to 11.0) 3 GiB 50 GiB 4.0 min 3.2"),
+        (row(None, saved=-1.0), "array, after 2 ops 21,000 30.0 s (27.0 to 33.0) 3 GiB 50 GiB nothing never"),
+        (row(0.0), "array, after 2 ops 21,000 30.0 s (27.0 to 33.0) 3 GiB 50 GiB 12 s at once"),
+    ],
+)
+def test_a_line_has_time_room_gain_and_epochs(shown: Payback, said: str) -> None:
+    assert line(shown).startswith(said)
+
+
+def test_the_row_that_the_rule_keeps_from_winning_is_named() -> None:
+    (said,) = payback.sentences([row(overruled=True)], 2)
+    assert said == (
+        "threads(workers=2) storage=array would win by its 21,000 images/s, but its conversion pays after 3.2 epochs "
+        "and the training takes 2."
+    )
+    assert payback.sentences([row()], 10) == []
+
+
+def test_without_known_epochs_it_is_said_that_nothing_was_charged() -> None:
+    (said,) = payback.sentences([row()], None)
+    assert "conversions were not charged" in said
+    assert payback.sentences([], None) == []
+
+
+def test_the_document_is_json_with_null_for_never() -> None:
+    (found,) = json.loads(json.dumps(payback.document([row(None)])))
+    assert (found["storage"], found["cut"], found["epochs_to_pay"]) == ("array", 2, None)
+    assert found["convert_seconds"]["value"] == 30.0
