@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from autopipe import assembly
 from autopipe.core.config import STORAGES
@@ -32,11 +34,13 @@ class Job:
         conversion: the samples and the ops that are done to them.
         storage: the form.
         folder: where the set is written.
+        sizes: the bytes that the whole set takes, by the number of ops that are done before.
     """
 
     conversion: Conversion
     storage: Storage
     folder: Path
+    sizes: Mapping[int, float]
 
     def run(
         self, *, workers: int | None = None, part: tuple[int, int] = (0, 1), on_progress: Progress | None = None
@@ -70,17 +74,20 @@ class Job:
         return stored.verify(stored.open_set(self.folder, self.conversion, self.storage), self.conversion)
 
 
-def job(workload: Workload | str, to: str, folder: Path | None = None) -> Job:
+def job(
+    workload: Workload | str, to: str, folder: Path | None = None, *, cut: int | Literal["deepest"] = "deepest"
+) -> Job:
     """Return the conversion of a workload.
 
     Args:
         workload: a workload, or "train.py:workload".
         to: the storage form.
         folder: where to; None for a folder of the form's name where the workload's loaders look for it.
+        cut: how many of the deterministic first ops are done before; "deepest": as many as the form can hold.
 
     Raises:
         WorkloadError: the workload cannot be imported, or its samples cannot be read.
-        ConfigError: there is no such form, or it cannot hold these samples.
+        ConfigError: there is no such form, or it cannot hold these samples, or not after so many ops.
     """
     storage: Storage = STORAGES[to]
     if not storage.converts:
@@ -88,8 +95,13 @@ def job(workload: Workload | str, to: str, folder: Path | None = None) -> Job:
         raise ConfigError(f"`to` must be a form that is written, one of {forms}, but got {to!r}.")
     if isinstance(workload, str):
         workload = imported(workload)
-    conversion = assembly.conversion_of(workload, make_plan(workload), storage)
-    return Job(conversion=conversion, storage=storage, folder=folder or Path(workload.converted) / to)
+    plan = make_plan(workload)
+    conversion = assembly.conversion_of(workload, plan, storage, cut)
+    sizes = {
+        depth: conversions.estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)
+    }
+    folder = folder or Path(workload.converted) / assembly.set_name(to, cut)
+    return Job(conversion=conversion, storage=storage, folder=folder, sizes=sizes)
 
 
 def finish(folder: Path) -> Manifest:

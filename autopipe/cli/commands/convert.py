@@ -25,6 +25,14 @@ def convert(
     image_size: source.ImageSize = 224,
     batch_size: source.BatchSize = 32,
     to: Annotated[str, typer.Option(metavar="FORM", help="The form: array or tfrecord.")] = "array",
+    cut: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Keep samples after N of the deterministic first ops; as many as it can, by default.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder to write to; converted/FORM by default, where loaders look for it.")
     ] = None,
@@ -55,7 +63,8 @@ def convert(
         return
     part = _part(shard)
     chosen = source.choose(workload, images, model, image_size, batch_size)
-    job = converting.job(chosen.workload, to, out)
+    job = converting.job(chosen.workload, to, out, cut="deepest" if cut is None else cut)
+    console.print("\n".join(_sizes(job)), highlight=False, soft_wrap=True)
     done = _run(job, workers, part, console)
     if done.manifest is None:
         console.print(
@@ -73,6 +82,18 @@ def convert(
         )
     if check and done.manifest is not None:
         console.print(f"verified  every file, and {job.verify()} samples against the source", highlight=False)
+
+
+def _sizes(job: Job) -> list[str]:
+    """Return a line for each cut: what is done before, and the room that it takes."""
+    from autopipe.hardware.memory import size_text
+
+    lines = []
+    for depth, size in job.sizes.items():
+        chosen = depth == job.conversion.cut
+        other = "" if chosen else f"  (--cut {depth})"
+        lines.append(f"{'keeps' if chosen else 'or':9} samples after {depth} ops: {size_text(size)}{other}")
+    return lines
 
 
 def _run(job: Job, workers: int | None, part: tuple[int, int], console: Console) -> Converted:

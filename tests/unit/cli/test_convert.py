@@ -57,6 +57,28 @@ def test_a_conversion_that_is_there_is_not_made_again(home: Path, autopipe: Auto
     assert "8 were there already" in ended.err
 
 
+def test_the_size_of_each_cut_is_shown(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("convert", workload(home))
+    assert "keeps     samples after 2 ops: 6.1 KiB" in ended.err  # 8 times 16 x 16 x 3 and a label of 8 bytes
+    assert "or        samples after 1 ops: 14.1 KiB  (--cut 1)" in ended.err
+
+
+def test_a_set_of_another_cut_is_kept_beside_and_found(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("convert", workload(home), "--cut", 1, "--verify")
+    assert "wrote     8 samples to converted/array-1" in ended.err
+    import autopipe as ap
+    from autopipe.trial.reference import load_workload
+
+    files, kept = (
+        ap.PipelineConfig(loader=ap.Threads(workers=1), **settings) for settings in ({}, {"storage": "array", "cut": 1})
+    )
+    made = load_workload(workload(home))
+    with ap.build_loader(made, files) as one, ap.build_loader(made, kept) as other:
+        for (x, y), (kept_x, kept_y) in zip(one.epoch(0), other.epoch(0), strict=True):
+            np.testing.assert_array_equal(x, kept_x)
+            np.testing.assert_array_equal(y, kept_y)
+
+
 def test_parts_are_written_apart_and_joined(home: Path, autopipe: Autopipe) -> None:
     first = autopipe("convert", workload(home), "--out", "set", "--shard", "0/2")
     assert "autopipe convert --finish set" in first.err
@@ -77,6 +99,7 @@ def test_a_folder_of_images_needs_no_code(home: Path, autopipe: Autopipe) -> Non
     [
         (("--to", "aray"), "Did you mean `array`?"),
         (("--to", "files"), "`to` must be a form that is written, one of array, tfrecord"),
+        (("--cut", "0"), 'storage="array" keeps these samples after 1 or 2 of the first ops, but got cut=0'),
         (("--shard", "2/2"), "`--shard` must be I/N with 0 <= I < N"),
         (("--out", "photos"), "must hold nothing else, but `photos` has 2 other files"),
     ],
