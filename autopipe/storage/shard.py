@@ -16,7 +16,7 @@ import pydantic
 from numpy.typing import NDArray
 
 PART_SUFFIX = ".part"
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 16  # a larger sample goes to the file without another copy
 _CHECK_BYTES = 1 << 24
 
 
