@@ -2,11 +2,14 @@
 
     python benchmarks/formats.py --photos DIR --camvid DIR [--rounds N] [--seconds S] [--only GROUP,...] [--json]
 
-DIR as for loaders.py, whose way of measuring this is: a process a row, interleaved blocks, medians. Groups: photos and
-camvid (loader alone, page cache warm), convert (against the decode rate of all cores, and predicted from a part of
-400 samples), payback (predicted against real epochs, with a model that takes 3 times what files give), cold (one
-epoch after the files were dropped from the page cache), kills (conversions killed with -9 at 20 random moments, by
-tests/integration/test_convert_killed.py).
+DIR as for loaders.py, whose way of measuring this is: a process a row, interleaved blocks, medians. Groups:
+
+- photos, camvid: loader alone, page cache warm
+- convert: against the decode rate of all cores, and as predicted from a part of 400 samples
+- payback: predicted against real epochs, with a model that takes 3 times what files give
+- cold: one epoch after the files were dropped from the page cache
+- candidates: forms that are not built
+- kills: conversions killed with -9 at 20 random moments, by tests/integration/test_convert_killed.py
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import format_candidates
 import format_rows
 import format_runs
 import loaders
@@ -32,7 +36,7 @@ from autopipe.data import source as data_source
 from autopipe.hardware import disk
 from autopipe.loaders.threads import Threads
 
-GROUPS = ("photos", "camvid", "convert", "payback", "cold", "kills")
+GROUPS = ("photos", "camvid", "convert", "payback", "cold", "candidates", "kills")
 FORMS = ("files", "tfrecord", "array", "array + memory", "files + memory")
 PEERS = ("tfrecord, processes, host", "tf.data on TFRecords", "tf.data on TFRecords, uint8", "np.load, PyDataset")
 # (what, row, other row, least ratio); a form stands for the better of its two loaders
@@ -65,25 +69,30 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, chosen: Sequence[str], cores: int, sets: Path) -> Iterable[tuple[str, Any]]:
-    folders = {"photos": arguments.photos, "camvid": arguments.camvid}
-    for data, folder in folders.items():
-        if folder and (data in chosen or (data == "photos" and "cold" in chosen)):
-            workload = format_rows.WORKLOADS[data](Path(folder))
-            format_runs.prepare(workload, data, sets, cores)
-            if data == "photos":
-                format_runs.write_npy(workload, sets / data / "npy")
-        if folder and data in chosen:
-            yield data, warm(data, arguments, cores, sets)
+    """Yield each chosen group with its figures."""
     if arguments.photos:
-        workload = rows.photos(Path(arguments.photos))
-        if "convert" in chosen:
-            yield "convert", conversion_group(workload, arguments.rounds, cores, sets)
-        if "payback" in chosen:
-            yield "payback", payback_group(workload, arguments.rounds, cores, sets)
-        if "cold" in chosen:
-            yield "cold", cold_group(Path(arguments.photos), arguments.rounds, cores, sets)
+        folder = Path(arguments.photos)
+        workload = rows.photos(folder)
+        if {"photos", "cold", "candidates"} & {*chosen}:
+            format_runs.prepare(workload, "photos", sets, cores)
+        groups = {
+            "photos": lambda: warm_photos(workload, arguments, cores, sets),
+            "convert": lambda: conversion_group(workload, arguments.rounds, cores, sets),
+            "payback": lambda: payback_group(workload, arguments.rounds, cores, sets),
+            "cold": lambda: cold_group(folder, arguments.rounds, cores, sets),
+            "candidates": lambda: format_candidates.candidates(folder, sets, arguments.rounds),
+        }
+        yield from ((name, group()) for name, group in groups.items() if name in chosen)
+    if arguments.camvid and "camvid" in chosen:
+        format_runs.prepare(format_rows.camvid(Path(arguments.camvid)), "camvid", sets, cores)
+        yield "camvid", warm("camvid", arguments, cores, sets)
     if "kills" in chosen:
         yield "kills", kills()
+
+
+def warm_photos(workload: Any, arguments: argparse.Namespace, cores: int, sets: Path) -> dict[str, Any]:
+    format_runs.write_npy(workload, sets / "photos" / "npy")
+    return warm("photos", arguments, cores, sets)
 
 
 def warm(data: str, arguments: argparse.Namespace, cores: int, sets: Path) -> dict[str, Any]:
@@ -114,7 +123,8 @@ def _best(form: str, rates: Mapping[str, Sequence[float]]) -> Sequence[float]:
 
 
 def conversion_group(workload: Any, rounds: int, cores: int, sets: Path) -> dict[str, Any]:
-    found = {form: format_runs.conversions(workload, form, cores, rounds, sets) for form in ("array", "tfrecord")}
+    """Return conversions and predictions; a prediction is held against another run, so medians of both are compared."""
+    found = {form: format_runs.conversions(workload, form, cores, 2 * rounds, sets) for form in ("array", "tfrecord")}
     array = found["array"]
     targets = [
         _at_least(
@@ -125,7 +135,7 @@ def conversion_group(workload: Any, rounds: int, cores: int, sets: Path) -> dict
     ]
     for form, ran in found.items():
         for what, key in (("time", "seconds"), ("size", "bytes")):
-            off = _median([abs(one[f"predicted_{key}"] / one[key] - 1) for one in ran])
+            off = abs(_median([one[f"predicted_{key}"] for one in ran]) / _median([one[key] for one in ran]) - 1)
             targets.append(_at_most(f"{form}: {what} predicted from a part, off by", 0.10, off))
     return {"rounds": found, "targets": targets}
 
@@ -194,6 +204,11 @@ def as_text(result: Mapping[str, Any]) -> str:
             f"{row:32} {found['images_per_second']:10,.1f}  {found['output']}"
             for row, found in group.get("rows", {}).items()
         ]
+        if "pixels_changed_by" in group:
+            changed = group["pixels_changed_by"]
+            lines.append(
+                f"jpeg-array changes pixels by {changed['mean_levels']:.2f} of 255, at most {changed['largest']}"
+            )
         lines += map(_line, group["targets"])
     return "\n".join(lines)
 
