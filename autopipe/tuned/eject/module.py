@@ -123,6 +123,8 @@ def reasons_against(workload: Workload, config: PipelineConfig, plan: Plan) -> t
     found.append(listing.reason_against(workload.data))
     if config.storage != "files":
         found.append(f"the samples are read from a converted set (storage={config.storage!r}), which autopipe reads")
+    if config.cache == "memory" and config.cache_fraction < 1:
+        found.append(f"a part of the samples is cached (cache_fraction={config.cache_fraction})")
     if workload.on_bad_sample == "skip":
         found.append('bad samples are replaced (on_bad_sample="skip")')
     if isinstance(loader, Keras) and loader.use_multiprocessing and config.cache == "memory":
