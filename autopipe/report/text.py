@@ -25,7 +25,7 @@ def render(summary: Summary) -> RenderableType:
         table.add_row(line.name, *_cells(line))
     if summary.model_rate is not None:
         table.add_row("the model alone (ceiling)", _rate(summary.model_rate), _interval(summary.model_rate), "")
-    conversions = [payback.table(summary.paybacks), Text()] if summary.paybacks else []
+    conversions: list[RenderableType] = [payback.table(summary.paybacks), Text()] if summary.paybacks else []
     return Group(table, Text(), *conversions, _sentences(summary))
 
 
