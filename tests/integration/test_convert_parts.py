@@ -1,0 +1,85 @@
+"""A conversion in parts, by each of the ways that the example shows, gives the files of a conversion in one piece."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import cv2
+import numpy as np
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "convert_beam" / "convert.py"
+TRAIN = """
+import autopipe as ap
+workload = ap.Workload(data=ap.ImageFolder({folder!r}), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=2)
+"""
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> str:
+    """A workload of 40 images, by its name."""
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        path = tmp_path / "photos" / f"class_{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), rng.integers(0, 256, (12, 10, 3), np.uint8))
+    (tmp_path / "train.py").write_text(TRAIN.format(folder=str(tmp_path / "photos")))
+    return f"{tmp_path / 'train.py'}:workload"
+
+
+@pytest.fixture
+def whole(named: str, tmp_path: Path) -> dict[str, bytes]:
+    """The files of a conversion in one piece."""
+    from autopipe.api import converting
+
+    converting.job(named, "array", tmp_path / "whole").run(workers=1)
+    return content(tmp_path / "whole")
+
+
+@pytest.fixture
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("convert_beam_example", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_pool_of_processes_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), named, "--out", str(tmp_path / "set"), "--parts", "3", "--pool"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "joined 40 samples" in done.stdout
+    assert content(tmp_path / "set") == whole
+
+
+def test_a_job_array_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+    commands: list[list[str]] = [
+        *(["convert", named, "--to", "array", "--out", "set", "--shard", f"{number}/3"] for number in (2, 0, 1)),
+        ["convert", "--finish", "set"],
+    ]
+    for command in commands:
+        subprocess.run([sys.executable, "-m", "autopipe", *command], check=True, capture_output=True, cwd=tmp_path)
+    assert content(tmp_path / "set") == whole
+
+
+def test_beams_local_runner_gives_the_same_files(
+    named: str, whole: dict[str, bytes], tmp_path: Path, example: ModuleType
+) -> None:
+    pytest.importorskip("apache_beam", reason="needs pip install 'autopipe-tuner[beam]'")
+    from autopipe.api import converting
+
+    with_beam: Callable[..., None] = example.with_beam
+    with_beam(3, named, "array", str(tmp_path / "set"), ["--direct_num_workers=1"])
+    converting.finish(tmp_path / "set")
+    assert content(tmp_path / "set") == whole
