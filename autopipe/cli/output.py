@@ -57,7 +57,9 @@ def say_where(console: Console, written: Written, study: str, config: PipelineCo
         f"          autopipe check {written.artifact}",
     ]
     if config.storage != "files" and workload is not None:
-        form = config.storage
-        lines.insert(1, f"before    autopipe convert {workload} --to {form} --out {folder}/converted/{form}")
+        form, deepest = config.storage, config.cut == "deepest"
+        name = form if deepest else f"{form}-{config.cut}"
+        cut = "" if deepest else f" --cut {config.cut}"
+        lines.insert(1, f"before    autopipe convert {workload} --to {form}{cut} --out {folder}/converted/{name}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -20,9 +20,9 @@ _LONG_SECONDS = 90.0
 def table(rows: Sequence[Payback]) -> Table:
     """Return one line for each storage form and cut that was tried."""
     shown = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
-    shown.add_column("kept as")
-    for column in ("images/s", "to convert", "on disk", "free", "saved an epoch", "pays after"):
-        shown.add_column(column, justify="right")
+    shown.add_column("kept as", no_wrap=True)
+    for column in ("images/s", "to convert", "on disk", "free", "an epoch less", "pays after"):
+        shown.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         shown.add_row(
             name(row),

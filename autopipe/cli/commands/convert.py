@@ -64,8 +64,8 @@ def convert(
     part = _part(shard)
     chosen = source.choose(workload, images, model, image_size, batch_size)
     job = converting.job(chosen.workload, to, out, cut="deepest" if cut is None else cut)
-    console.print("\n".join(_sizes(job)), highlight=False, soft_wrap=True)
     done = _run(job, workers, part, console)
+    console.print("\n".join(_sizes(job)), highlight=False, soft_wrap=True)
     if done.manifest is None:
         console.print(
             f"wrote     part {part[0]} of {part[1]} to {done.folder}\n"
