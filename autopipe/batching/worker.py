@@ -21,6 +21,7 @@ from autopipe.batching.memory import RowLayout, SharedBlock
 from autopipe.batching.process import MESSAGE_BYTES, RemoteFailure
 from autopipe.core.job import Recipe
 from autopipe.errors import AutopipeError, LoaderError
+from autopipe.hardware import allocator
 
 _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there
 _TRACEBACK_CHARACTERS = 20_000
@@ -30,6 +31,7 @@ def main() -> None:
     """Serve one owner."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
     cv2.setNumThreads(0)
+    allocator.keep_freed_memory()
     channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)

@@ -20,12 +20,14 @@ from autopipe.batching.streaming import StreamingLoader, require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
+from autopipe.hardware import allocator
 
 
 class Threads(LoaderConfig):
     """Workers are threads; each fills a whole batch at a time.
 
-    Opening it sets OpenCV's own thread pool to one thread, process-wide: workers are the parallelism.
+    Opening it sets OpenCV's own thread pool to one thread, process-wide: workers are the parallelism; and the process
+    keeps the memory of freed images for the next ones.
 
     Attributes:
         workers: threads that fill batches.
@@ -46,6 +48,7 @@ class Threads(LoaderConfig):
         recipe = job.recipe
         require_memory(job, self.buffered_batches() + 2)
         cv2.setNumThreads(0)
+        allocator.keep_freed_memory()
         cache = MemoryCache.of(recipe)
         filler = _Filler(Kernel(recipe, cache))
         return StreamingLoader(job, [filler] * self.workers, self.queue_size)

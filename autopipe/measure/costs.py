@@ -13,6 +13,7 @@ from autopipe.core.outcome import OpCost
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
+from autopipe.hardware import allocator
 from autopipe.ops import plan as planning
 
 _BLOCKS = 5
@@ -37,6 +38,7 @@ def op_costs(
         BadSampleError: no sample could be used.
     """
     cv2.setNumThreads(0)
+    allocator.keep_freed_memory()
     rows = [row for index in indices if (row := _one(workload, plan, index, clock)) is not None]
     if not rows:
         raise BadSampleError(f"none of {len(indices)} samples could be used to measure what ops cost.")

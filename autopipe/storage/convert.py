@@ -23,6 +23,7 @@ from autopipe.core.sample import Sample
 from autopipe.data import source as data_source
 from autopipe.data.paths import spread
 from autopipe.errors import BadSampleError, ConfigError, StorageError
+from autopipe.hardware import allocator
 from autopipe.storage import layout
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage
@@ -269,6 +270,7 @@ def cv2_threads_off() -> None:
     import cv2
 
     cv2.setNumThreads(0)
+    allocator.keep_freed_memory()
 
 
 def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int, int]) -> None:

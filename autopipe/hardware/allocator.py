@@ -1,0 +1,26 @@
+"""How the C library's allocator treats the images that come and go: it keeps their memory instead of giving it back.
+
+Each decoded image is a block of some megabytes that lives for a moment. By default glibc maps such a block from the
+kernel and unmaps it, and the kernel clears every page of it again; with several workers they wait for each other there.
+Keeping it made 960x720 PNG files decode 1.35 times as fast on two threads, and 500x375 JPEG files 1.05 times as fast in
+processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+
+# From <malloc.h>, https://man7.org/linux/man-pages/man3/mallopt.3.html
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
+_LARGEST_MMAP_THRESHOLD = 32 << 20  # bytes; glibc refuses more
+_KEPT_BYTES = 256 << 20  # freed memory at the end of a heap that stays with the process
+
+
+def keep_freed_memory() -> None:
+    """Have this process keep freed blocks for the next image. Does nothing where the C library is not glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
