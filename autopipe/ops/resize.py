@@ -65,7 +65,9 @@ class Resize(PixelOp):
             tensor = tensor[..., None]
         method = "nearest" if kind is FieldKind.MASK else self.interpolation
         resized = tf.image.resize(tensor, (self.height, self.width), method=method)
-        if tensor.dtype.is_integer:
+        if tensor.dtype in (tf.uint8, tf.uint16) and method == "bilinear":  # means of pixels: nothing to saturate
+            resized = tf.cast(resized + 0.5, tensor.dtype)
+        elif tensor.dtype.is_integer:
             resized = tf.saturate_cast(tf.round(tf.cast(resized, tf.float32)), tensor.dtype)
         return resized[..., 0] if flat else resized
 
