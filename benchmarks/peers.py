@@ -34,10 +34,12 @@ def tf_autotune(folder: Path) -> Iterator[int]:
         return tf.image.random_flip_left_right(image) / 255.0, label
 
     paths, labels = files_and_labels(folder)
-    dataset = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths)).repeat()
+    dataset = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths))
     dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
-    for x, _ in dataset.prefetch(tf.data.AUTOTUNE):
-        yield int(x.shape[0])
+    dataset = dataset.prefetch(tf.data.AUTOTUNE)
+    while True:
+        for x, _ in dataset:
+            yield int(x.shape[0])
 
 
 def tf_cached(folder: Path) -> Iterator[int]:

@@ -1,0 +1,67 @@
+"""Record a table: measure every configuration of a space once, for `autopipe replay` to search without this machine.
+
+    python benchmarks/record_table.py examples/photos/train.py:workload benchmarks/tables/photos.jsonl.gz
+    python benchmarks/record_table.py examples/photos/train.py:workload benchmarks/tables/photos-15ms.jsonl.gz \
+        --simulate-step 15ms
+
+The trials are those of a search, in random order. Run again, it goes on where it stopped. Use a machine that does
+nothing else: what the table says is taken for the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from autopipe.api import searching
+from autopipe.api.facts import facts_of
+from autopipe.api.measurer import TrialMeasurer
+from autopipe.cli.settings import accelerator
+from autopipe.core.config import ModelSetup
+from autopipe.hardware import machine
+from autopipe.search import feasible, library, table
+from autopipe.search.facts import Limits
+
+SPACE = "benchmarks/tables/space.yaml"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", help="FILE:NAME")
+    parser.add_argument("table", type=Path, help="the file to write, NAME.jsonl.gz")
+    parser.add_argument("--space", default=SPACE, help="a search space")
+    parser.add_argument("--simulate-step", help="an accelerator in place of the model: 15ms")
+    chosen = parser.parse_args()
+    simulate = None if chosen.simulate_step is None else accelerator(chosen.simulate_step, "--simulate-step")
+    found = machine.detect()
+    with searching.runner_for(chosen.workload, searching.Plan(simulate=simulate)) as runner:
+        described = searching.description(runner)
+        facts = facts_of(found, described, Path.cwd())
+        space = library.load(chosen.space, searching.bounds(facts))
+        candidates = feasible.trim(space, facts, Limits(convert=False)).candidates
+        measurer = TrialMeasurer(runner, described, "warm")
+        setups = {each.config.model_setup for each in candidates}
+        header = table.Header(
+            name=chosen.table.name.partition(".")[0],
+            hardware=f"{found.cpu.cores} cores ({found.cpu.model})",
+            space=chosen.space,
+            cores=facts.cores,
+            gpus=facts.gpus,
+            batch_size=facts.batch_size,
+            sample_count=described.samples,
+            prefix_bytes=facts.prefix_bytes,
+            compact_bytes=facts.compact_bytes,
+            finished_bytes=facts.finished_bytes,
+            ceilings=list(measurer.ceilings(sorted(setups, key=lambda setup: setup != ModelSetup()))),
+            baselines={each.name: each.config.model_dump(mode="json") for each in measurer.baselines()},
+        )
+        table.record(chosen.table, header, candidates, measurer, on_trial=_tell)
+
+
+def _tell(done: int, of: int) -> None:
+    print(f"\r{done} of {of}", end="" if done < of else "\n", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
