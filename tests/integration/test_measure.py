@@ -219,7 +219,7 @@ def test_a_cache_that_could_not_hold_all_of_the_data_is_refused(monkeypatch: pyt
     session = Session(photos(folder))
     little = dataclasses.replace(memory.detect(), available_bytes=40 * 8 * 8 * 3 - 1)
     monkeypatch.setattr(memory, "detect", lambda: little)
-    with pytest.raises(LoaderError, match="A cache of all samples needs"):
+    with pytest.raises(LoaderError, match="A cache of 100% of the samples needs"):
         session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK, Log())
 
 
