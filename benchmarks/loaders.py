@@ -3,8 +3,8 @@
     python benchmarks/loaders.py --photos DIR --camvid DIR [--rounds N] [--seconds S] [--only GROUP,GROUP] [--json]
 
 DIR for photos has one folder a class (2000 JPEG of 500x375 were used for the targets); for camvid see
-examples/segmentation. Each row runs in a process of its own and is idle while others of its group run; blocks are
-interleaved, in an order that turns with each round, and the medians of the blocks are shown. A row whose package is
+examples/segmentation. Each row runs in a process group of its own, which is stopped while others of its table run (tf.data
+would go on to fill its buffers); blocks are interleaved, in an order that turns with each round, and the medians of the blocks are shown. A row whose package is
 missing is left out:
 pip install 'autopipe-tuner[bench]'.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -118,22 +119,26 @@ def measure(names: Sequence[str], command: Sequence[str], rounds: int, seconds: 
     for number in range(rounds):
         turned = list(running)[number % len(running) :] + list(running)[: number % len(running)]
         for name in turned:
+            os.killpg(running[name].pid, signal.SIGCONT)
             blocks[name].append(_ask(running[name], seconds))
+            os.killpg(running[name].pid, signal.SIGSTOP)
     for process in running.values():
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return blocks
 
 
 def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | None:
-    """Start a row and wait until it is warm, so that rows warm up one at a time."""
+    """Start a row, wait until it is warm, and stop it, so that rows warm up one at a time."""
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", **os.environ}
     process = subprocess.Popen(
         [sys.executable, sys.argv[0], *command, "--row", name],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     if process.stdout.readline() == "ready\n":
+        os.killpg(process.pid, signal.SIGSTOP)
         return process
     print(f"{name} is left out: it ended with status {process.wait()}.", file=sys.stderr)
     return None
