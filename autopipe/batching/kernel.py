@@ -63,7 +63,7 @@ class Kernel:
         bad: list[BadSample] = []
         for row, index in enumerate(indices.tolist()):
             drawn = [column[row] for column in numbers]
-            out = x[row]
+            out = x[row, ...]  # a view, even where a sample is one number
             made = self._make(index, drawn, out)
             if isinstance(made, BadSampleError):
                 index, made = self._replacement(index, drawn, out, made, bad)

@@ -66,9 +66,11 @@ def op_failure(error: Exception, op: Op, source: Source, index: int) -> Autopipe
 
 def read_failure(error: Exception, source: Source, index: int) -> AutopipeError:
     """Return the error to raise when a sample could not be read."""
-    place = f"sample {index} ({sample_name(source, index)})"
+    name = sample_name(source, index)
+    place = f"sample {index} ({name})"
     if isinstance(error, AutopipeError):
-        return type(error)(f"{place}: {error.message}", hint=error.hint)
+        named = f"sample {index}" if name in error.message else place
+        return type(error)(f"{named}: {error.message}", hint=error.hint)
     return BadSampleError(f"{place} cannot be read: {type(error).__name__}: {error}")
 
 

@@ -269,6 +269,23 @@ def test_a_source_of_arrays_without_targets_will_do(loader: str) -> None:
     assert list(range(10)) == sorted(int(row[0, 0, 0]) for x, _ in batches for row in x)
 
 
+class Numbers:
+    """A source whose samples are single numbers."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, index: int) -> tuple[float, int]:
+        return float(index), index
+
+
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
+def test_samples_that_are_single_numbers_will_do(loader: str) -> None:
+    with opened(Workload(data=Numbers(), ops=[], batch_size=BATCH), loader) as made:
+        found = [(float(number), int(label)) for x, y in made.batches(0) for number, label in zip(x, y, strict=True)]
+    assert sorted(found) == [(float(number), number) for number in range(10)]
+
+
 def _views(x: NDArray[Any]) -> Any:
     return x[1:][:, ::2]
 
