@@ -3,10 +3,9 @@
     python benchmarks/loaders.py --photos DIR --camvid DIR [--rounds N] [--seconds S] [--only GROUP,GROUP] [--json]
 
 DIR for photos has one folder a class (2000 JPEG of 500x375 were used for the targets); for camvid see
-examples/segmentation. Each row runs in a process group of its own, which is stopped while others of its table run (tf.data
-would go on to fill its buffers); blocks are interleaved, in an order that turns with each round, and the medians of the blocks are shown. A row whose package is
-missing is left out:
-pip install 'autopipe-tuner[bench]'.
+examples/segmentation. Each row runs in a process group of its own, which is stopped while others of its table run:
+tf.data would go on to fill its buffers. Blocks are interleaved, in an order that turns with each round, and their
+medians are shown. A row whose package is missing is left out: pip install 'autopipe-tuner[bench]'.
 
 R is what one core does with the same kernels in a bare loop, times the cores. With finish="device" autopipe hands over
 uint8 and class numbers, which are cast, scaled and one-hot encoded on the device: that is the design, and the output
