@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from autopipe.api.retuning import KNOWN
+from autopipe.core.space import Space
 from autopipe.errors import ConfigError, near
-from autopipe.search import library, replay, samplers, table
+from autopipe.search import library, replay, samplers, table, transfer
 from autopipe.search.replay import Comparison
 from autopipe.search.table import Table
 
@@ -55,8 +58,7 @@ def compare(
                 f"`--sampler` must be one of {known}, but got {name!r}.{near(plain, samplers.SAMPLERS)}",
                 hint="With +seeds at its end it starts from baselines and predictions: tpe+seeds",
             )
-    header = recorded.header
-    searched = library.load(space or header.space, {"cores": header.cores, "gpus": header.gpus})
+    searched = _space(recorded, space)
     done = 0
 
     def ended(sampler: str, seed: int) -> None:
@@ -66,3 +68,40 @@ def compare(
 
     on_search(0, len(names) * seeds)
     return replay.compare(recorded, searched, names, seeds=seeds, trials=trials, on_search=ended)
+
+
+def retune(
+    recorded: Table,
+    *,
+    machines: int,
+    trials: int = 25,
+    space: str | None = None,
+    on_search: Callable[[int, int], None] = lambda done, of: None,
+) -> tuple[Comparison, Comparison]:
+    """Let the table play other machines, and search each from nothing, and from what is known of the recorded one.
+
+    Args:
+        recorded: the table.
+        machines: how many are played.
+        trials: a search.
+        space: the table's search space, if not the one that it names.
+        on_search: told how many of how many machines are done.
+
+    Raises:
+        SpaceError: the space cannot be read.
+    """
+    ended = itertools.count(1)
+    on_search(0, machines)
+    return transfer.compare(
+        recorded,
+        _space(recorded, space),
+        machines=machines,
+        trials=trials,
+        count=KNOWN,
+        on_search=lambda: on_search(next(ended), machines),
+    )
+
+
+def _space(recorded: Table, name: str | None) -> Space:
+    header = recorded.header
+    return library.load(name or header.space, {"cores": header.cores, "gpus": header.gpus})

@@ -29,7 +29,8 @@ from autopipe.tuned.record import Hardware, Profile
 FORMER: Final = "the former configuration"
 TRIALS: Final = 15
 """Half of what a tune from nothing takes: the known configurations come first."""
-_KNOWN = 5
+KNOWN: Final = 5
+"""How many configurations, of this machine and of others, a retune tries before it thinks of its own."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ def _warm(plan: Plan, stored: Stored, former: Profile | None, here: Hardware) ->
     """Return the plan with a study of its own, and with what is known as the first to try."""
     own = None if former is None else former.key
     known = [each for each in pick.warm_start(stored.artifact, here) if each.key() != own]
-    return dataclasses.replace(plan, study_name=_study_name(former, here), known=known[:_KNOWN])
+    return dataclasses.replace(plan, study_name=_study_name(former, here), known=known[:KNOWN])
 
 
 def _study_name(former: Profile | None, here: Hardware) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from autopipe.search import transfer
 from autopipe.search.replay import Comparison
 
 _SHOWN = (5, 10, 15, 25, 50, 100)
@@ -23,6 +24,15 @@ def render(compared: Sequence[Comparison]) -> Table:
     for each in compared:
         table.add_row(each.sampler, *(f"{each.median[n - 1]:.1%} ({each.worst[n - 1]:.1%})" for n in columns))
     return table
+
+
+def verdict(cold: Comparison, warm: Comparison) -> str:
+    """Return in a sentence how many trials a retune saves against a tune from nothing."""
+    trials, matched = len(cold.median), transfer.trials_to_match(cold, warm)
+    nearer = f"{cold.median[-1]:.1%} below the best, where a tune from nothing is after {trials} trials"
+    if matched is None:
+        return f"\nA retune does not come to within {nearer}."
+    return f"\nA retune comes to within {nearer}, after {matched}."
 
 
 def document(compared: Sequence[Comparison]) -> dict[str, Any]:

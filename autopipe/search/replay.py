@@ -23,6 +23,7 @@ from autopipe.search.facts import Limits
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.record import Row
+from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.search.synthetic import measurement
 from autopipe.search.table import Table
@@ -101,16 +102,12 @@ def recorded(table: Table, space: Space) -> Trimmed:
     return replace(trimmed, candidates=candidates)
 
 
-def regret_curve(table: Table, trimmed: Trimmed, sampler: str, *, seed: int, trials: int, seeding: bool) -> list[float]:
-    """Return, after each trial of one search, how far the best so far is below the table's best: 0.05 is 5 %.
+def settings_of(sampler: str, *, seed: int, trials: int, seeding: bool) -> Settings:
+    """Return how a table is searched: to the last trial, and without a proof.
 
-    The best so far is the one that the search would have chosen then; its worth is the table's, not the trial's.
-    `trimmed` comes from `recorded`. Without `seeding` a sampler starts from nothing: no baselines, no predictions.
+    Without `seeding` a sampler starts from nothing: no baselines, no predictions.
     """
-    rates = table.rates()
-    best = max(rates[candidate.key] for candidate in trimmed.candidates)
-    replay = Replay(table, seed=seed)
-    settings = Settings(
+    return Settings(
         trials=trials,
         budget_seconds=None,
         seed=seed,
@@ -120,18 +117,33 @@ def regret_curve(table: Table, trimmed: Trimmed, sampler: str, *, seed: int, tri
         ceiling_share=math.inf,
         reached_share=math.inf,
         blocks=(0, 0),
-        clock=replay.clock,
     )
-    result = study.search(trimmed, replay, table.header.facts(), settings)
+
+
+def search(table: Table, trimmed: Trimmed, settings: Settings) -> SearchResult:
+    """Search a table once; `trimmed` comes from `recorded`."""
+    replay = Replay(table, seed=settings.seed)
+    return study.search(trimmed, replay, table.header.facts(), replace(settings, clock=replay.clock))
+
+
+def regret_curve(table: Table, trimmed: Trimmed, settings: Settings) -> list[float]:
+    """Return, after each trial of one search, how far the best so far is below the table's best: 0.05 is 5 %.
+
+    The best so far is the one that the search would have chosen then; its worth is the table's, not the trial's.
+    """
+    rates = table.rates()
+    best = max(rates[candidate.key] for candidate in trimmed.candidates)
+    nearest = Replay(table).nearest
+    result = search(table, trimmed, settings)
     curve, values = [], dict[str, float]()
     worth = 0.0
     for row in result.trials:
         if row.value is not None:
             values[row.key] = row.value
             chosen = max(values, key=lambda key: values[key])
-            worth = rates[chosen] if chosen in rates else rates[replay.nearest(_config(result.trials, chosen))]
+            worth = rates[chosen] if chosen in rates else rates[nearest(_config(result.trials, chosen))]
         curve.append(1.0 - worth / best)
-    return curve + curve[-1:] * (trials - len(curve))
+    return curve + curve[-1:] * (settings.trials - len(curve))
 
 
 def _config(rows: Sequence[Row], key: str) -> PipelineConfig:
@@ -179,8 +191,14 @@ def compare(
         seeding = plus == "seeds" or sampler == Settings().sampler
         curves = []
         for seed in range(seeds):
-            curves.append(regret_curve(table, trimmed, sampler, seed=seed, trials=trials, seeding=seeding))
+            settings = settings_of(sampler, seed=seed, trials=trials, seeding=seeding)
+            curves.append(regret_curve(table, trimmed, settings))
             on_search(name, seed)
-        middle, worst = np.median(curves, axis=0), np.quantile(curves, 0.9, axis=0)
-        compared.append(Comparison(sampler=name, median=tuple(middle.tolist()), worst=tuple(worst.tolist())))
+        compared.append(comparison(name, curves))
     return compared
+
+
+def comparison(name: str, curves: Sequence[Sequence[float]]) -> Comparison:
+    """Sum up the regret curves of several searches."""
+    middle, worst = np.median(curves, axis=0), np.quantile(curves, 0.9, axis=0)
+    return Comparison(sampler=name, median=tuple(middle.tolist()), worst=tuple(worst.tolist()))

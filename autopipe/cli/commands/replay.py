@@ -16,6 +16,12 @@ def replay(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Searches a sampler.")] = 20,
     trials: Annotated[int, typer.Option(min=1, help="Trials a search.")] = 25,
+    other_machines: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Let the table play so many other machines, and compare tunes from nothing with retunes there."
+        ),
+    ] = None,
     space: Annotated[str | None, typer.Option(help="The table's search space, if not the one that it names.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the regret after every trial as JSON.")] = False,
 ) -> None:
@@ -31,6 +37,14 @@ def replay(
     from autopipe.report import regret
 
     recorded = replaying.read(table)
+    if other_machines is not None:
+        with bar(Console(stderr=True), "replaying", unit="machines") as on_machine:
+            both = replaying.retune(recorded, machines=other_machines, trials=trials, space=space, on_search=on_machine)
+        if as_json:
+            print(json.dumps(regret.document(both), indent=2))
+        else:
+            Console().print(regret.render(both), regret.verdict(*both), soft_wrap=True)
+        return
     with bar(Console(stderr=True), "replaying", unit="searches") as on_search:
         compared = replaying.compare(
             recorded, sampler or ["surrogate", "random"], seeds=seeds, trials=trials, space=space, on_search=on_search

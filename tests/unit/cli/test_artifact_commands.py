@@ -126,6 +126,15 @@ def test_replay_shows_the_regret_of_each_sampler(autopipe: Autopipe, recorded: P
     assert [row.split()[0] for row in rows] == ["surrogate", "random"]
 
 
+def test_replay_on_other_machines_compares_a_tune_from_nothing_with_a_retune(
+    autopipe: Autopipe, recorded: Path
+) -> None:
+    ended = autopipe("replay", recorded, "--other-machines", 2, "--trials", 8)
+    assert ended.status == 0
+    assert [line.split("  ")[0] for line in ended.out.splitlines()[1:3]] == ["tune from nothing", "retune"]
+    assert "where a tune from nothing is after 8 trials" in ended.out
+
+
 def test_replay_as_json_has_the_regret_after_every_trial(autopipe: Autopipe, recorded: Path) -> None:
     ended = autopipe("replay", recorded, "--sampler", "random", "--seeds", 2, "--trials", 6, "--json")
     document = json.loads(ended.out)

@@ -118,7 +118,8 @@ def test_of_a_space_recorded_in_part_only_that_part_is_tried(space: Space, tmp_p
     trimmed = replay.recorded(part, space)
     baselines = {each.config.key() for each in surface().baselines()}
     assert {each.key for each in trimmed.candidates} == {each.key for each in some} | baselines
-    curve = replay.regret_curve(part, trimmed, "surrogate", seed=0, trials=len(trimmed.candidates), seeding=True)
+    settings = replay.settings_of("surrogate", seed=0, trials=len(trimmed.candidates), seeding=True)
+    curve = replay.regret_curve(part, trimmed, settings)
     assert curve[-1] <= 0.02
 
 
@@ -131,8 +132,7 @@ def test_a_table_of_another_space_is_refused(space: Space, tmp_path: Path) -> No
 def test_a_regret_curve_hangs_on_its_seed_alone(space: Space, tmp_path: Path) -> None:
     recorded = record(tmp_path / "table.jsonl", space, surface())
     trimmed = replay.recorded(recorded, space)
-    curves = [
-        replay.regret_curve(recorded, trimmed, "random", seed=seed, trials=8, seeding=False) for seed in (1, 1, 2)
-    ]
+    settings = [replay.settings_of("random", seed=seed, trials=8, seeding=False) for seed in (1, 1, 2)]
+    curves = [replay.regret_curve(recorded, trimmed, each) for each in settings]
     assert curves[0] == curves[1] != curves[2]
     assert all(0.0 <= regret <= 1.0 for regret in curves[0])

@@ -1,0 +1,107 @@
+"""What a warm start is worth: a recorded table is made to play another machine, and searched there with and without it.
+
+What is known is what an artefact would hold: the best configurations of a search over the table as it was recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from autopipe.core import fingerprint
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import Value, from_config
+from autopipe.core.space import Space
+from autopipe.search import replay
+from autopipe.search.feasible import Trimmed
+from autopipe.search.replay import Comparison
+from autopipe.search.synthetic import measurement
+from autopipe.search.table import Entry, Table
+
+SPREAD: Final = 0.15
+"""By how much a setting is worth more or less on another machine: half of all factors lie within 10 %."""
+_OWN_SPREAD = 0.02  # what is peculiar to one configuration there
+_SAMPLER = "surrogate"
+
+
+def other_machine(table: Table, *, seed: int, spread: float = SPREAD) -> Table:
+    """Return the table as another machine might have given it.
+
+    Each value of a setting is worth a factor of its own there, each doubling of a number another one, and each
+    configuration a little more or less. Windows keep their noise.
+    """
+
+    def drawn(*what: object) -> float:
+        return float(np.random.default_rng([seed, int(fingerprint.digest(*what), 16)]).normal())
+
+    def log_factor(name: str, value: Value) -> float:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return spread / 3 * drawn(name) * math.log2(1 + value)
+        return spread * drawn(name, value)
+
+    def there(key: str, entry: Entry) -> Entry:
+        settings = from_config(entry.config).items()
+        factor = math.exp(_OWN_SPREAD * drawn(key) + sum(log_factor(name, value) for name, value in settings))
+        runs = (
+            measurement(
+                entry.config,
+                [factor * window.images / window.seconds for window in run.windows],
+                batch_size=run.batch_size,
+                resources=run.resources,
+            )
+            for run in entry.runs
+        )
+        return replace(entry, runs=tuple(runs))
+
+    return replace(table, entries={key: there(key, entry) for key, entry in table.entries.items()})
+
+
+def known_after(table: Table, trimmed: Trimmed, *, seed: int, trials: int, count: int) -> list[PipelineConfig]:
+    """Return the best configurations that a search of the table finds, the best one first."""
+    result = replay.search(table, trimmed, replay.settings_of(_SAMPLER, seed=seed, trials=trials, seeding=True))
+    values = {row.key: (row.value, row.config) for row in result.trials if row.value is not None}
+    best = sorted(values.values(), key=lambda pair: -pair[0])
+    return [config for _, config in best[:count]]
+
+
+def compare(
+    table: Table,
+    space: Space,
+    *,
+    machines: int,
+    trials: int,
+    count: int,
+    on_search: Callable[[], None] = lambda: None,
+) -> tuple[Comparison, Comparison]:
+    """Tune from nothing, and retune from what is known of the table's machine, on several others.
+
+    Args:
+        table: of the machine that is known.
+        space: the one that the table was recorded over.
+        machines: how many others are played.
+        trials: a search.
+        count: how many configurations a retune knows.
+        on_search: is told when a pair of searches has ended.
+
+    Returns:
+        The regret of both, by trial.
+    """
+    trimmed = replay.recorded(table, space)
+    cold, warm = [], []
+    for seed in range(machines):
+        known = known_after(table, trimmed, seed=seed, trials=trials, count=count)
+        there = other_machine(table, seed=seed)
+        settings = replay.settings_of(_SAMPLER, seed=seed, trials=trials, seeding=True)
+        cold.append(replay.regret_curve(there, trimmed, settings))
+        warm.append(replay.regret_curve(there, trimmed, replace(settings, known=known)))
+        on_search()
+    return replay.comparison("tune from nothing", cold), replay.comparison("retune", warm)
+
+
+def trials_to_match(cold: Comparison, warm: Comparison) -> int | None:
+    """Return after how many trials a retune is as near to the best as a tune from nothing in the end; None if never."""
+    return next((number for number, regret in enumerate(warm.median, 1) if regret <= cold.median[-1]), None)
