@@ -69,9 +69,8 @@ def test_a_set_of_another_cut_is_kept_beside_and_found(home: Path, autopipe: Aut
     import autopipe as ap
     from autopipe.trial.reference import load_workload
 
-    files, kept = (
-        ap.PipelineConfig(loader=ap.Threads(workers=1), **settings) for settings in ({}, {"storage": "array", "cut": 1})
-    )
+    files = ap.PipelineConfig(loader=ap.Threads(workers=1))
+    kept = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array", cut=1)
     made = load_workload(workload(home))
     with ap.build_loader(made, files) as one, ap.build_loader(made, kept) as other:
         for (x, y), (kept_x, kept_y) in zip(one.epoch(0), other.epoch(0), strict=True):
