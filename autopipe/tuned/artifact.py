@@ -99,10 +99,11 @@ def replace_text(path: str | os.PathLike[str], text: str) -> Path:
             os.fsync(stream.fileno())
         unfinished.replace(file)
     except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error  # the rest names the temporary file
         with contextlib.suppress(OSError, ValueError):
             unfinished.unlink(missing_ok=True)
         raise ArtifactError(
-            f"`{file}` cannot be written: {error}.", hint="Name a folder that exists and may be written to."
+            f"`{file}` cannot be written: {why}.", hint="Name a folder that exists and may be written to."
         ) from error
     return file
 

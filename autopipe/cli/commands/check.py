@@ -20,7 +20,7 @@ def check(
     """Check whether a tuned configuration still fits.
 
     Exits with 0 if it fits, 4 if it is stale (the machine, the software, the data or the model changed, or it is old),
-    5 if it has drifted (it is measured again, and is slower than it was).
+    5 if it has drifted (it is measured again, and is slower than it was). `autopipe retune` renews it.
     """
     from rich.console import Console
 
@@ -35,4 +35,6 @@ def check(
         print(json.dumps(fitness.document(result), indent=2))
     else:
         Console().print(fitness.render(result), soft_wrap=True)
+        if result.exit_code:
+            Console(stderr=True).print(f"next      autopipe retune {artifact}", highlight=False, soft_wrap=True)
     raise typer.Exit(result.exit_code)

@@ -1,0 +1,66 @@
+"""`autopipe check` with a real child that trains: what it says of a profile that holds, one that drifted, and one gone
+stale. All three share one child, on the backend that starts soonest."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from autopipe.api import checking, searching
+from autopipe.api.facts import workload_digest
+from autopipe.api.stored import Stored, read
+from autopipe.core.outcome import Description
+from autopipe.hardware import machine
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint
+from autopipe.tuned.record import FileReference, Profile
+from tests.fakes.profiles import artifact, figures, profile
+
+TRAIN = """
+import numpy as np
+import autopipe as ap
+
+def build_model():
+    import keras
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+data = ap.Arrays(np.zeros((256, 4), "float32"), np.zeros((256, 1), "float32"))
+workload = ap.Workload(data=data, ops=[ap.Rescale(0.5)], batch_size=4, model=build_model)
+"""
+
+
+def _profile(described: Description, rate: float) -> Profile:
+    """Return what a tune in this very child would have found, at another rate."""
+    here = fingerprint.of_machine(machine.detect(), described.storage_kind, described.backend)
+    digest, now = workload_digest(described), datetime.datetime.now(datetime.UTC)
+    return profile(hardware=here, workload=digest, measurement=figures(rate), ceiling=None, measured_at=now)
+
+
+@pytest.mark.slow
+def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setattr(checking, "_DRIFT", {"min_seconds": 0.5, "max_seconds": 1.0})
+    (tmp_path / "train.py").write_text(TRAIN)
+
+    def stored(known: Profile) -> Stored:
+        path = files.write(artifact(known, workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+        return read(path)
+
+    with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner:
+        described = searching.description(runner)
+        holds = checking.check_with(runner, described, stored(_profile(described, 1e-3)), quick=False)
+        drifted = checking.check_with(runner, described, stored(_profile(described, 1e12)), quick=False)
+        other = stored(_profile(described, 1.0))
+        stale = checking.check_with(runner, described.model_copy(update={"ops_digest": "f" * 16}), other, quick=True)
+    assert described.backend == "jax"
+    assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
+    assert holds.images_per_second is not None
+    assert holds.images_per_second.value > 1.0
+    assert "images/s, but 1000000000000 when it was tuned" in drifted.reasons[0]
+    assert "ops was" in stale.reasons[0]
