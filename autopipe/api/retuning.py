@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from autopipe.api import checking
-from autopipe.api.searching import Found, Plan, Watcher, description, refuse_in_trial, require_space, runner_for, search
+from autopipe.api.searching import (
+    Found,
+    Plan,
+    Watcher,
+    description,
+    refuse_in_trial,
+    require_space,
+    runner_for,
+    search,
+    workload_key,
+)
 from autopipe.api.stored import Stored, read
 from autopipe.core import fingerprint as digests
 from autopipe.core.config import PipelineConfig
 from autopipe.hardware import machine
+from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
 from autopipe.trial import reference as trial_reference
@@ -114,7 +126,7 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
         outcome = search(
             runner,
             described,
-            _warm(plan, stored, former, here),
+            _warm(plan, stored, former, here, best_elsewhere(plan.storage, workload_key(described))),
             watcher.on_search,
             folder=stored.path.parent,
             rivals=[] if config is None else [Baseline(name=FORMER, config=config)],
@@ -152,10 +164,12 @@ def _former(stored: Stored, here: Hardware) -> Profile | None:
     return profile if match.kinship is Kinship.SAME else None
 
 
-def _warm(plan: Plan, stored: Stored, former: Profile | None, here: Hardware) -> Plan:
+def _warm(
+    plan: Plan, stored: Stored, former: Profile | None, here: Hardware, elsewhere: Sequence[PipelineConfig]
+) -> Plan:
     """Return the plan with a study of its own, and with what is known as the first to try."""
     own = None if former is None else former.key
-    known = [each for each in pick.warm_start(stored.artifact, here) if each.key() != own]
+    known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own]
     return dataclasses.replace(plan, study_name=_study_name(former, here), known=known[:KNOWN])
 
 

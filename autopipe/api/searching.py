@@ -249,6 +249,11 @@ def bounds(facts: Facts) -> dict[str, int]:
     return {"cores": facts.cores, "gpus": facts.gpus}
 
 
+def workload_key(described: Description) -> str:
+    """Return what makes two studies ones of the same workload."""
+    return f"{described.ops_digest}/{described.batch_size}/{described.model_digest}"
+
+
 def _settings(plan: Plan, described: Description, hardware: Hardware) -> Settings:
     epochs = plan.epochs if plan.epochs is not None else described.epochs
     convert = epochs is not None if plan.convert is None else plan.convert
@@ -260,7 +265,7 @@ def _settings(plan: Plan, described: Description, hardware: Hardware) -> Setting
         epochs=epochs,
         study_name=plan.study_name,
         digests={
-            "workload": f"{described.ops_digest}/{described.batch_size}/{described.model_digest}",
+            "workload": workload_key(described),
             "data": described.data_digest,
             "hardware": hardware.model_dump_json(),
         },

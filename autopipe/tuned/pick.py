@@ -84,13 +84,18 @@ def ranked(artifact: Artifact, here: Hardware) -> list[Profile]:
     return sorted(latest_first, key=functools.partial(_distance, here))
 
 
-def warm_start(artifact: Artifact, here: Hardware) -> list[PipelineConfig]:
-    """Return what a retune should try first: each profile's best, then what else did well; nearest machine first."""
+def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:
+    """Return what a retune should try first: each profile's best, then what else did well; nearest machine first.
+
+    Args:
+        artifact: what is known.
+        here: the machine.
+        elsewhere: the best of machines that the artefact has no profile of.
+    """
     profiles = ranked(artifact, here)
-    configs = [profile.config for profile in profiles]
-    configs += [tried.config for profile in profiles for tried in profile.tried]
-    unique = {_text(config): config for config in configs}
-    return [parse_config(config) for config in unique.values()]
+    best = [parse_config(profile.config) for profile in profiles]
+    others = [parse_config(tried.config) for profile in profiles for tried in profile.tried]
+    return list({config.key(): config for config in (*best, *elsewhere, *others)}.values())
 
 
 def most_robust(profiles: Sequence[Profile]) -> Profile:

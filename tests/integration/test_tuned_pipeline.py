@@ -47,16 +47,17 @@ def project(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]
     folder = home / request.param
     folder.mkdir(parents=True)
     (home / "train.py").write_text(TRAIN)
-    here = profile(hardware=fingerprint.detect(), workload=digest(samples=16, batch_size=4))
+    machine = fingerprint.detect().model_copy(update={"keras_backend": "tensorflow"})
+    here = profile(hardware=machine, workload=digest(samples=16, batch_size=4))
     named = FileReference(path=str(home / "train.py"))
     tuned = factory.of_profile(here, lambda: load_workload(f"{home / 'train.py'}:workload"), named=named)
     codegen.write(tuned, folder)
     return home, folder
 
 
-def _run(code: str, cwd: Path | str = "/") -> str:
+def _run(code: str, cwd: Path | str = "/", *, warnings: str = "error") -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=cwd, capture_output=True, text=True, check=False
+        [sys.executable, "-W", warnings, "-c", code], cwd=cwd, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -140,16 +141,19 @@ def test_a_workload_that_was_changed_after_tuning_still_trains(project: tuple[Pa
 
 
 @pytest.mark.slow
-def test_the_trainer_trains_the_workloads_own_model(project: tuple[Path, Path]) -> None:
+def test_the_trainer_trains_the_workloads_own_model_and_names_another_backend(project: tuple[Path, Path]) -> None:
+    """The backend is chosen after the artefact was loaded, and so is only known when the trainer is made."""
     _, folder = project
     code = f"""
-import os; os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import os, warnings
 import sys; sys.path[:0] = [{str(ROOT)!r}, {str(folder)!r}]
 import tuned_pipeline as t
-with t.make_trainer() as trainer:
+os.environ["KERAS_BACKEND"] = "jax"
+with warnings.catch_warnings(record=True) as seen, t.make_trainer() as trainer:
     history = trainer.fit(epochs=2, verbose=0)
-    print(len(history.history["loss"]), type(trainer.model).__name__)
+    print(len(history.history["loss"]), type(trainer.model).__name__, trainer.promise)
+print([str(each.message) for each in seen if each.category.__name__ == "ProfileWarning"])
 """
-    assert subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=True).stdout == (
-        "2 Sequential\n"
-    )
+    trained, warned = _run(code, warnings="default").splitlines()
+    assert trained == "2 Sequential None"
+    assert "measured on Keras's tensorflow backend, but this trains on jax" in warned

@@ -4,6 +4,7 @@ import datetime
 
 import pytest
 
+from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Estimate
 from autopipe.errors import ArtifactError
 from autopipe.loaders.processes import Processes
@@ -112,6 +113,13 @@ def test_a_warm_start_tries_the_nearest_machines_best_first_and_nothing_twice() 
     farther = profile(hardware=hardware(cpu_model="B", cores=64), config=config(loader=Threads(workers=8)))
     configs = pick.warm_start(artifact(farther, far, near), hardware(cores=3))
     assert [Threads(workers=4), Threads(workers=8), Threads(workers=3)] == [config.loader for config in configs]
+
+
+def test_a_warm_start_tries_what_was_best_elsewhere_before_what_was_only_good() -> None:
+    here = profile(tried=(Tried(config=config(loader=Threads(workers=3)), images_per_second=1.0),))
+    elsewhere = PipelineConfig(loader=Threads(workers=5)).normalised()
+    found = pick.warm_start(artifact(here), hardware(), [elsewhere, pick.config_of(here)])
+    assert [each.loader.worker_count() for each in found] == [2, 5, 3]
 
 
 def test_a_new_profile_takes_the_place_of_the_same_machines_old_one() -> None:
