@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -96,6 +97,15 @@ def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
         assert len(pids(runner, CONFIG, CONFIG)) == 2
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's own handler of SIGINT, which a process that a shell put into the background starts without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_goes_through_and_leaves_no_process(launch: Launch) -> None:
     def interrupt(event: Event) -> None:
         if isinstance(event, PhaseBegan) and event.phase is Phase.MEASURE:

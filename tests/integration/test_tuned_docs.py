@@ -103,7 +103,7 @@ def test_the_python_runs_beside_an_artifact_that_fits(
     (tmp_path / "train.py").write_text(TRAIN)
     workload = load_workload(f"{tmp_path / 'train.py'}:workload")
     here = profile(
-        hardware=fingerprint.detect(workload.data),
+        hardware=fingerprint.detect(workload.data).model_copy(update={"keras_backend": "jax"}),
         workload=fingerprint.workload_digest(workload),
         measurement=figures(1.0),
         measured_at=datetime.datetime.now(datetime.UTC),
