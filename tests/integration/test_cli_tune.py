@@ -58,12 +58,21 @@ parameters:
 """
 
 
+# Tests may run in the background of a shell, which starts what is there with Ctrl-C ignored.
+COMMAND = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from autopipe.cli.main import main
+main()
+"""
+
+
 class Running:
     """A command that runs, and what it has said so far on stderr."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from autopipe.cli.main import main; main()", *arguments],
+            [sys.executable, "-c", COMMAND, *arguments],
             cwd=home,
             env={**os.environ, "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"},
             stdout=subprocess.PIPE,
