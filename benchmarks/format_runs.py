@@ -22,12 +22,12 @@ from autopipe import assembly
 from autopipe.assembly import build_loader
 from autopipe.core import payback
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.outcome import ConversionCost
 from autopipe.core.payback import Way
 from autopipe.core.workload import Workload
 from autopipe.data.paths import spread
 from autopipe.hardware import pagecache
 from autopipe.loaders.threads import Threads
+from autopipe.measure.parts import cost_of
 from autopipe.measure.subset import Subset
 from autopipe.ops.plan import make_plan
 from autopipe.storage.conversion import Conversion
@@ -59,19 +59,6 @@ def converted(conversion: Conversion, form: str, cores: int, where: Path) -> Ite
         yield convert(conversion, STORAGES[form], folder, workers=cores)
     finally:
         shutil.rmtree(folder)
-
-
-def cost_of(done: Converted, cut: int) -> ConversionCost:
-    assert done.manifest is not None
-    return ConversionCost(
-        cut=cut,
-        samples=done.samples,
-        bytes=done.manifest.bytes,
-        workers=done.workers,
-        seconds=done.seconds,
-        shard_samples=done.shard_samples,
-        shard_seconds=done.shard_seconds,
-    )
 
 
 def conversion_of(workload: Workload, form: str) -> Conversion:

@@ -83,11 +83,12 @@ class Parts:
                 self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-")
             root = Path(self._folder.name) / "-".join(map(str, key))
             done = convert(conversion, storage, root, workers=cpu.usable_cores())
-            self._written[key] = dataclasses.replace(part, converted=str(root)), _cost(conversion.cut, done)
+            self._written[key] = dataclasses.replace(part, converted=str(root)), cost_of(done, conversion.cut)
         return self._written[key]
 
 
-def _cost(cut: int, done: Converted) -> ConversionCost:
+def cost_of(done: Converted, cut: int) -> ConversionCost:
+    """Return what a whole conversion, whose samples are kept after `cut` ops, has taken."""
     assert done.manifest is not None
     return ConversionCost(
         cut=cut,
