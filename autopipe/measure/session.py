@@ -156,10 +156,8 @@ class Session:
         fixed = self._plan.cut(len(self._plan.prefix))
         if config.cache == "none" or not fixed.is_fixed:
             return
-        needed, free = (
-            int(fixed.bytes * len(self._workload.data) * config.cache_fraction),
-            memory.detect().available_bytes,
-        )
+        needed = int(fixed.bytes * len(self._workload.data) * config.cache_fraction)
+        free = memory.detect().available_bytes
         if needed > free:
             raise LoaderError(
                 f"A cache of {config.cache_fraction:.0%} of the samples needs {memory.size_text(needed)}, "
