@@ -113,7 +113,7 @@ def compare(name: str, launch: Launch, configs: list[PipelineConfig], times: int
             others = "" if again is None else f"{rate(again):8.1f}"
             show(f"  {config.one_line():90} {rate(short):8.1f} {rate(long):8.1f} {others} images/s")
         best = max(pairs, key=lambda pair: rate(pair.long))
-        ceiling = warm.ceiling({**best.config.model_setup._asdict(), "page_cache": "warm"})
+        ceiling = warm.ceiling(best.config.model_setup, {"page_cache": "warm"})
         if isinstance(ceiling, TrialFailure):
             sys.exit(f"the ceiling failed: {ceiling.message}")
         limit = bound(ceiling, best.config)

@@ -13,7 +13,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Description, JsonObject, TrialFailure
 from autopipe.hardware import machine
 from autopipe.trial.protocol import Event as TrialEvent
-from autopipe.trial.supervise import TrialRunner, process_settings
+from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import check as rules
 from autopipe.tuned import fingerprint
 from autopipe.tuned.check import Rates, Result
@@ -50,7 +50,7 @@ def check_with(runner: TrialRunner, described: Description, stored: Stored, *, q
 
 
 def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
-    ceiling = runner.ceiling(config.model_setup._asdict(), settings=process_settings(config.model_setup))
+    ceiling = runner.ceiling(config.model_setup)
     if isinstance(ceiling, TrialFailure):
         raise failed(ceiling)
     outcome = runner.measure(config, _DRIFT)

@@ -11,7 +11,7 @@ from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.trial.supervise import TrialRunner, process_settings
+from autopipe.trial.supervise import TrialRunner
 
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
@@ -63,8 +63,7 @@ class TrialMeasurer:
         return [usual, *(each.model_copy(update=known) for each in others if isinstance(each, Ceiling))]
 
     def _ceiling(self, setup: ModelSetup, *, model_only: bool) -> Ceiling | TrialFailure:
-        wanted: JsonObject = {**setup._asdict(), "page_cache": self._page_cache, "model_only": model_only}
-        return self._runner.ceiling(wanted, settings=process_settings(setup))
+        return self._runner.ceiling(setup, {"page_cache": self._page_cache, "model_only": model_only})
 
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None

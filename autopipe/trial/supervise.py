@@ -54,7 +54,7 @@ class Recycling:
     growth_bytes: int = 1 << 30
 
 
-def process_settings(setup: ModelSetup) -> Hashable:
+def _process_settings(setup: ModelSetup) -> Hashable:
     """Return what a setup sets for a whole process, so that one with other settings needs another process."""
     return setup.devices, setup.channels
 
@@ -131,16 +131,17 @@ class TrialRunner:
         """Measure one configuration."""
         began = time.monotonic()
         request = protocol.Measure(config=config, options=dict(options or {}))
-        answer, phase_seconds = self._request(request, process_settings(config.model_setup))
+        answer, phase_seconds = self._request(request, _process_settings(config.model_setup))
         if isinstance(answer, Measurement):
             overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
             return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
         canonical: JsonObject = config.normalised().model_dump(mode="json")
         return _failure(answer).model_copy(update={"config": canonical, "config_key": config.key()})
 
-    def ceiling(self, options: Options | None = None, *, settings: Hashable = None) -> Ceiling | TrialFailure:
-        """Measure what no configuration can exceed, in a process with these process-wide settings (None: any)."""
-        answer, _ = self._request(protocol.MeasureCeiling(options=dict(options or {})), settings)
+    def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
+        """Measure what no configuration with this setup of the model can exceed."""
+        request = protocol.MeasureCeiling(options={**setup._asdict(), **(options or {})})
+        answer, _ = self._request(request, _process_settings(setup))
         return answer if isinstance(answer, Ceiling) else _failure(answer)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:

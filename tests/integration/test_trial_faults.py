@@ -71,7 +71,7 @@ def test_a_good_trial_says_what_it_cost(runner: TrialRunner) -> None:
 
 
 def test_ceiling_and_verification_come_back(runner: TrialRunner) -> None:
-    assert isinstance(runner.ceiling(), Ceiling)
+    assert isinstance(runner.ceiling(CONFIG.model_setup), Ceiling)
     assert isinstance(runner.verify([CONFIG]), Verification)
 
 

@@ -38,7 +38,6 @@ def measure(
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
     from autopipe.report import single
-    from autopipe.trial.supervise import process_settings
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
     config = settings.changed(PipelineConfig(loader=Threads(workers=cpu.usable_cores())), setting or [])
@@ -50,10 +49,7 @@ def measure(
         console.status("importing the workload and its framework"),
         searching.runner_for(chosen.workload, plan) as runner,
     ):
-        ceiling = runner.ceiling(
-            {**config.model_setup._asdict(), "page_cache": page_cache.value},
-            settings=process_settings(config.model_setup),
-        )
+        ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache.value})
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)
         outcome = runner.measure(
