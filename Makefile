@@ -25,7 +25,7 @@ endef
 
 help:
 	@echo "make test    lint, types, layers and all tests, as CI runs them"
-	@echo "make tune    tunes examples/photos on a demo set of real photographs (under 4 minutes)"
+	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
 	@echo "make bench   autopipe beside Keras, tf.data, Grain and DALI"
