@@ -18,7 +18,7 @@ class Facts:
 
     Attributes:
         cores: usable cores, by affinity and cgroup.
-        gpus: GPUs that Keras can train on.
+        gpus: devices that Keras can train on: GPUs or, without any, the CPU.
         batch_size: samples a batch, over all devices together.
         memory_bytes: memory that is free for this run.
         shm_bytes: free bytes in /dev/shm.

@@ -174,7 +174,7 @@ def _impossible(config: PipelineConfig, facts: Facts, limits: Limits) -> str | N
 def _devices(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     most = max(1, facts.gpus)
     if config.devices > most:
-        return f"devices > {most}: {facts.gpus} GPU{'' if facts.gpus == 1 else 's'}"
+        return f"devices > {most}: Keras can train on {most} here"
     if facts.batch_size % config.devices:
         return f"devices {config.devices}: a batch of {facts.batch_size} cannot be shared out evenly"
     return None

@@ -56,8 +56,8 @@ def test_what_can_run_is_kept() -> None:
 @pytest.mark.parametrize(
     ("params", "known", "limits", "reason"),
     [
-        ({**THREADS, "devices": 2}, FACTS, Limits(), "devices > 1: 0 GPUs"),
-        ({**THREADS, "devices": 3}, facts(gpus=1), Limits(), "devices > 1: 1 GPU"),
+        ({**THREADS, "devices": 2}, FACTS, Limits(), "devices > 1: Keras can train on 1 here"),
+        ({**THREADS, "devices": 3}, facts(gpus=1), Limits(), "devices > 1: Keras can train on 1 here"),
         ({**THREADS, "devices": 3}, facts(gpus=4), Limits(), "devices 3: a batch of 32 cannot be shared out evenly"),
         (
             {**THREADS, "cache": "memory"},
@@ -156,7 +156,9 @@ def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
     trimmed = trim(space, FACTS, Limits())
     reasons = {drop.reason: drop.configs for drop in trimmed.drops}
     # Two devices: half of the space, but for those that were left out before as forking.
-    assert reasons["devices > 1: 0 GPUs"] == sum(p["devices"] == 2 and not _forks(p) for p in space.grid())
+    assert reasons["devices > 1: Keras can train on 1 here"] == sum(
+        p["devices"] == 2 and not _forks(p) for p in space.grid()
+    )
     assert reasons[next(reason for reason in reasons if "forks" in reason)] == sum(_forks(p) for p in space.grid())
     assert len({candidate.key for candidate in trimmed.candidates}) == len(trimmed.candidates)
 
