@@ -19,7 +19,8 @@ from autopipe.hardware import cpu
 from autopipe.measure.subset import Subset
 from autopipe.storage.convert import Converted, convert
 
-_SECONDS = 1.5  # how long filling a cache, or writing a part, may take
+_FILL_SECONDS = 1.0  # how long filling a cache may take
+_CONVERT_SECONDS = 1.5  # how long writing a part may take
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +53,14 @@ class Parts:
         Args:
             config: what is tried.
             makes: images/s at which the cores can make samples.
-            trains: images/s that the model takes; a cache cannot be filled faster.
+            trains: images/s that the model takes; a cache is filled while it trains, on the same cores if need be.
         """
         count = len(self._workload.data)
         converts = STORAGES[config.storage].converts
         if config.cache == "none" and not converts:
             return Part(workload=self._workload)
-        rate = makes if converts else min(makes, trains)
-        wanted = min(count, max(int(rate * _SECONDS), 4 * self._workload.batch_size))
+        samples = makes * _CONVERT_SECONDS if converts else _FILL_SECONDS / (1 / makes + 1 / trains)
+        wanted = min(count, max(int(samples), 4 * self._workload.batch_size))
         part = self._workload
         if wanted < count:
             part = dataclasses.replace(part, data=Subset(part.data, wanted))

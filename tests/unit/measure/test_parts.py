@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.loaders.threads import Threads
+from autopipe.measure.parts import Parts
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.plan import make_plan
+
+THREADS = Threads(workers=1)
+
+
+@pytest.fixture
+def parts() -> Iterator[Parts]:
+    data = Arrays(np.zeros((1000, 4, 4, 3), np.uint8), np.arange(1000))
+    workload = Workload(data=data, ops=[RandomFlip()], batch_size=10)
+    made = Parts(workload, make_plan(workload))
+    yield made
+    made.close()
+
+
+def test_what_needs_nothing_made_uses_all_of_the_data(parts: Parts) -> None:
+    part = parts.part_for(PipelineConfig(loader=THREADS), makes=1.0, trains=1.0)
+    assert (len(part.workload.data), part.share, part.conversion) == (1000, 1.0, None)
+
+
+def test_a_cache_is_given_what_is_filled_in_time_while_the_model_takes_its_own(parts: Parts) -> None:
+    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=600.0, trains=300.0)
+    assert (len(part.workload.data), part.share) == (200, 0.2)
+
+
+def test_a_slow_pipeline_still_fills_some_batches(parts: Parts) -> None:
+    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=1.0, trains=1.0)
+    assert len(part.workload.data) == 40
+
+
+def test_a_form_is_written_once_and_removed_at_the_end(parts: Parts) -> None:
+    config = PipelineConfig(loader=THREADS, storage="array")
+    first, second = (parts.part_for(config, makes=100.0, trains=1e6) for _ in range(2))
+    assert first == second
+    assert first.conversion is not None
+    assert (first.conversion.samples, first.share) == (150, 0.15)
+    folder = Path(first.workload.converted)
+    assert folder.is_dir()
+    parts.close()
+    assert not folder.exists()
