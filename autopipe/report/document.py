@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.report import payback
 from autopipe.report.summary import Summary
 
@@ -14,7 +14,8 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
 
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name), `ceiling`
     (model images/s, bound, shares, bottleneck), `conversions` (storage, cut, seconds and bytes to convert, epochs until
-    it pays), `trials`, `failed`, `seconds`, `stopped`, `warnings`, `artifact` (its path).
+    it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (those in trials), `stopped`, `warnings`, `artifact`
+    (its path).
     """
     return {
         "best": None if summary.best is None else summary.best.model_dump(mode="json"),
@@ -41,6 +42,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
         "trials": summary.trials,
         "failed": summary.failed,
         "seconds": round(summary.seconds, 2),
+        "measuring_seconds": round(summary.measuring_seconds, 2),
         "stopped": summary.stopped,
         "warnings": list(summary.warnings),
         "artifact": artifact,

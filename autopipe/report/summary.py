@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from autopipe.core import bound
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Estimate, Measurement
+from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison
+from autopipe.core.value import Estimate
 from autopipe.report import payback
 from autopipe.search.conversions import Payback
 from autopipe.search.result import BaselineResult, SearchResult
@@ -52,6 +53,7 @@ class Summary:
         trials: how many trials ran, the proof's blocks included.
         failed: how many of them gave no measurement.
         seconds: how long it took.
+        measuring_seconds: the part of it in trials.
         paybacks: what each converted form that was tried costs, and when it pays.
         epochs: how many epochs the training takes, if it is known.
         warnings: what the reader should know before believing the figures.
@@ -69,6 +71,7 @@ class Summary:
     trials: int
     failed: int
     seconds: float
+    measuring_seconds: float
     paybacks: Sequence[Payback]
     epochs: int | None
     warnings: Sequence[str]
@@ -91,6 +94,7 @@ def summary_of(result: SearchResult) -> Summary:
         trials=len(result.trials),
         failed=len(result.failed),
         seconds=result.seconds,
+        measuring_seconds=result.measuring_seconds,
         paybacks=result.paybacks,
         epochs=result.epochs,
         warnings=tuple(_warnings(result)),

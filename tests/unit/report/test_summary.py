@@ -25,6 +25,7 @@ KEYS = [
     "trials",
     "failed",
     "seconds",
+    "measuring_seconds",
     "stopped",
     "warnings",
 ]
