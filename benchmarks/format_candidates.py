@@ -64,7 +64,7 @@ def candidates(folder: Path, sets: Path, rounds: int) -> dict[str, Any]:
             "mean_levels": float(np.mean([error.mean() for error in errors])),
             "largest": int(max(error.max() for error in errors)),
         },
-        "targets": [],
+        "claims": [],
     }
 
 

@@ -15,9 +15,9 @@ DIR as for loaders.py, whose way of measuring this is: a process a row, interlea
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import claims
 import format_candidates
 import format_rows
 import format_runs
@@ -32,6 +33,7 @@ import loaders
 import rows
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.stats import median
 from autopipe.data import source as data_source
 from autopipe.hardware import disk
 from autopipe.loaders.threads import Threads
@@ -65,7 +67,7 @@ def main() -> None:
     chosen = arguments.only.split(",")
     with tempfile.TemporaryDirectory(prefix="autopipe-formats-", dir=arguments.work) as sets:
         result = {"cores": cores, "groups": dict(run(arguments, chosen, cores, Path(sets)))}
-    print(json.dumps(result, indent=1) if arguments.json else as_text(result))
+    print(json.dumps(result, indent=1, default=dataclasses.asdict) if arguments.json else as_text(result))
 
 
 def run(arguments: argparse.Namespace, chosen: Sequence[str], cores: int, sets: Path) -> Iterable[tuple[str, Any]]:
@@ -104,12 +106,12 @@ def warm(data: str, arguments: argparse.Namespace, cores: int, sets: Path) -> di
     rates = {name: [rate for rate, _ in found] for name, found in blocks.items()}
     return {
         "rows": {
-            name: {"images_per_second": _median(found), "output": table[name].output, "blocks": found}
+            name: {"images_per_second": median(found), "output": table[name].output, "blocks": found}
             for name, found in rates.items()
         },
-        "targets": [
-            _at_least(
-                what, least, _median([a / b for a, b in zip(_best(one, rates), _best(other, rates), strict=True)])
+        "claims": [
+            claims.at_least(
+                what, least, median([a / b for a, b in zip(_best(one, rates), _best(other, rates), strict=True)])
             )
             for what, one, other, least in TARGETS[data]
         ],
@@ -119,31 +121,31 @@ def warm(data: str, arguments: argparse.Namespace, cores: int, sets: Path) -> di
 def _best(form: str, rates: Mapping[str, Sequence[float]]) -> Sequence[float]:
     """Return the blocks of a row, or of the better loader of a form."""
     names = [name for name in (form, f"{form}, threads", f"{form}, processes") if name in rates]
-    return max((rates[name] for name in names), key=_median)
+    return max((rates[name] for name in names), key=median)
 
 
 def conversion_group(workload: Any, rounds: int, cores: int, sets: Path) -> dict[str, Any]:
     """Return conversions and predictions; a prediction is held against another run, so medians of both are compared."""
     found = {form: format_runs.conversions(workload, form, cores, 2 * rounds, sets) for form in ("array", "tfrecord")}
     array = found["array"]
-    targets = [
-        _at_least(
+    made = [
+        claims.at_least(
             "array converted over decode rate of all cores",
             0.9,
-            _median([one["convert_per_second"] / one["decode_per_second"] for one in array]),
+            median([one["convert_per_second"] / one["decode_per_second"] for one in array]),
         )
     ]
     for form, ran in found.items():
         for what, key in (("time", "seconds"), ("size", "bytes")):
-            off = abs(_median([one[f"predicted_{key}"] for one in ran]) / _median([one[key] for one in ran]) - 1)
-            targets.append(_at_most(f"{form}: {what} predicted from a part, off by", 0.10, off))
-    return {"rounds": found, "targets": targets}
+            off = abs(median([one[f"predicted_{key}"] for one in ran]) / median([one[key] for one in ran]) - 1)
+            made.append(claims.at_most(f"{form}: {what} predicted from a part, off by", 0.10, off))
+    return {"rounds": found, "claims": made}
 
 
 def payback_group(workload: Any, rounds: int, cores: int, sets: Path) -> dict[str, Any]:
     ran = [format_runs.pays_back(workload, cores, 3.0, sets) for _ in range(rounds)]
-    off = _median([abs(one["predicted_epochs"] / one["epochs"] - 1) for one in ran])
-    return {"rounds": ran, "targets": [_at_most("epochs until array pays, predicted, off by", 0.15, off)]}
+    off = median([abs(one["predicted_epochs"] / one["epochs"] - 1) for one in ran])
+    return {"rounds": ran, "claims": [claims.at_most("epochs until array pays, predicted, off by", 0.15, off)]}
 
 
 def cold_group(folder: Path, rounds: int, cores: int, sets: Path) -> dict[str, Any]:
@@ -164,13 +166,13 @@ def cold_group(folder: Path, rounds: int, cores: int, sets: Path) -> dict[str, A
         "regime": f"cold page cache, disk {found.kind}, {speed.bytes_per_second / 1e6:,.0f} MB/s read by 4 threads",
         "rows": {
             form: {
-                "images_per_second": _median([one["images_per_second"] for one in blocks]),
+                "images_per_second": median([one["images_per_second"] for one in blocks]),
                 "output": f"uint8; {max(one['resident_share'] for one in blocks):.0%} was in memory before",
                 "blocks": blocks,
             }
             for form, blocks in ran.items()
         },
-        "targets": [],
+        "claims": [],
     }
 
 
@@ -184,15 +186,7 @@ def kills() -> dict[str, Any]:
         check=False,
     )
     equal = 20.0 if ended.returncode == 0 else 0.0
-    return {"targets": [_at_least("of 20 killed conversions, resumed: equal to an undisturbed one", 20.0, equal)]}
-
-
-def _at_least(what: str, target: float, found: float) -> dict[str, Any]:
-    return {"what": what, "sign": ">=", "target": target, "found": found, "met": found >= target}
-
-
-def _at_most(what: str, target: float, found: float) -> dict[str, Any]:
-    return {"what": what, "sign": "<=", "target": target, "found": found, "met": found <= target}
+    return {"claims": [claims.at_least("of 20 killed conversions, resumed: equal to an undisturbed one", 20.0, equal)]}
 
 
 def as_text(result: Mapping[str, Any]) -> str:
@@ -209,29 +203,14 @@ def as_text(result: Mapping[str, Any]) -> str:
             lines.append(
                 f"jpeg-array changes pixels by {changed['mean_levels']:.2f} of 255, at most {changed['largest']}"
             )
-        lines += map(_line, group["targets"])
+        lines += map(str, group["claims"])
     return "\n".join(lines)
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    verdict = "met" if row["met"] else "MISSED"
-    return f"{row['what']:64} {row['sign']}{row['target']:>6g} {row['found']:8.3f}  {verdict}"
-
-
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values) if values else float("nan")
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", help="folder of photographs, one folder a class")
-    parser.add_argument("--camvid", help="folder with images/, masks/ and palette.csv")
+    parser = claims.arguments(__doc__)
     parser.add_argument("--work", help="folder for converted sets, on the disk that is to be measured")
-    parser.add_argument("--rounds", type=int, default=5, help="blocks of each row")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of a block")
     parser.add_argument("--only", default=",".join(GROUPS), help="groups, separated by commas")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--row", help=argparse.SUPPRESS)
     parser.add_argument("--sets", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -15,10 +15,10 @@ column says so. The rows "host" do all of it on the CPU, as the peers do.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +27,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import claims
 import rows
+from claims import Claim
 
+from autopipe.core.stats import median
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 
@@ -93,18 +96,18 @@ def main() -> None:
         blocks = measure(names, sys.argv[1:], arguments.rounds, arguments.seconds)
         result["groups"][group] = {
             "rows": {name: _summary(found, table[name].output) for name, found in blocks.items()},
-            "ratios": list(ratios({name: [rate for rate, _ in found] for name, found in blocks.items()})),
+            "claims": list(ratios({name: [rate for rate, _ in found] for name, found in blocks.items()})),
         }
     if arguments.photos and "limits" in arguments.only.split(","):
         result["limits"] = list(limits(cores, Path(arguments.photos)))
-    print(json.dumps(result, indent=1) if arguments.json else as_text(result))
+    print(json.dumps(result, indent=1, default=dataclasses.asdict) if arguments.json else as_text(result))
 
 
 def _summary(blocks: Sequence[Block], output: str) -> dict[str, Any]:
     rates, per_cpu_second = zip(*blocks, strict=True)
     return {
-        "images_per_second": _median(rates),
-        "images_per_cpu_second": _median(per_cpu_second),
+        "images_per_second": median(rates),
+        "images_per_cpu_second": median(per_cpu_second),
         "output": output,
         "blocks": blocks,
     }
@@ -151,17 +154,17 @@ def _ask(process: subprocess.Popen[str], seconds: float) -> Block:
     return rate, per_cpu_second
 
 
-def ratios(blocks: Mapping[str, Sequence[float]]) -> Iterable[dict[str, Any]]:
+def ratios(blocks: Mapping[str, Sequence[float]]) -> Iterable[Claim]:
     """Yield each target with its figure: the median over rounds of the ratio within a round."""
     for what, ours, theirs, least in TARGETS:
         mine, other = ([blocks[name] for name in names if name in blocks] for names in (ours, theirs))
         if mine and other:
-            best, rival = max(mine, key=_median), max(other, key=_median)
-            found = _median([a / b for a, b in zip(best, rival, strict=True)])
-            yield {"what": what, "target": least, "found": found, "met": found >= least}
+            best, rival = max(mine, key=median), max(other, key=median)
+            found = median([a / b for a, b in zip(best, rival, strict=True)])
+            yield claims.at_least(what, least, found)
 
 
-def limits(cores: int, folder: Path) -> Iterable[dict[str, Any]]:
+def limits(cores: int, folder: Path) -> Iterable[Claim]:
     """Yield each limit with its figure; each probe runs in a fresh process."""
     threads, processes = Threads(workers=cores), Processes(workers=cores)
     probes = {
@@ -171,17 +174,10 @@ def limits(cores: int, folder: Path) -> Iterable[dict[str, Any]]:
     }
     found = {name: [_fresh(*probe) for _ in range(3)] for name, probe in probes.items()}
     for what, probe, key, most in LIMITS:
-        figure = _median([one[key] for one in found[probe]])
-        yield {"what": what, "target": most, "found": figure, "met": figure <= most}
+        yield claims.at_most(what, most, median([one[key] for one in found[probe]]))
     for label, loader in (("Threads", threads), ("Processes", processes)):
         held = _fresh(rows.memory, loader, folder)
-        what = f"{label}: memory held, in batches"
-        yield {
-            "what": what,
-            "target": held["allowed"],
-            "found": held["batches"],
-            "met": held["batches"] <= held["allowed"],
-        }
+        yield claims.at_most(f"{label}: memory held, in batches", held["allowed"], held["batches"])
 
 
 def _fresh(function: Any, *arguments: Any) -> dict[str, float]:
@@ -197,27 +193,13 @@ def as_text(result: Mapping[str, Any]) -> str:
         for row, found in group["rows"].items():
             rates = f"{found['images_per_second']:10.1f} {found['images_per_cpu_second']:13.1f}"
             lines.append(f"{row:26} {rates}  {found['output']}")
-        lines += [_line(row, ">=") for row in group["ratios"]]
-    return "\n".join([*lines, "", *(_line(row, "<=") for row in result["limits"])])
-
-
-def _line(row: Mapping[str, Any], sign: str) -> str:
-    return f"{row['what']:48} {sign}{row['target']:>7g} {row['found']:9.3f}  {'met' if row['met'] else 'MISSED'}"
-
-
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values) if values else float("nan")
+        lines += map(str, group["claims"])
+    return "\n".join([*lines, "", *map(str, result["limits"])])
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", help="folder of photographs, one folder a class")
-    parser.add_argument("--camvid", help="folder with images/, masks/ and palette.csv")
-    parser.add_argument("--rounds", type=int, default=5, help="blocks of each row")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of a block")
+    parser = claims.arguments(__doc__)
     parser.add_argument("--only", default=",".join([*GROUPS, "limits"]), help="groups, separated by commas")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

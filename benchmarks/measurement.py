@@ -3,9 +3,9 @@
     python benchmarks/measurement.py --photos DIR --camvid DIR [--quick] [--json]
 
 DIR for photos has one folder a class (2000 JPEG of 500x375 were used for the targets); for camvid see
-examples/segmentation. Trials run as a search runs them. The first configuration of each workload is measured again at
-the end, so that the machine's own drift stands beside the errors; use a machine that does nothing else. It takes about
-15 minutes; `--quick` takes three configurations and runs four times longer than a trial instead of ten.
+examples/segmentation. Trials run as a search runs them. Each long run has a short trial before and one behind it: what
+the two differ by is the machine's own change in half a minute, and no measurement can be better than that. It takes
+about 20 minutes; `--quick` takes three configurations and runs four times longer than a trial instead of ten.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import inside_trials
+from claims import Claim
 
 from autopipe.core.bound import bound
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import JsonObject, Measurement, Phase, TrialFailure
+from autopipe.core.outcome import Measurement, Phase, TrialFailure
+from autopipe.core.stats import median
+from autopipe.core.value import JsonObject
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
@@ -55,28 +57,28 @@ BURN = "while True: pass"
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    claim: str
-    figure: str
-    target: str
-    holds: bool | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Pair:
-    """A configuration in a warm process, for longer in a fresh one and, every second one, as short in a fresh one."""
+    """A configuration in a warm process before and behind a longer run in a fresh one, and in some as short as that."""
 
     workload: str
     config: PipelineConfig
-    warm: Measurement
+    short: tuple[Measurement, Measurement]
     long: Measurement
     fresh: Measurement | None
 
     @property
-    def error(self) -> float:
-        return rate(self.warm) / rate(self.long) - 1
+    def errors(self) -> list[float]:
+        return [abs(rate(each) / rate(self.long) - 1) for each in self.short]
+
+    @property
+    def noise(self) -> float:
+        """By how much two trials of the same configuration differ."""
+        return abs(rate(self.short[0]) / rate(self.short[1]) - 1)
+
+    @property
+    def others_percent(self) -> float:
+        """What others took of the machine, at the most."""
+        return max(each.resources.others_cpu_percent or 0.0 for each in (*self.short, self.long))
 
 
 def rate(measurement: Measurement) -> float:
@@ -99,27 +101,28 @@ def measured(outcome: Measurement | TrialFailure) -> Measurement:
     return outcome
 
 
-def compare(name: str, launch: Launch, configs: list[PipelineConfig], times: int) -> tuple[list[Pair], float, float]:
-    """Return each configuration's trials, the best one's share of its bound, and how much the machine changed."""
+def compare(name: str, launch: Launch, configs: list[PipelineConfig], times: int) -> tuple[list[Pair], float]:
+    """Return each configuration's trials, and the best one's share of its bound."""
     pairs = []
     with TrialRunner(launch) as warm, TrialRunner(launch, recycling=Recycling(isolation="process")) as fresh:
         measured(warm.measure(configs[0], SHORT))  # the first trial of a process compiles
         for number, config in enumerate(configs):
-            short = measured(warm.measure(config, SHORT))
-            seconds = times * short.measured_seconds
-            long = measured(fresh.measure(config, {**SHORT, "min_seconds": seconds, "max_seconds": seconds}))
+            before = measured(warm.measure(config, SHORT))
             again = None if number % 2 else measured(fresh.measure(config, SHORT))
-            pairs.append(Pair(name, config, short, long, again))
-            others = "" if again is None else f"{rate(again):8.1f}"
-            show(f"  {config.one_line():90} {rate(short):8.1f} {rate(long):8.1f} {others} images/s")
+            seconds = times * before.measured_seconds
+            long = measured(fresh.measure(config, {**SHORT, "min_seconds": seconds, "max_seconds": seconds}))
+            behind = measured(warm.measure(config, SHORT))
+            pairs.append(pair := Pair(name, config, (before, behind), long, again))
+            figures = [rate(each) for each in (before, behind, long, again) if each is not None]
+            shown = " ".join(f"{figure:8.1f}" for figure in figures)
+            show(f"  {config.one_line():90} {shown} images/s, others {pair.others_percent:.0f} %")
         best = max(pairs, key=lambda pair: rate(pair.long))
         ceiling = warm.ceiling(best.config.model_setup, {"page_cache": "warm"})
         if isinstance(ceiling, TrialFailure):
             sys.exit(f"the ceiling failed: {ceiling.message}")
         limit = bound(ceiling, best.config)
         show(f"  {best.config.one_line()}: {limit.sentence}")
-        drift = rate(measured(warm.measure(configs[0], SHORT))) / rate(pairs[0].warm) - 1
-    return pairs, rate(best.long) / limit.images_per_second, drift
+    return pairs, rate(best.long) / limit.images_per_second
 
 
 def neighbour(launch: Launch, repeats: int) -> int:
@@ -166,8 +169,33 @@ def show(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def percent(value: float) -> str:
-    return f"{100 * value:+.1f} %"
+def claims_of(pairs: list[Pair], times: int) -> list[Claim]:
+    """Return what short trials claim."""
+    errors = [error for pair in pairs for error in pair.errors]
+    both = [(pair.short[0], pair.fresh) for pair in pairs if pair.fresh is not None]
+    isolation = [abs(rate(warm) / rate(fresh) - 1) for warm, fresh in both]
+    warm = median([each.overhead_seconds for pair in pairs for each in pair.short])
+    fresh = median([each.overhead_seconds for _, each in both])
+    return [
+        Claim(
+            f"short trial against a run {times}x longer in a fresh process, {len(errors)} trials",
+            spread(errors),
+            "median <= 3 %, worst <= 8 %",
+            median(errors) <= 0.03 and max(errors) <= 0.08,
+        ),
+        Claim("the same short trial before and behind the long run", spread([pair.noise for pair in pairs])),
+        Claim("warm process against a fresh one", spread(isolation), "median <= 3 %", median(isolation) <= 0.03),
+        Claim("overhead of a trial, warm", f"{warm:.2f} s (median)", "<= 0.5 s", warm <= 0.5),
+        Claim("overhead of a trial, fresh process", f"{fresh:.1f} s (median)"),
+    ]
+
+
+def within(what: str, error: float, note: str = "") -> Claim:
+    return Claim(what, f"{100 * error:+.1f} %{note}", "within 3 %", abs(error) <= 0.03)
+
+
+def spread(errors: list[float]) -> str:
+    return f"median {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %"
 
 
 def main() -> None:
@@ -180,10 +208,10 @@ def main() -> None:
     configs, times, repeats = (CONFIGS[:3], 4, 2) if chosen.quick else (CONFIGS, 10, 6)
     found = launches(chosen.photos.resolve(), chosen.camvid.resolve())
     pairs: list[Pair] = []
-    bounds, drifts = {}, {}
+    bounds = {}
     for name, launch in found.items():
-        show(f"{name}: warm, fresh, fresh and long")
-        mine, bounds[name], drifts[name] = compare(name, launch, configs, times)
+        show(f"{name}: warm before, warm behind, fresh and long, fresh")
+        mine, bounds[name] = compare(name, launch, configs, times)
         pairs += mine
     show("a loader 10 % slower than the model")
     queue = alone(inside_trials.slower_loader, 3 if chosen.quick else 5)
@@ -195,74 +223,46 @@ def main() -> None:
     }
     show("a neighbour")
     flagged = neighbour(found["photos, small CNN"], repeats)
-
-    errors = [abs(pair.error) for pair in pairs]
-    both = [(pair.warm, pair.fresh) for pair in pairs if pair.fresh is not None]
-    isolation = [abs(rate(warm) / rate(fresh) - 1) for warm, fresh in both]
-    warm = median(pair.warm.overhead_seconds for pair in pairs)
-    fresh = median(fresh.overhead_seconds for _, fresh in both)
     table = [
-        Row(
-            f"short trial against a run {times}x longer in a fresh process, {len(pairs)} pairs",
-            f"median {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %",
-            "median <= 3 %, worst <= 8 %",
-            median(errors) <= 0.03 and max(errors) <= 0.08,
+        *claims_of(pairs, times),
+        within(
+            "a loader 10 % slower than the model behind a queue of 64, against its own rate",
+            queue["trial"],
+            f" (naive: {100 * queue['naive']:+.1f} %)",
         ),
-        Row(
-            "warm process against a fresh one",
-            f"median {100 * median(isolation):.1f} %, worst {100 * max(isolation):.1f} %",
-            "median <= 3 %",
-            median(isolation) <= 0.03,
-        ),
-        Row(
-            "a loader 10 % slower than the model behind a queue of 64, against the loader's own rate",
-            f"{percent(queue['trial'])} (50 steps behind the full queue: {percent(queue['naive'])})",
-            "within 3 %",
-            abs(queue["trial"]) <= 0.03,
-        ),
+        *(within(f"model alone against fit on a repeated tensor: {name}", error) for name, error in resident.items()),
         *(
-            Row(
-                f"model alone against fit on a repeated tensor: {name}",
-                percent(error),
-                "within 3 %",
-                abs(error) <= 0.03,
-            )
-            for name, error in resident.items()
-        ),
-        *(
-            Row(f"best configuration over its bound: {name}", f"{share:.2f}", "0.90 to 1.02", 0.9 <= share <= 1.02)
+            Claim(f"best configuration over its bound: {name}", f"{share:.2f}", "0.90 to 1.02", 0.9 <= share <= 1.02)
             for name, share in bounds.items()
         ),
-        Row(
-            "a neighbour on one core for half of the trial",
-            f"{flagged} of {repeats} called unstable or drifting",
+        Claim(
+            "a neighbour on one core for half of the trial: called unstable or drifting",
+            f"{flagged} of {repeats}",
             "all",
             flagged == repeats,
         ),
-        Row("overhead of a trial, warm", f"{warm:.2f} s (median)", "<= 0.5 s", warm <= 0.5),
-        Row("overhead of a trial, fresh process", f"{fresh:.1f} s (median)", "reported"),
-        *(
-            Row(f"the machine itself, start to end: {name}", percent(drift), "reported")
-            for name, drift in drifts.items()
-        ),
     ]
     if chosen.as_json:
-        details = [
-            {
-                "workload": pair.workload,
-                "config": pair.config.one_line(),
-                **{kind: rate(getattr(pair, kind)) for kind in ("warm", "long")},
-                "fresh": None if pair.fresh is None else rate(pair.fresh),
-                "stable": pair.warm.stable,
-                "overhead_seconds": pair.warm.overhead_seconds,
-            }
-            for pair in pairs
-        ]
-        print(json.dumps({"rows": [dataclasses.asdict(row) for row in table], "pairs": details}, indent=2))
+        print(
+            json.dumps(
+                {"claims": table, "pairs": [as_json(pair) for pair in pairs]}, indent=2, default=dataclasses.asdict
+            )
+        )
         return
-    for row in table:
-        mark = {True: "ok", False: "MISSED", None: ""}[row.holds]
-        print(f"{row.claim:88} {row.figure:60} {row.target:28} {mark}")
+    print("\n".join(map(str, table)))
+
+
+def as_json(pair: Pair) -> dict[str, Any]:
+    return {
+        "workload": pair.workload,
+        "config": pair.config.one_line(),
+        "short": [rate(each) for each in pair.short],
+        "long": rate(pair.long),
+        "fresh": None if pair.fresh is None else rate(pair.fresh),
+        "stable": [each.stable for each in pair.short],
+        "others_percent": pair.others_percent,
+        "overhead_seconds": [each.overhead_seconds for each in pair.short],
+    }
 
 
 if __name__ == "__main__":
