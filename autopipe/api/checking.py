@@ -10,7 +10,9 @@ from autopipe.api.measurer import failed
 from autopipe.api.searching import description, runner_for
 from autopipe.api.stored import Stored
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Description, JsonObject, TrialFailure
+from autopipe.core.description import Description
+from autopipe.core.outcome import TrialFailure
+from autopipe.core.value import JsonObject
 from autopipe.hardware import machine
 from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import TrialRunner

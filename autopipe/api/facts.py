@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopipe.core.outcome import Description
+from autopipe.core.description import Description
 from autopipe.hardware import disk
 from autopipe.hardware.machine import Machine
 from autopipe.search.facts import Facts

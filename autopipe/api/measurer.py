@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Ceiling, Description, FailureKind, JsonObject, Measurement, TrialFailure
+from autopipe.core.description import Description
+from autopipe.core.outcome import FailureKind, Measurement, TrialFailure
+from autopipe.core.value import JsonObject
 from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData

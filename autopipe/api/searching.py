@@ -17,8 +17,10 @@ from autopipe.api.facts import facts_of, workload_digest
 from autopipe.api.holding import ANY_LOADER, held
 from autopipe.api.measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Description, Estimate, Measurement, TrialFailure
+from autopipe.core.description import Description
+from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import parameter_types
+from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import NothingMeasuredError, TrialError

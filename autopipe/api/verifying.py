@@ -8,7 +8,8 @@ from autopipe.api.facts import facts_of
 from autopipe.api.measurer import failed
 from autopipe.api.searching import bounds, description
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import TrialFailure, Verification
+from autopipe.core.outcome import TrialFailure
+from autopipe.core.verification import Verification
 from autopipe.hardware import machine
 from autopipe.search import library
 from autopipe.search.facts import Limits

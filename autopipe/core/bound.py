@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, OpCost
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

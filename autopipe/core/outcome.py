@@ -7,16 +7,11 @@ writes one to a file or a study writes `model_dump_json()` and reads it back wit
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import pydantic
 
-from autopipe.core.config import ModelSetup
-
-SCHEMA_VERSION: Literal[1] = 1
-
-JsonObject = dict[str, pydantic.JsonValue]
-"""A `PipelineConfig` in its canonical form as JSON: readable without importing the loader it names."""
+from autopipe.core.value import Estimate, JsonObject, Value
 
 
 class Phase(enum.StrEnum):
@@ -47,11 +42,7 @@ class FailureKind(enum.StrEnum):
     INTERRUPTED = "interrupted"  # somebody ended it
 
 
-class _Value(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Window(_Value):
+class Window(Value):
     """Some consecutive training steps, timed together.
 
     Attributes:
@@ -65,24 +56,14 @@ class Window(_Value):
     waiting_seconds: float = pydantic.Field(default=0.0, ge=0)
 
 
-class Estimate(_Value):
-    """A figure with its interval."""
+class Resources(Value):
+    """What a trial took, over all its processes. None where it was not or cannot be known.
 
-    value: float
-    low: float
-    high: float
-
-    @pydantic.model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"`low` must not exceed `high`, but got low={self.low} and high={self.high}.")
-        return self
-
-
-class Resources(_Value):
-    """What a trial took, over all its processes. None where it was not or cannot be known."""
+    `others_cpu_percent` is what everything else on the machine took meanwhile, a hypervisor included.
+    """
 
     cpu_percent: float | None = None
+    others_cpu_percent: float | None = None
     peak_rss_bytes: int | None = None
     shm_bytes: int | None = None
     gpu_percent: float | None = None
@@ -90,7 +71,7 @@ class Resources(_Value):
     gpu_watts: float | None = None
 
 
-class Ran(_Value):
+class Ran(Value):
     """What really ran, which need not be what was asked for: loaders fall back, backends differ."""
 
     threads: int
@@ -100,7 +81,7 @@ class Ran(_Value):
     versions: dict[str, str]
 
 
-class ConversionCost(_Value):
+class ConversionCost(Value):
     """What it took to write a trial's part of the data in another form. Raw; `autopipe.core.payback` derives the rest.
 
     Attributes:
@@ -122,7 +103,7 @@ class ConversionCost(_Value):
     shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)
 
 
-class Measurement(_Value):
+class Measurement(Value):
     """One configuration, timed in the training it is meant for.
 
     Attributes:
@@ -140,7 +121,7 @@ class Measurement(_Value):
     """
 
     status: Literal["ok"] = "ok"
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     config: JsonObject
     config_key: str
     batch_size: int = pydantic.Field(ge=1)
@@ -166,167 +147,7 @@ class Measurement(_Value):
         return sum(window.seconds for window in self.windows)
 
 
-class OpCost(_Value):
-    """What one op costs on one core.
-
-    Attributes:
-        name: the op, or "read".
-        part: when it runs: "fixed" ops can be kept in a cache or another storage, "fresh" ones run every epoch on the
-            host, "finish" ones may run on the device.
-    """
-
-    name: str
-    part: Literal["fixed", "fresh", "finish"]
-    seconds_per_image: float = pydantic.Field(ge=0)
-
-
-class Ceiling(_Value):
-    """What no configuration with this `setup` can exceed, and what it is made of. None where it was not measured.
-
-    Attributes:
-        model_images_per_second: the model alone, on a batch that is already there.
-        model_core_seconds_per_image: processor time that one image costs while the model trains.
-        loader_images_per_second: the loader alone, with nobody waiting for its batches.
-        op_costs: the loader's work, op by op, with all cores busy.
-        read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
-        bytes_per_image: as it is read.
-        cores: how many cores the model and the loader share.
-        bound_images_per_second: what these figures together allow the configuration that was chosen.
-    """
-
-    status: Literal["ceiling"] = "ceiling"
-    schema_version: Literal[1] = SCHEMA_VERSION
-    model_images_per_second: Estimate
-    model_core_seconds_per_image: float = pydantic.Field(ge=0)
-    loader_images_per_second: Estimate | None = None
-    op_costs: tuple[OpCost, ...] = ()
-    read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
-    bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
-    cores: float | None = pydantic.Field(default=None, gt=0)
-    bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
-    devices: int = pydantic.Field(default=1, ge=1)
-    channels: Literal["last", "first"] = "last"
-    finish: Literal["host", "device"] = "device"
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def setup(self) -> ModelSetup:
-        """The setup of the model that was measured."""
-        return ModelSetup(self.devices, self.channels, self.finish)
-
-
-class Agreement(_Value):
-    """Whether one configuration gives the batches that the workload asks for.
-
-    Attributes:
-        digest: of all batches it gave; equal digests mean equal batches.
-        largest_difference: between a pixel and the same pixel of the reference configuration.
-        largest_value: of any pixel in the reference, which tells its scale.
-        missing: samples that never came.
-        repeated: samples that came more than once in an epoch.
-        message: why nothing could be compared, if so.
-    """
-
-    config: JsonObject
-    digest: str
-    samples: int = pydantic.Field(ge=0)
-    largest_difference: float = pydantic.Field(default=0.0, ge=0)
-    largest_value: float = pydantic.Field(default=0.0, ge=0)
-    missing: int = pydantic.Field(default=0, ge=0)
-    repeated: int = pydantic.Field(default=0, ge=0)
-    message: str | None = None
-
-
-class Verification(_Value):
-    """Configurations side by side: do they give the same batches?"""
-
-    status: Literal["verified"] = "verified"
-    schema_version: Literal[1] = SCHEMA_VERSION
-    agreements: tuple[Agreement, ...]
-
-
-class Impossible(_Value):
-    """One setting that a workload rules out, and why."""
-
-    parameter: str
-    value: str | int
-    reason: str
-
-
-class CutSize(_Value):
-    """What all samples take in a storage form.
-
-    Attributes:
-        storage: the form.
-        cut: how many ops are done before they are kept.
-        bytes: of the whole set, exact where samples have one shape, else judged by a few.
-    """
-
-    storage: str
-    cut: int = pydantic.Field(ge=0)
-    bytes: int = pydantic.Field(ge=0)
-
-
-class WrappedDataset(_Value):
-    """A dataset that a function of the user's makes.
-
-    Attributes:
-        as_it_is: the configuration that makes it as it is today.
-        choices: the values that each of the function's parameters may take.
-    """
-
-    as_it_is: JsonObject
-    choices: dict[str, tuple[bool | int | float | str, ...]]
-
-
-class Description(_Value):
-    """What has to be known of a workload before its configurations are chosen; found where it can be imported.
-
-    Attributes:
-        samples: in an epoch.
-        data_bytes: all samples as they are read.
-        fixed_bytes: all samples after the deterministic first ops, as a cache holds them; None if they differ in size.
-        compact_bytes: one sample as it is sent to a device that finishes.
-        finished_bytes: one sample as the model takes it.
-        cuts: what the samples would take in each storage form, after as many ops as it can hold the result of.
-        fixed_ops: names of the deterministic first ops, reading included.
-        suffix_ops: names of the cheap last ops.
-        devices: how many devices could share a batch.
-        impossible: settings that cannot be used.
-        mean_bytes: of a sample as it is read.
-        sizes: bytes of some samples, spread over the data.
-        storage_kind: the file system that the samples lie on; "memory" for those in no file.
-        data_digest: of the files: count, names, sizes, times.
-        ops_digest: of the ops and their settings.
-        model_digest: of the model's structure, without its weights.
-        wrapped: what a dataset that the user made takes; None where autopipe makes the batches.
-    """
-
-    status: Literal["described"] = "described"
-    schema_version: Literal[1] = SCHEMA_VERSION
-    samples: int = pydantic.Field(ge=1)
-    batch_size: int = pydantic.Field(ge=1)
-    data_bytes: int = pydantic.Field(ge=0)
-    fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
-    compact_bytes: int = pydantic.Field(ge=0)
-    finished_bytes: int = pydantic.Field(ge=0)
-    cuts: tuple[CutSize, ...] = ()
-    fixed_ops: tuple[str, ...]
-    suffix_ops: tuple[str, ...]
-    backend: str
-    devices: int = pydantic.Field(ge=1)
-    impossible: tuple[Impossible, ...] = ()
-    mean_bytes: float = pydantic.Field(ge=0)
-    sizes: tuple[int, ...] = ()
-    storage_kind: str = "unknown"
-    data_digest: str
-    ops_digest: str
-    model_digest: str
-    epochs: int | None = None
-    wrapped: WrappedDataset | None = None
-
-
-class TrialFailure(_Value):
+class TrialFailure(Value):
     """No measurement, and why.
 
     Attributes:
@@ -337,7 +158,7 @@ class TrialFailure(_Value):
     """
 
     status: Literal["failed"] = "failed"
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     kind: FailureKind
     phase: Phase
     message: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from autopipe.core.outcome import ConversionCost, Estimate
+from autopipe.core.outcome import ConversionCost
 from autopipe.core.stats import student_t_95
+from autopipe.core.value import Estimate
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from autopipe import assembly
+from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Estimate, OpCost
 from autopipe.core.plan import Plan
 from autopipe.core.sample import Batch
+from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.hardware import cpu, disk

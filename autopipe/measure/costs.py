@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from autopipe.core import randomness
-from autopipe.core.outcome import OpCost
+from autopipe.core.ceiling import OpCost
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from autopipe.batching.wrapped import WrappedData
-from autopipe.core.outcome import Description, Impossible, WrappedDataset
+from autopipe.core.description import Description, Impossible, WrappedDataset
 from autopipe.core.plan import Plan, Step
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopipe.core.config import STORAGES
-from autopipe.core.outcome import CutSize
+from autopipe.core.description import CutSize
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.storage.conversion import Conversion

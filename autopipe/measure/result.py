@@ -123,6 +123,7 @@ def _warnings(trial: Trial, usage: Usage, *, stable: bool) -> tuple[str, ...]:
 def _resources(usage: Usage) -> Resources:
     return Resources(
         cpu_percent=usage.cpu_percent,
+        others_cpu_percent=usage.others_cpu_percent,
         peak_rss_bytes=usage.peak_memory_bytes,
         shm_bytes=usage.peak_shm_bytes,
         gpu_percent=usage.gpu_busy_percent,

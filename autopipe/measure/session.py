@@ -17,9 +17,12 @@ import keras
 
 from autopipe import assembly
 from autopipe.batching.wrapped import WrappedData
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.outcome import Ceiling, Description, Measurement, Phase, Verification
+from autopipe.core.description import Description
+from autopipe.core.outcome import Measurement, Phase
 from autopipe.core.report import Options, Report
+from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import LoaderError

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Agreement, Verification
 from autopipe.core.report import Report
 from autopipe.core.sample import FieldKind, Source
+from autopipe.core.verification import Agreement, Verification
 from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError
 from autopipe.loaders.threads import Threads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Agreement, Verification
+from autopipe.core.verification import Agreement, Verification
 from autopipe.report import wording
 
 TOLERANCE = 1.01 / 255

@@ -6,8 +6,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core import bound
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Measurement, Resources
+from autopipe.core.outcome import Measurement, Resources
 from autopipe.hardware.memory import size_text
 from autopipe.report import wording
 

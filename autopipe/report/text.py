@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.report import payback, wording
 from autopipe.report.summary import BaselineLine, Summary
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autopipe.core import bound
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
+from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.value import Estimate
 from autopipe.search.conversions import paybacks
 from autopipe.search.measurer import Baseline
 from autopipe.search.proof import Proof, contender

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Estimate
 from autopipe.core.stats import Comparison, compare_pairs, student_t_95
+from autopipe.core.value import Estimate
 
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """For each configuration's key, its rate in each block it ran in."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from autopipe.core import payback
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import ConversionCost, Estimate
+from autopipe.core.outcome import ConversionCost
 from autopipe.core.payback import Way
+from autopipe.core.value import Estimate
 from autopipe.search.session import Point, Session
 
 

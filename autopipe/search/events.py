@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Measurement, TrialFailure
+from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.search.feasible import Drop
 from autopipe.search.stopping import Stop
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Ceiling, Measurement, TrialFailure
+from autopipe.core.outcome import Measurement, TrialFailure
 
 
 class Effort(enum.StrEnum):

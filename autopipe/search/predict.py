@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Ceiling
 from autopipe.search.facts import Facts
 
 # Seconds to move one byte, once: memory copy, and through a pipe with pickling on both ends.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autopipe.core.outcome import Estimate, Measurement
+from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, median
+from autopipe.core.value import Estimate
 from autopipe.search import confirm, feasible
 from autopipe.search.events import ProofStarted
 from autopipe.search.measurer import Baseline

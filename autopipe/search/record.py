@@ -20,8 +20,9 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Measurement, TrialFailure, parse_outcome
+from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.core.params import from_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError, shortened

@@ -13,8 +13,9 @@ from typing import cast
 
 import numpy as np
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Ceiling, FailureKind, Measurement, Phase, TrialFailure
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, from_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import optuna
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
+from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.stats import Comparison
+from autopipe.core.value import Estimate
 from autopipe.search.conversions import Payback
 from autopipe.search.feasible import Drop
 from autopipe.search.record import Row

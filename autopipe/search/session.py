@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import optuna
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Ceiling, Estimate, Measurement, TrialFailure
+from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import median
+from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
 from autopipe.search import feasible, objective, predict, suggest
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted

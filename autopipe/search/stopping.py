@@ -6,7 +6,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autopipe.core.outcome import Ceiling, Estimate
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.value import Estimate
 
 
 class Reason(enum.StrEnum):

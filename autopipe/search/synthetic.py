@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Estimate, Measurement, Ran, Resources, Window
+from autopipe.core.outcome import Measurement, Ran, Resources, Window
 from autopipe.core.stats import bootstrap_interval, median
+from autopipe.core.value import Estimate
 
 
 def measurement(

@@ -19,9 +19,11 @@ from typing import IO, Literal, cast
 import numpy as np
 import pydantic
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, JsonObject, Measurement, TrialFailure, parse_outcome
+from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.core.stats import median
+from autopipe.core.value import JsonObject
 from autopipe.errors import TrialError
 from autopipe.search.facts import Facts
 from autopipe.search.feasible import Candidate

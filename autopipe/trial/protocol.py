@@ -12,9 +12,13 @@ from typing import Annotated, Literal, Protocol
 
 import pydantic
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Description, JsonObject, Measurement, Phase, TrialFailure, Verification
+from autopipe.core.description import Description
+from autopipe.core.outcome import Measurement, Phase, TrialFailure
 from autopipe.core.report import Options, Report
+from autopipe.core.value import JsonObject
+from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 
 DEFAULT_SESSION = "autopipe.measure.session:Session"

@@ -15,18 +15,13 @@ from typing import Literal, Self
 
 import pydantic
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import (
-    Ceiling,
-    Description,
-    FailureKind,
-    JsonObject,
-    Measurement,
-    Phase,
-    TrialFailure,
-    Verification,
-)
+from autopipe.core.description import Description
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.report import Options
+from autopipe.core.value import JsonObject
+from autopipe.core.verification import Verification
 from autopipe.errors import TrialError
 from autopipe.hardware import memory
 from autopipe.trial import group, protocol, verdict

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pydantic
 import pydantic_core
 
-from autopipe.core.outcome import JsonObject
+from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, near, shortened
 from autopipe.tuned.record import SCHEMA_VERSION, Artifact
 

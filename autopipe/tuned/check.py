@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.tuned import pick
 from autopipe.tuned.fingerprint import Kinship, compare_hardware, compare_workload
 from autopipe.tuned.record import Artifact, Hardware, Profile, WorkloadDigest

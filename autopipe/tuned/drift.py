@@ -10,7 +10,7 @@ import dataclasses
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 
 if TYPE_CHECKING:
     from autopipe.devices.monitor import EpochFigures, EpochMonitor

@@ -7,8 +7,10 @@ import datetime
 import urllib.parse
 from collections.abc import Sequence
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Estimate, Measurement
+from autopipe.core.outcome import Measurement
+from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.tuned import fingerprint
 from autopipe.tuned.record import Baseline, Figures, Hardware, Limit, Profile, Tried, WorkloadDigest

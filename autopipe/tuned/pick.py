@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import pydantic_core
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import JsonObject
+from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.tuned.fingerprint import Kinship, Match, compare_hardware
 from autopipe.tuned.record import Artifact, Hardware, Profile

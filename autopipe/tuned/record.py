@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from autopipe.core.outcome import Ceiling, Estimate, JsonObject, Measurement
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.outcome import Measurement
+from autopipe.core.value import Estimate, JsonObject
 
 SCHEMA_VERSION: Literal[2] = 2
 

@@ -6,7 +6,7 @@ import datetime
 from typing import Any
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Estimate, JsonObject
+from autopipe.core.value import Estimate, JsonObject
 from autopipe.loaders.threads import Threads
 from autopipe.tuned.record import Artifact, Baseline, Figures, Gpu, Hardware, Limit, Profile, WorkloadDigest
 

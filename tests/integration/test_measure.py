@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.outcome import JsonObject, Phase
+from autopipe.core.outcome import Phase
+from autopipe.core.value import JsonObject
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder

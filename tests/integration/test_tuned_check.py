@@ -11,7 +11,7 @@ import pytest
 from autopipe.api import checking, searching
 from autopipe.api.facts import workload_digest
 from autopipe.api.stored import Stored, read
-from autopipe.core.outcome import Description
+from autopipe.core.description import Description
 from autopipe.hardware import machine
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint

@@ -16,7 +16,7 @@ import sys, warnings
 sys.path.insert(0, {root!r})
 import numpy as np, keras
 import autopipe as ap
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.tuned import factory, fingerprint
 from autopipe.tuned.drift import DriftMonitor, DriftWarning
 from tests.fakes.profiles import digest, figures, profile

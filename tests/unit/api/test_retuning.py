@@ -10,7 +10,7 @@ import pytest
 from autopipe.api.retuning import FORMER, chosen
 from autopipe.api.searching import Found, Plan
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Description
+from autopipe.core.description import Description
 from autopipe.core.space import Space
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study

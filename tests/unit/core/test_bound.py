@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from autopipe.core.bound import bound
+from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Estimate, OpCost
+from autopipe.core.value import Estimate
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData

@@ -6,21 +6,10 @@ import math
 import pydantic
 import pytest
 
-from autopipe.core.outcome import (
-    Agreement,
-    Ceiling,
-    Estimate,
-    FailureKind,
-    Measurement,
-    OpCost,
-    Phase,
-    Ran,
-    Resources,
-    TrialFailure,
-    Verification,
-    Window,
-    parse_outcome,
-)
+from autopipe.core.ceiling import Ceiling, OpCost
+from autopipe.core.outcome import FailureKind, Measurement, Phase, Ran, Resources, TrialFailure, Window, parse_outcome
+from autopipe.core.value import Estimate
+from autopipe.core.verification import Agreement, Verification
 
 RATE = Estimate(value=100.0, low=99.0, high=101.0)
 

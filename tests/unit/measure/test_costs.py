@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.core.outcome import OpCost
+from autopipe.core.ceiling import OpCost
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError

@@ -5,7 +5,7 @@ import json
 
 from rich.console import Console
 
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.report import fitness
 from autopipe.tuned.check import Result, Verdict
 

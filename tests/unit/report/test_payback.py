@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
 from autopipe.report import payback
 from autopipe.search.conversions import Payback

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.core.outcome import Ceiling, Estimate
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.value import Estimate
 from autopipe.search.stopping import Reason, Standing, budget_stop, ceiling_stop, no_gain_stop
 
 

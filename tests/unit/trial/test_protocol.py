@@ -3,8 +3,11 @@ from __future__ import annotations
 import pydantic
 import pytest
 
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Ceiling, Estimate, FailureKind, Phase, TrialFailure, Verification
+from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.core.value import Estimate
+from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.loaders.threads import Threads
 from autopipe.trial import protocol

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.core.outcome import JsonObject
+from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
 from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.tuned.check import Rates, Verdict, check
 from autopipe.tuned.record import WorkloadDigest
 from tests.fakes.profiles import NOON, artifact, digest, hardware, profile

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.tuned.drift import Promise, shortfall
 
 PROMISE = Promise(images_per_second=Estimate(value=1000.0, low=980.0, high=1020.0), data_wait_share=0.05)

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Estimate
+from autopipe.core.value import Estimate
 from autopipe.errors import ArtifactError
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads

@@ -1,0 +1,90 @@
+"""What has to be known of a workload before its configurations are chosen; found where it can be imported."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+
+from autopipe.core.value import JsonObject, Value
+
+
+class Impossible(Value):
+    """One setting that a workload rules out, and why."""
+
+    parameter: str
+    value: str | int
+    reason: str
+
+
+class CutSize(Value):
+    """What all samples take in a storage form.
+
+    Attributes:
+        storage: the form.
+        cut: how many ops are done before they are kept.
+        bytes: of the whole set, exact where samples have one shape, else judged by a few.
+    """
+
+    storage: str
+    cut: int = pydantic.Field(ge=0)
+    bytes: int = pydantic.Field(ge=0)
+
+
+class WrappedDataset(Value):
+    """A dataset that a function of the user's makes.
+
+    Attributes:
+        as_it_is: the configuration that makes it as it is today.
+        choices: the values that each of the function's parameters may take.
+    """
+
+    as_it_is: JsonObject
+    choices: dict[str, tuple[bool | int | float | str, ...]]
+
+
+class Description(Value):
+    """What has to be known of a workload before its configurations are chosen; found where it can be imported.
+
+    Attributes:
+        samples: in an epoch.
+        data_bytes: all samples as they are read.
+        fixed_bytes: all samples after the deterministic first ops, as a cache holds them; None if they differ in size.
+        compact_bytes: one sample as it is sent to a device that finishes.
+        finished_bytes: one sample as the model takes it.
+        cuts: what the samples would take in each storage form, after as many ops as it can hold the result of.
+        fixed_ops: names of the deterministic first ops, reading included.
+        suffix_ops: names of the cheap last ops.
+        devices: how many devices could share a batch.
+        impossible: settings that cannot be used.
+        mean_bytes: of a sample as it is read.
+        sizes: bytes of some samples, spread over the data.
+        storage_kind: the file system that the samples lie on; "memory" for those in no file.
+        data_digest: of the files: count, names, sizes, times.
+        ops_digest: of the ops and their settings.
+        model_digest: of the model's structure, without its weights.
+        wrapped: what a dataset that the user made takes; None where autopipe makes the batches.
+    """
+
+    status: Literal["described"] = "described"
+    schema_version: Literal[1] = 1
+    samples: int = pydantic.Field(ge=1)
+    batch_size: int = pydantic.Field(ge=1)
+    data_bytes: int = pydantic.Field(ge=0)
+    fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
+    compact_bytes: int = pydantic.Field(ge=0)
+    finished_bytes: int = pydantic.Field(ge=0)
+    cuts: tuple[CutSize, ...] = ()
+    fixed_ops: tuple[str, ...]
+    suffix_ops: tuple[str, ...]
+    backend: str
+    devices: int = pydantic.Field(ge=1)
+    impossible: tuple[Impossible, ...] = ()
+    mean_bytes: float = pydantic.Field(ge=0)
+    sizes: tuple[int, ...] = ()
+    storage_kind: str = "unknown"
+    data_digest: str
+    ops_digest: str
+    model_digest: str
+    epochs: int | None = None
+    wrapped: WrappedDataset | None = None

@@ -1,0 +1,30 @@
+"""What all that a trial reports is made of: frozen, strict values that survive JSON."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import pydantic
+
+JsonObject = dict[str, pydantic.JsonValue]
+"""A `PipelineConfig` in its canonical form as JSON: readable without importing the loader it names."""
+
+
+class Value(pydantic.BaseModel):
+    """A frozen value whose figures are finite; `model_dump_json()` writes it."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Estimate(Value):
+    """A figure with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @pydantic.model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"`low` must not exceed `high`, but got low={self.low} and high={self.high}.")
+        return self
