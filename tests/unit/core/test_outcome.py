@@ -1,24 +1,19 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pydantic
 import pytest
 
-from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.outcome import FailureKind, Measurement, Phase, Ran, Resources, TrialFailure, Window, parse_outcome
 from autopipe.core.value import Estimate
-from autopipe.core.verification import Agreement, Verification
-
-RATE = Estimate(value=100.0, low=99.0, high=101.0)
 
 MEASUREMENT = Measurement(
     config={"loader": {"kind": "threads", "workers": 2}, "devices": 1},
     config_key="abc",
     batch_size=32,
     windows=(Window(images=320, seconds=2.0, waiting_seconds=0.5), Window(images=320, seconds=1.5)),
-    images_per_second=RATE,
+    images_per_second=Estimate(value=100.0, low=99.0, high=101.0),
     first_batch_seconds=0.2,
     cache_fill_seconds=3.0,
     discarded_batches=21,
@@ -46,43 +41,8 @@ def test_an_outcome_survives_a_store_of_json_values() -> None:
     assert parse_outcome(json.dumps(MEASUREMENT.model_dump(mode="json"))) == MEASUREMENT
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        Ceiling(
-            model_images_per_second=RATE,
-            model_core_seconds_per_image=0.001,
-            loader_images_per_second=RATE,
-            op_costs=(OpCost(name="Decode", part="fixed", seconds_per_image=0.0005),),
-            read_bytes_per_second=2e9,
-            cores=2.0,
-            bound_images_per_second=900.0,
-        ),
-        Verification(agreements=(Agreement(config={}, digest="ab", samples=8, largest_difference=0.002),)),
-    ],
-)
-def test_what_else_a_trial_answers_survives_json(value: pydantic.BaseModel) -> None:
-    assert value == type(value).model_validate_json(value.model_dump_json())
-
-
 def test_measured_time_is_the_sum_of_the_windows() -> None:
     assert MEASUREMENT.measured_seconds == 3.5
-
-
-def test_a_value_cannot_be_changed() -> None:
-    with pytest.raises(pydantic.ValidationError, match="frozen"):
-        MEASUREMENT.batch_size = 1  # type: ignore[misc]  # what the test is about
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_figure_is_finite(value: float) -> None:
-    with pytest.raises(pydantic.ValidationError, match="finite"):
-        Estimate(value=value, low=0.0, high=1.0)
-
-
-def test_an_interval_is_not_upside_down() -> None:
-    with pytest.raises(pydantic.ValidationError, match="`low` must not exceed `high`"):
-        Estimate(value=1.0, low=2.0, high=1.0)
 
 
 @pytest.mark.parametrize(
