@@ -4,8 +4,8 @@
     python benchmarks/record_table.py examples/photos/train.py:workload benchmarks/tables/photos-15ms.jsonl.gz \
         --simulate-step 15ms
 
-The trials are those of a search, in random order. Run again, it goes on where it stopped. Use a machine that does
-nothing else: what the table says is taken for the truth.
+The trials are those of a search, in random order; those near the best come several times. Run again, it goes on where
+it stopped. Use a machine that does nothing else: what the table says is taken for the truth.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("table", type=Path, help="the file to write, NAME.jsonl.gz")
     parser.add_argument("--space", default=SPACE, help="a search space")
     parser.add_argument("--simulate-step", help="an accelerator in place of the model: 15ms")
+    parser.add_argument("--rounds", type=int, default=3, help="how often those near the best are measured")
     chosen = parser.parse_args()
     simulate = None if chosen.simulate_step is None else accelerator(chosen.simulate_step, "--simulate-step")
     found = machine.detect()
@@ -56,7 +57,7 @@ def main() -> None:
             ceilings=list(measurer.ceilings(sorted(setups, key=lambda setup: setup != ModelSetup()))),
             baselines={each.name: each.config.model_dump(mode="json") for each in measurer.baselines()},
         )
-        table.record(chosen.table, header, candidates, measurer, on_trial=_tell)
+        table.record(chosen.table, header, candidates, measurer, rounds=chosen.rounds, on_trial=_tell)
 
 
 def _tell(done: int, of: int) -> None:

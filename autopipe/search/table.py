@@ -29,6 +29,8 @@ from autopipe.search.facts import Facts
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Effort, Measurer
 
+_NEAR = 0.85  # of the best: more than what a measurement may be off
+
 
 class Header(pydantic.BaseModel):
     """The first line of a table."""
@@ -150,7 +152,7 @@ def record(
     candidates: Sequence[Candidate],
     measurer: Measurer,
     *,
-    seed: int = 0,
+    rounds: int = 1,
     on_trial: Callable[[int, int], None] = lambda done, of: None,
 ) -> Table:
     """Measure every candidate in random order, appending to `path`; what is there already is not measured again.
@@ -160,21 +162,29 @@ def record(
         header: for a new table; an existing one keeps its own.
         candidates: what to measure, e.g. `feasible.trim(...).candidates`; baselines are measured as well.
         measurer: runs the trials.
-        seed: of the order.
-        on_trial: is told how many of how many are done.
+        rounds: how often those near the best are measured, each time all of them in another order: among them a
+            search has to choose, so their rates have to be the truest.
+        on_trial: is told how many of how many are done in a round.
     """
     if not path.exists():
         with _open(path, "at") as file:
             file.write(header.model_dump_json() + "\n")
     _mend(path)
-    done = read(path).entries.keys()
     baselines = [PipelineConfig.model_validate(config) for config in header.baselines.values()]
     todo = {config.key(): config for config in [*baselines, *(each.config for each in candidates)]}
-    keys = [key for key in todo if key not in done]
-    np.random.default_rng(seed).shuffle(keys)
-    for number, key in enumerate(keys):
-        outcome = measurer.measure(todo[key], effort=Effort.SEARCH)
-        with _open(path, "at") as file:
-            file.write(outcome.model_dump_json() + "\n")
-        on_trial(number + 1, len(keys))
+    for number in range(rounds):
+        entries = read(path).entries
+        keys = [key for key in todo if key not in entries] if number == 0 else _short_of(number + 1, entries)
+        np.random.default_rng(number).shuffle(keys)
+        for done, key in enumerate(keys, start=1):
+            outcome = measurer.measure(entries[key].config if number else todo[key], effort=Effort.SEARCH)
+            with _open(path, "at") as file:
+                file.write(outcome.model_dump_json() + "\n")
+            on_trial(done, len(keys))
     return read(path)
+
+
+def _short_of(runs: int, entries: Mapping[str, Entry]) -> list[str]:
+    """Return the keys of those near the best that were measured less often than that."""
+    best = max((entry.rate for entry in entries.values()), default=0.0)
+    return [key for key, entry in entries.items() if 0 < len(entry.runs) < runs and entry.rate >= _NEAR * best]

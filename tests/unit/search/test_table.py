@@ -36,9 +36,9 @@ def header(surface: Surface) -> Header:
     )
 
 
-def record(path: Path, space: Space, surface: Surface) -> Table:
+def record(path: Path, space: Space, surface: Surface, rounds: int = 1) -> Table:
     candidates = trim(space, surface.facts(), Limits()).candidates
-    return table.record(path, header(surface), candidates, surface)
+    return table.record(path, header(surface), candidates, surface, rounds=rounds)
 
 
 def surface(seed: int = 1) -> Surface:
@@ -63,6 +63,18 @@ def test_recording_goes_on_where_it_was_cut_off(space: Space, tmp_path: Path, na
     again = surface()
     assert record(path, space, again).entries.keys() == whole.entries.keys()
     assert 0 < left == len(whole.entries) - len(again.measured)
+
+
+def test_those_near_the_best_are_measured_several_times(space: Space, tmp_path: Path) -> None:
+    once = record(tmp_path / "table.jsonl", space, surface())
+    best = max(once.rates().values())
+    again = surface()
+    entries = record(tmp_path / "table.jsonl", space, again, rounds=3).entries
+    near = {key for key, rate in once.rates().items() if rate >= 0.85 * best}
+    assert {len(entries[key].runs) for key in near} == {3}
+    assert {len(entry.runs) for key, entry in entries.items() if key not in near} == {1}
+    assert len(again.measured) == 2 * len(near)
+    assert 0 < len(near) < len(entries)
 
 
 def test_failures_are_recorded_and_worth_nothing(space: Space, tmp_path: Path) -> None:
