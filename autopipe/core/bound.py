@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
@@ -39,7 +40,7 @@ def bound(ceiling: Ceiling, config: PipelineConfig) -> Bound:
         ceiling: what was measured of the workload.
         config: how it is fed. Caches count as filled.
     """
-    paid = [cost for cost in ceiling.op_costs if _is_paid(cost.part, config)]
+    paid = _paid(ceiling.op_costs, config)
     loader = sum(cost.seconds_per_image for cost in paid)
     model = ceiling.model_images_per_second.value
     cores = _rate(ceiling.cores, ceiling.model_core_seconds_per_image + loader) if ceiling.op_costs else None
@@ -58,11 +59,30 @@ def bound(ceiling: Ceiling, config: PipelineConfig) -> Bound:
     )
 
 
-def _is_paid(part: str, config: PipelineConfig) -> bool:
-    """Tell whether a loader of this configuration does such ops for every image, once its caches are filled."""
-    if part == "fixed":
-        return config.cache == "none" and config.storage != "array"
-    return part == "fresh" or config.finish == "host"
+def _paid(costs: Sequence[OpCost], config: PipelineConfig) -> list[OpCost]:
+    """Return what a loader of this configuration pays for an image, on average, once its caches are filled."""
+    fixed = [cost for cost in costs if cost.part == "fixed"]
+    missed = _missed(config)
+    made = [
+        cost.model_copy(update={"seconds_per_image": missed * cost.seconds_per_image})
+        for cost in fixed[_spared(config, len(fixed)) :]
+        if missed > 0
+    ]
+    return made + [
+        cost for cost in costs if cost.part == "fresh" or (cost.part == "finish" and config.finish == "host")
+    ]
+
+
+def _missed(config: PipelineConfig) -> float:
+    """Return the share of samples that a full cache does not hold."""
+    return 1.0 if config.cache == "none" else 1.0 - config.cache_fraction
+
+
+def _spared(config: PipelineConfig, fixed: int) -> int:
+    """Return how many of the deterministic first ops, reading included, were done before the samples were kept."""
+    if config.cut == "deepest":
+        return fixed if config.storage == "array" else 0
+    return 1 + config.cut if config.cut else 0
 
 
 def _rate(amount: float | None, each: float) -> float | None:
@@ -79,9 +99,10 @@ def _workers_rate(ceiling: Ceiling, config: PipelineConfig, loader: float) -> fl
 
 
 def _disk_rate(ceiling: Ceiling, config: PipelineConfig) -> float | None:
-    if config.cache != "none" or config.storage != "files" or not ceiling.bytes_per_image:
+    missed = _missed(config)
+    if missed == 0 or config.storage != "files" or not ceiling.bytes_per_image:
         return None
-    return _rate(ceiling.read_bytes_per_second, ceiling.bytes_per_image)
+    return _rate(ceiling.read_bytes_per_second, missed * ceiling.bytes_per_image)
 
 
 def _sentence(limit: str, limits: dict[str, float | None], ceiling: Ceiling, paid: list[OpCost]) -> str:

@@ -53,6 +53,9 @@ def test_no_configuration_exceeds_the_model_alone() -> None:
         (THREADS.model_copy(update={"storage": "array"}), 0.12),
         (THREADS.model_copy(update={"cache": "memory", "finish": "host"}), 0.17),
         (THREADS.model_copy(update={"storage": "tfrecord"}), 0.74),
+        (THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5}), 0.43),
+        (THREADS.model_copy(update={"storage": "array", "cut": 1}), 0.12),
+        (THREADS.model_copy(update={"storage": "array", "cut": 0}), 0.74),
     ],
 )
 def test_a_loader_pays_for_what_it_does_for_every_image(config: PipelineConfig, milliseconds: float) -> None:
@@ -78,6 +81,8 @@ def test_files_from_a_slow_disk_are_a_limit_until_they_are_cached() -> None:
     limit = bound(cold, THREADS)
     assert limit.images_per_second == limit.disk_images_per_second == 500.0
     assert "the disk gives 20 MB/s" in limit.sentence
+    half = PipelineConfig(loader=Threads(workers=2), cache="memory", cache_fraction=0.5)
+    assert bound(cold, half).disk_images_per_second == 1000.0
     assert bound(cold, THREADS.model_copy(update={"cache": "memory"})).disk_images_per_second is None
 
 
