@@ -65,8 +65,14 @@ class TrialMeasurer:
         known = {name: getattr(usual, name) for name in shared}
         return [usual, *(each.model_copy(update=known) for each in others if isinstance(each, Ceiling))]
 
-    def _ceiling(self, setup: ModelSetup, *, model_only: bool) -> Ceiling | TrialFailure:
-        return self._runner.ceiling(setup, {"page_cache": self._page_cache, "model_only": model_only})
+    def model_alone(self, setup: ModelSetup) -> Ceiling | None:
+        """Measure the model alone once more."""
+        answer = self._ceiling(setup, model_only=True, again=True)
+        return answer if isinstance(answer, Ceiling) else None
+
+    def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:
+        options: JsonObject = {"page_cache": self._page_cache, "model_only": model_only, "again": again}
+        return self._runner.ceiling(setup, options)
 
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None

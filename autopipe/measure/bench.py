@@ -62,9 +62,9 @@ class Bench:
         )
         trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[probe], verbose=0)
 
-    def alone(self, finish: str) -> Alone:
+    def alone(self, finish: str, *, again: bool = False) -> Alone:
         """Return what the model does without a loader; measured once for each kind of finish, when it also compiles."""
-        if finish not in self._alone:
+        if again or finish not in self._alone:
             loader = self.resident_loader(finish)
             probe = Probe(Meter(self._workload.batch_size, 1, _ALONE), loader)
             self.run(loader, probe, 0)

@@ -40,9 +40,11 @@ class CeilingOptions(_Options):
         channels: the order of image axes.
         finish: where the cheap last ops run: on the device they are part of the model's step.
         model_only: leave out the loader, its ops and the disk, which are the same in every setup.
+        again: measure the model once more, even if this process has done so.
     """
 
     devices: int = pydantic.Field(default=1, ge=1)
     channels: Literal["last", "first"] = "last"
     finish: Literal["host", "device"] = "device"
     model_only: bool = False
+    again: bool = False

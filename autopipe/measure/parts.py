@@ -19,8 +19,7 @@ from autopipe.hardware import cpu
 from autopipe.measure.subset import Subset
 from autopipe.storage.convert import Converted, convert
 
-_FILL_SECONDS = 1.0  # how long filling a cache may take
-_CONVERT_SECONDS = 1.5  # how long writing a part may take
+_SECONDS = 1.5  # how long filling a cache, or writing a part, may take
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +58,8 @@ class Parts:
         converts = STORAGES[config.storage].converts
         if config.cache == "none" and not converts:
             return Part(workload=self._workload)
-        samples = makes * _CONVERT_SECONDS if converts else _FILL_SECONDS / (1 / makes + 1 / trains)
-        wanted = min(count, max(int(samples), 4 * self._workload.batch_size))
+        rate = makes if converts else 1 / (1 / makes + 1 / trains)
+        wanted = min(count, max(int(rate * _SECONDS), 4 * self._workload.batch_size))
         part = self._workload
         if wanted < count:
             part = dataclasses.replace(part, data=Subset(part.data, wanted))

@@ -115,7 +115,7 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(wanted.finish)
+        alone = bench.alone(wanted.finish, again=wanted.again)
         report.phase(Phase.MEASURE)
         regime = self._page_cache(wanted.page_cache).regime
         opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)

@@ -41,6 +41,10 @@ class Measurer(Protocol):
         """Measure what no configuration can exceed, for each setup of the model; the first is the usual one."""
         ...
 
+    def model_alone(self, setup: ModelSetup) -> Ceiling | None:
+        """Measure the model alone once more, in one setup; None if that failed."""
+        ...
+
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:

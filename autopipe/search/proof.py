@@ -78,6 +78,8 @@ def prove(session: Session, entered: Sequence[confirm.Contender]) -> None:
         by_key = {each.key: each for each in running}
         for key in order:
             session.run_config(by_key[key].config, f"proof:{number}")
+        if (first := confirm.leader(entered, measured_blocks(session, entered))) is not None:
+            session.look_again_at_ceiling(next(each.config for each in entered if each.key == first))
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         running = [each for each in running if each.key in ran]  # who failed now would fail again
 

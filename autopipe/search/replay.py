@@ -56,6 +56,10 @@ class Replay:
         """Return the recorded ceilings."""
         return self._table.header.ceilings
 
+    def model_alone(self, setup: ModelSetup) -> Ceiling | None:
+        """Return the recorded ceiling."""
+        return next((each for each in self._table.header.ceilings if each.setup == setup), None)
+
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:

@@ -18,7 +18,7 @@ from autopipe.core.stats import median
 from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
 from autopipe.search import feasible, objective, predict, suggest
-from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
+from autopipe.search.events import CeilingMeasured, OnEvent, TrialFinished, TrialStarted
 from autopipe.search.facts import Facts
 from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record, Row
@@ -191,6 +191,23 @@ class Session:
     def ceiling(self, config: PipelineConfig) -> Ceiling | None:
         """Return what no configuration with the same setup of the model can exceed; None where it was not measured."""
         return next((each for each in self.ceilings if each.setup == config.model_setup), None)
+
+    def look_again_at_ceiling(self, config: PipelineConfig) -> None:
+        """Measure the model alone once more, in the setup of `config`.
+
+        What else a machine does can only lower a ceiling, so the highest that was measured counts.
+        """
+        known, again = self.ceiling(config), self.measurer.model_alone(config.model_setup)
+        if known is None or again is None:
+            return
+        if again.model_images_per_second.value <= known.model_images_per_second.value:
+            return
+        of_the_model = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
+        higher = known.model_copy(update={name: getattr(again, name) for name in of_the_model})
+        ceilings = [higher if each is known else each for each in self.ceilings]
+        self.record.keep_ceilings(ceilings)
+        self.know_ceilings(ceilings)
+        self.on_event(CeilingMeasured(ceiling=higher))
 
     # ------------------------------------------------------------ trials
 

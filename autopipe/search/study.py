@@ -206,7 +206,10 @@ class _Search:
     # ------------------------------------------------------------ the end
 
     def _over(self) -> Stop | None:
-        """Return why the search is over, or None. What seems to be at the ceiling is measured once more before that."""
+        """Return why the search is over, or None.
+
+        What seems to be at the ceiling is measured once more before that, and so is the ceiling.
+        """
         settings, standing = self._settings, self._session.standing()
         in_proof = (settings.contenders + len(self._baselines)) * settings.blocks[0]
         return (
@@ -236,6 +239,7 @@ class _Search:
             if len(point.measurements) < 2:  # one lucky run does not end a search
                 self._session.run_config(point.config, "again:ceiling")
                 point = self._session.points()[point.key]
+            self._session.look_again_at_ceiling(point.config)
             stop = self._ceiling_stop(what, point, share)
             if stop is not None:
                 return stop

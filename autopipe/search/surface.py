@@ -98,24 +98,29 @@ class Surface:
 
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
         """Return the model's rate, the same in each setup, and the op costs."""
+        self.now += 3.0
+        return [self._ceiling(setup) for setup in setups]
+
+    def model_alone(self, setup: ModelSetup) -> Ceiling:
+        """Return the same ceiling again."""
+        self.now += 1.0
+        return self._ceiling(setup)
+
+    def _ceiling(self, setup: ModelSetup) -> Ceiling:
         costs = (
             OpCost(name="read", part="fixed", seconds_per_image=self.read_seconds),
             OpCost(name="Decode", part="fixed", seconds_per_image=self.decode_seconds),
             OpCost(name="RandomFlip", part="fresh", seconds_per_image=self.augment_seconds),
             OpCost(name="Rescale", part="finish", seconds_per_image=self.cast_seconds),
         )
-        self.now += 3.0
         rate = self.model_rate
-        return [
-            Ceiling(
-                model_images_per_second=Estimate(value=rate, low=0.99 * rate, high=1.01 * rate),
-                model_core_seconds_per_image=self.model_core_seconds,
-                op_costs=costs,
-                cores=float(self.cores),
-                **setup._asdict(),
-            )
-            for setup in setups
-        ]
+        return Ceiling(
+            model_images_per_second=Estimate(value=rate, low=0.99 * rate, high=1.01 * rate),
+            model_core_seconds_per_image=self.model_core_seconds,
+            op_costs=costs,
+            cores=float(self.cores),
+            **setup._asdict(),
+        )
 
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None

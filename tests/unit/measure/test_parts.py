@@ -33,7 +33,7 @@ def test_what_needs_nothing_made_uses_all_of_the_data(parts: Parts) -> None:
 
 def test_a_cache_is_given_what_is_filled_in_time_while_the_model_takes_its_own(parts: Parts) -> None:
     part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=600.0, trains=300.0)
-    assert (len(part.workload.data), part.share) == (200, 0.2)
+    assert (len(part.workload.data), part.share) == (300, 0.3)
 
 
 def test_a_slow_pipeline_still_fills_some_batches(parts: Parts) -> None:

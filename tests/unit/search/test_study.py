@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
+from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
 from autopipe.search import study
 from autopipe.search.events import (
@@ -110,6 +113,22 @@ def test_a_search_that_reaches_the_ceiling_stops_there(space: Space) -> None:
     assert result.stopped_because.reason is Reason.CEILING
     assert len([row for row in result.trials if row.block is None]) <= 10
     assert result.proved
+
+
+def test_a_ceiling_that_came_out_too_low_does_not_end_a_search(space: Space) -> None:
+    class Disturbed(Surface):
+        def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+            low = self.model_rate / 40
+            rate = Estimate(value=low, low=low, high=low)
+            return [each.model_copy(update={"model_images_per_second": rate}) for each in super().ceilings(setups)]
+
+    surface = Disturbed(model_rate=60_000.0, quirks=1)
+    result = run(space, surface)
+    assert result.stopped_because.reason is not Reason.CEILING
+    assert result.best_config is not None
+    assert surface.true_rate(result.best_config) >= 0.9 * top(space, surface)
+    assert result.ceiling is not None
+    assert result.ceiling.model_images_per_second.value == 60_000.0
 
 
 def test_trials_are_a_budget(space: Space) -> None:
