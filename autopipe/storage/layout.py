@@ -26,7 +26,8 @@ from autopipe.storage.manifest import (
 from autopipe.storage.shard import PART_SUFFIX
 
 _SHARD_BYTES = 64 << 20
-_FEWEST_SHARDS = 32  # so that several workers end at about the same time
+_FEWEST_SHARDS, _ENOUGH_SHARDS = 8, 32  # so that several workers end at about the same time
+_FEWEST_SAMPLES = 64  # of a shard, where there are enough shards anyway: with less, its files cost more than its samples
 _MOST_SHARDS = 128  # so that all of them can be mapped, and few files are open
 _SHARD_FILE = re.compile(r"[a-z]+-(\d{5})\.[a-z.]+")
 _OURS = re.compile(rf"{_SHARD_FILE.pattern}|{re.escape(MANIFEST_NAME)}")
@@ -77,7 +78,8 @@ def open_folder(folder: Path, conversion: Conversion, storage: Storage, whole_by
 def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> Header:
     """Return the header of a conversion that begins; the same wherever it begins."""
     count = len(conversion)
-    shards = max(min(count, _FEWEST_SHARDS), min(_MOST_SHARDS, -(-int(whole_bytes) // _SHARD_BYTES)))
+    enough = min(count, max(_FEWEST_SHARDS, min(_ENOUGH_SHARDS, count // _FEWEST_SAMPLES)))
+    shards = max(enough, min(_MOST_SHARDS, -(-int(whole_bytes) // _SHARD_BYTES)))
     spec = conversion.spec
     return Header(
         storage=storage.name,

@@ -23,7 +23,7 @@ from autopipe.storage.convert import convert
 from autopipe.storage.stored import open_set
 
 ARRAY = STORAGES["array"]
-COUNT = 64  # 32 shards of 2
+COUNT = 64  # 8 shards of 8
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_file_that_is_spoilt_meanwhile_is_named(
     made = conversion(photos)
     with pytest.raises(BadSampleError, match=r"sample 63\b.*63\.jpg"):
         convert(made, ARRAY, tmp_path / "set", on_progress=at(0, lambda: befalls(last(photos))))
-    assert len(list((tmp_path / "set").glob("shard-*.json"))) == 31
+    assert len(list((tmp_path / "set").glob("shard-*.json"))) == 7
     assert not list((tmp_path / "set").glob("*.part"))
     with pytest.raises(StorageError, match="begun and did not end"):
         open_set(tmp_path / "set", made, ARRAY)
@@ -84,7 +84,7 @@ def test_what_was_finished_is_used_when_the_file_is_back(photos: Path, tmp_path:
     last(photos).write_bytes(content)
     os.utime(last(photos), ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     done = convert(conversion(photos), ARRAY, tmp_path / "set")
-    assert (done.kept, done.samples) == (COUNT - 2, 2)
+    assert (done.kept, done.samples) == (COUNT - 8, 8)
 
 
 def test_a_file_that_grew_after_it_was_read_makes_no_set(photos: Path, tmp_path: Path) -> None:
