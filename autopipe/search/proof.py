@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, median
@@ -61,27 +61,34 @@ def contender(session: Session, point: Point, baseline: str | None) -> confirm.C
     return confirm.Contender(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)
 
 
-def prove(session: Session, entered: Sequence[confirm.Contender]) -> None:
-    """Run blocks until the matter is decided. What ran is in the record; `judge` reads it."""
+def prove(session: Session, entered: list[confirm.Contender]) -> None:
+    """Run blocks until the matter is decided. What ran is in the record; `judge` reads it.
+
+    Who fails in a block would fail again, and is no configuration to use: it is taken out of `entered`.
+    """
     fewest, most = session.settings.blocks
     running = list(entered)
     session.on_event(ProofStarted(configs=tuple(each.config for each in entered), blocks=(fewest, most)))
     while running:
         blocks = measured_blocks(session, entered)
         done = max((len(ran) for ran in blocks.values()), default=0)
-        if done >= most or (done >= fewest and (confirm.decided(running, blocks) or _no_time(session, len(running)))):
+        if done >= most or (done >= fewest and confirm.decided(running, blocks)):
+            return
+        if done >= ENOUGH_BLOCKS and _no_time(session, len(running)):
             return
         if done >= ENOUGH_BLOCKS:
             running = confirm.still_in(running, blocks)
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
         order = confirm.block_order([each.key for each in running], number, session.settings.seed)
-        by_key = {each.key: each for each in running}
+        by_key = {each.key: each for each in entered}
         for key in order:
             session.run_config(by_key[key].config, f"proof:{number}")
-        if (first := confirm.leader(entered, measured_blocks(session, entered))) is not None:
-            session.look_again_at_ceiling(next(each.config for each in entered if each.key == first))
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
-        running = [each for each in running if each.key in ran]  # who failed now would fail again
+        failed = {each.key for each in running} - ran
+        entered[:] = [each for each in entered if each.key not in failed]
+        running = [each for each in running if each.key not in failed]
+        if (first := confirm.leader(entered, measured_blocks(session, entered))) is not None:
+            session.look_again_at_ceiling(by_key[first].config)
 
 
 def measured_blocks(session: Session, entered: Sequence[confirm.Contender], *, raw: bool = False) -> confirm.Blocks:
@@ -112,7 +119,8 @@ def judge(session: Session, entered: Sequence[confirm.Contender]) -> Proof | Non
     scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
-    verdict = confirm.verdict(entered, scored)
+    points = session.points()  # one may have broken a limit in the proof
+    verdict = confirm.verdict([replace(each, may_win=points[each.key].feasible) for each in entered], scored)
     if verdict is None:
         return None
     return Proof(

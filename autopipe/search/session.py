@@ -128,7 +128,7 @@ class Session:
         rows = self.search_rows()
         best: list[Estimate | None] = []
         for row in rows:
-            here = self._scored(row) if row.feasible else None
+            here = self._scored(row) if row.feasible and self.allowed(row.config) else None
             last = best[-1] if best else None
             best.append(here if last is None or (here is not None and here.value > last.value) else last)
         tried = {row.key for row in rows if row.outcome is not None}
@@ -212,9 +212,10 @@ class Session:
     # ------------------------------------------------------------ trials
 
     def run_config(self, config: PipelineConfig, origin: str) -> None:
-        """Run one trial of `config`."""
+        """Run one trial of `config`, after those that somebody else has enqueued."""
         self.record.enqueue(self.trimmed.space, config, origin=origin, predicted=self.predicted(config))
-        self.run_next()
+        while self.record.waiting():
+            self.run_next()
 
     def run_next(self) -> None:
         """Run the trial that is enqueued, or else the one that the sampler chooses."""

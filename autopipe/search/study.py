@@ -239,6 +239,8 @@ class _Search:
             if len(point.measurements) < 2:  # one lucky run does not end a search
                 self._session.run_config(point.config, "again:ceiling")
                 point = self._session.points()[point.key]
+                if len(point.measurements) < 2 or not point.feasible:
+                    continue
             self._session.look_again_at_ceiling(point.config)
             stop = self._ceiling_stop(what, point, share)
             if stop is not None:
@@ -246,7 +248,11 @@ class _Search:
         return None
 
     def _ceiling_stop(self, what: str, point: Point, share: float) -> Stop | None:
-        return stopping.ceiling_stop(point.estimate, self._session.ceiling(point.config), share=share, what=what)
+        """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured."""
+        if self._session.ceiling(point.config) is None:
+            return None
+        highest = max(self._session.ceilings, key=lambda each: each.model_images_per_second.value)
+        return stopping.ceiling_stop(point.estimate, highest, share=share, what=what)
 
     def _nothing_to_prove(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling before anything else was tried."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.core.value import Estimate
@@ -129,6 +131,57 @@ def test_a_ceiling_that_came_out_too_low_does_not_end_a_search(space: Space) -> 
     assert surface.true_rate(result.best_config) >= 0.9 * top(space, surface)
     assert result.ceiling is not None
     assert result.ceiling.model_images_per_second.value == 60_000.0
+
+
+def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> None:
+    class SlowOnTheHost(Surface):
+        def _ceiling(self, setup: ModelSetup) -> Ceiling:
+            rate = 60.0 if setup.finish == "host" else 60_000.0  # the baselines finish on the host
+            top = Estimate(value=rate, low=rate, high=rate)
+            return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
+
+    result = run(space, SlowOnTheHost(model_rate=60_000.0, quirks=1))
+    assert result.stopped_because.reason is not Reason.CEILING
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_who_fails_in_the_proof_is_left_out_and_does_not_win(space: Space, block: int) -> None:
+    class Breaking(Surface):
+        proved: ClassVar[list[str]] = []
+
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            if effort is Effort.PROOF and config.loader.kind in ("threads", "processes"):
+                self.proved.append(config.key())
+                if self.proved.count(self.proved[0]) >= block and config.key() == self.proved[0]:
+                    return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.FILL, message="too much")
+            return super().measure(config, effort=effort, must_reach=must_reach)
+
+    Breaking.proved.clear()
+    result = run(space, Breaking(model_rate=500.0, seed=2), reached_share=2.0, trials=12, budget_seconds=None)
+    assert result.proved
+    assert result.best_config is not None
+    assert result.best_config.key() != Breaking.proved[0]
+    assert Breaking.proved.count(Breaking.proved[0]) == block
+
+
+def test_a_proof_makes_do_with_two_blocks_where_the_time_is_short(space: Space) -> None:
+    result = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=25.0, patience=99)
+    blocks = {row.block for row in result.trials if row.block is not None}
+    assert len(blocks) == 2
+    assert result.proved
+
+
+def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) -> None:
+    told: list[Event] = []
+    surface = fed_by_four(quirks=1)
+    chosen = settings(surface, limits=Limits(workers=1), patience=4, budget_seconds=None)
+    result = study.run(space, surface, surface.facts(), chosen, None, told.append)
+    best = [event.best for event in told if isinstance(event, TrialFinished)]
+    assert best[0] is None or best[0] < 0.5 * max(each for each in best if each is not None)
+    gained = max(number for number, (one, two) in enumerate(itertools.pairwise(best)) if two and two > (one or 0))
+    assert len([row for row in result.trials if row.block is None]) >= gained + 4
 
 
 def test_trials_are_a_budget(space: Space) -> None:
