@@ -5,10 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from autopipe.core.op import Op
+
+_DEEPEST = 5  # objects within objects that count
 
 
 def digest(*parts: object) -> str:
@@ -26,17 +31,60 @@ def _op_text(op: Op) -> str:
     return f"{type(op).__name__}({', '.join(settings)})"
 
 
-def _value_text(value: Any) -> str:
-    return _function_text(value) if callable(value) else repr(value)
+def _value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
+    """Name a value by what it is made of, so that an address in memory does not count; `inside` are those around it."""
+    if id(value) in inside or len(inside) > _DEEPEST:
+        return type(value).__qualname__
+    inside = (*inside, id(value))
+    if isinstance(value, np.ndarray):
+        content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f"array({value.dtype}, {value.shape}, {content})"
+    if isinstance(value, types.ModuleType | type):
+        return value.__name__
+    if callable(value):
+        return _function_text(value, inside)
+    text = repr(value)
+    if " at 0x" not in text and "array(" not in text:
+        return text
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value_text(each, inside) for each in value)}]"
+    if isinstance(value, dict):
+        return _named_text(value, inside)
+    return f"{type(value).__qualname__}{_named_text(getattr(value, '__dict__', {}), inside)}"
 
 
-def _function_text(function: Callable[..., Any]) -> str:
-    """Name a function by its code, so that an edited one differs and an address in memory does not count."""
+def _named_text(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
+    named = sorted((str(name), _value_text(each, inside)) for name, each in values.items())
+    return f"({', '.join(f'{name}={text}' for name, text in named)})"
+
+
+def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str:
+    """Name a function by its code and by what it has captured, so that an edited one, or other numbers, differ."""
     if isinstance(function, functools.partial):
-        return f"partial({_function_text(function.func)}, {function.args!r}, {sorted(function.keywords.items())!r})"
-    code = getattr(function, "__code__", None)
+        bound = _value_text(list(function.args), inside), _named_text(function.keywords, inside)
+        return f"partial({_value_text(function.func, inside)}, {', '.join(bound)})"
     name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
-    return name if code is None else f"{name}:{digest(code.co_code.hex(), _constants(code), code.co_names)}"
+    code = getattr(function, "__code__", None)
+    if code is None:  # an object that can be called, or a function that is not written in Python
+        call = getattr(type(function).__call__, "__code__", None)
+        made = "" if call is None else digest(call.co_code.hex(), _constants(call), call.co_names)
+        return f"{name}{made}{_captured(vars(function) if call is not None else {}, inside)}"
+    cells = {number: _content(cell) for number, cell in enumerate(function.__closure__ or ())}
+    defaults = dict(enumerate(function.__defaults__ or ())) | (function.__kwdefaults__ or {})
+    own = getattr(getattr(function, "__self__", None), "__dict__", {})  # of a method's object
+    captured = "".join(_captured(each, inside) for each in (cells, defaults, own))
+    return f"{name}:{digest(code.co_code.hex(), _constants(code), code.co_names)}{captured}"
+
+
+def _captured(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
+    return _named_text(values, inside) if values else ""
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
 
 
 def _constants(code: Any) -> list[str]:

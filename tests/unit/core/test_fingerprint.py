@@ -4,6 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pytest
+
 from autopipe.core.fingerprint import digest, ops_digest
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
@@ -40,3 +43,50 @@ def test_a_function_is_its_code() -> None:
 def test_what_a_partial_binds_counts() -> None:
     one, other = (Map(functools.partial(pow, exp=exponent)) for exponent in (2, 3))
     assert ops_digest([one]) != ops_digest([other])
+
+
+class Gain:
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+    def __call__(self, image: object) -> object:
+        return image
+
+    def apply(self, image: object) -> object:
+        return image
+
+
+def captured(value: object) -> Callable[[Any], Any]:
+    return lambda image: (image, value)
+
+
+def by_default(value: object) -> Callable[[Any], Any]:
+    def function(image: Any, gain: object = value) -> Any:
+        return image, gain
+
+    return function
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        captured,
+        by_default,
+        Gain,
+        lambda value: Gain(value).apply,
+        lambda value: functools.partial(captured, np.array([value])),
+        lambda value: captured([np.full(9, value), captured(value)]),
+        lambda value: captured({"gain": Gain(value)}),
+    ],
+    ids=["closure", "default", "object", "method", "array in a partial", "array in a list", "object in a dict"],
+)
+def test_what_a_function_has_captured_counts(made: Callable[[float], Callable[..., Any]]) -> None:
+    assert ops_digest([Map(made(0.5))]) == ops_digest([Map(made(0.5))])
+    assert ops_digest([Map(made(0.5))]) != ops_digest([Map(made(0.9))])
+
+
+def test_a_function_that_has_captured_itself_has_a_digest() -> None:
+    def countdown(number: Any) -> Any:
+        return countdown(number - 1) if number else 0
+
+    assert ops_digest([Map(countdown)]) == ops_digest([Map(countdown)])
