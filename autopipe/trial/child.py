@@ -62,6 +62,8 @@ class Child:
 
     def __init__(self, launch: Launch) -> None:
         self.log = ChildLog()
+        # What the child leaves in its temporary folder, converted samples say, goes even if it dies on the spot.
+        self._temporary = tempfile.TemporaryDirectory(prefix="autopipe-trial-", ignore_cleanup_errors=True)
         self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
         ours, theirs = socket.socketpair()
         inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
@@ -72,7 +74,7 @@ class Child:
                 stdout=self.log.fd,
                 stderr=self.log.fd,
                 cwd=launch.directory,
-                env=_environment(launch),
+                env=_environment(launch, self._temporary.name),
                 pass_fds=inherited,
                 start_new_session=True,
             )
@@ -155,6 +157,7 @@ class Child:
             self.log.close()
             if self._pickle is not None:
                 self._pickle.close()
+            self._temporary.cleanup()
 
 
 def _pickled(workload: Workload) -> IO[bytes]:
@@ -171,9 +174,10 @@ def _pickled(workload: Workload) -> IO[bytes]:
     return file
 
 
-def _environment(launch: Launch) -> dict[str, str]:
+def _environment(launch: Launch, temporary: str) -> dict[str, str]:
     """Return the variables of the child: it prints at once, tells where it crashed, and finds this very autopipe."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1"}
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", "TMPDIR": temporary}
+    environment = {**os.environ, **own}
     root = str(Path(__file__).parents[2])
     if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))

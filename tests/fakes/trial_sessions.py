@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -93,6 +94,10 @@ class FakeSession:
         sys.exit("enough")
 
     def _kill(self, options: Options, report: Report) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _leave_a_file_and_die(self, options: Options, report: Report) -> None:
+        Path(str(options["path"])).write_text(tempfile.mkdtemp())
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _terminate(self, options: Options, report: Report) -> None:

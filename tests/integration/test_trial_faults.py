@@ -123,6 +123,13 @@ def test_sigkill_without_memory_pressure_is_a_crash(runner: TrialRunner) -> None
     assert "SIGKILL" in failure.message
 
 
+def test_what_a_killed_trial_leaves_in_its_temporary_folder_is_removed(runner: TrialRunner, tmp_path: Path) -> None:
+    note = tmp_path / "left"
+    failed(runner.measure(CONFIG, {"fault": "leave_a_file_and_die", "path": str(note)}), FailureKind.CRASHED)
+    assert "autopipe-trial-" in note.read_text()
+    assert not Path(note.read_text()).exists()
+
+
 def test_a_kill_from_outside_in_mid_trial_is_a_crash(launch: Launch) -> None:
     def kill(event: Event) -> None:
         if isinstance(event, PhaseBegan) and event.phase is Phase.MEASURE:
