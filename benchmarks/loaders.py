@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def main() -> None:
     wanted = {
         group: [row for row in names if folders[table[row].data]]
         for group, names in GROUPS.items()
-        if group in arguments.only.split(",")
+        if group in arguments.only.split(",") and any(folders[table[row].data] for row in names)
     }
     result: dict[str, Any] = {"cores": cores, "groups": {}, "limits": []}
     for group, names in wanted.items():
@@ -115,19 +116,28 @@ def _summary(blocks: Sequence[Block], output: str) -> dict[str, Any]:
 
 def measure(names: Sequence[str], command: Sequence[str], rounds: int, seconds: float) -> dict[str, list[Block]]:
     """Return the blocks of each row that can run."""
-    started = {name: _started(name, command) for name in names}
-    running = {name: process for name, process in started.items() if process is not None}
-    blocks: dict[str, list[Block]] = {name: [] for name in running}
-    for number in range(rounds):
-        turned = list(running)[number % len(running) :] + list(running)[: number % len(running)]
-        for name in turned:
-            os.killpg(running[name].pid, signal.SIGCONT)
-            blocks[name].append(_ask(running[name], seconds))
-            os.killpg(running[name].pid, signal.SIGSTOP)
-    for process in running.values():
+    running: dict[str, subprocess.Popen[str]] = {}
+    try:
+        for name in names:
+            if (process := _started(name, command)) is not None:
+                running[name] = process
+        blocks: dict[str, list[Block]] = {name: [] for name in running}
+        for number in range(rounds):
+            for place in range(len(running)):
+                name = list(running)[(place + number) % len(running)]
+                os.killpg(running[name].pid, signal.SIGCONT)
+                blocks[name].append(_ask(running[name], seconds))
+                os.killpg(running[name].pid, signal.SIGSTOP)
+        return blocks
+    finally:
+        for process in running.values():
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return blocks
+    process.wait()
 
 
 def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | None:
@@ -139,7 +149,12 @@ def _started(name: str, command: Sequence[str]) -> subprocess.Popen[str] | None:
         start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
-    if process.stdout.readline() == "ready\n":
+    try:
+        answer = process.stdout.readline()
+    except BaseException:  # Ctrl-C: nothing is left behind
+        _kill(process)
+        raise
+    if answer == "ready\n":
         os.killpg(process.pid, signal.SIGSTOP)
         return process
     print(f"{name} is left out: it ended with status {process.wait()}.", file=sys.stderr)

@@ -45,7 +45,7 @@ class Tuned:
 
     @property
     def overhead_share(self) -> float:
-        """The part of the search outside its trials: start-up, ceilings and imports are before it."""
+        """The part of the search outside its trials: ceilings count, what comes before the search does not."""
         return 1 - self.document["measuring_seconds"] / self.document["seconds"]
 
 
