@@ -80,6 +80,8 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     config = config.normalised()
     plan = make_plan(workload)
     strategy, model = build_model(workload, devices=config.devices, channels=config.channels)
+    order = batch_order(workload, shard)
+    strategy.check_rows(order.batch_samples(order.batches - 1))  # now, not at the end of the first epoch
     loader = build_loader(workload, config, shard=shard, plan=plan)
     return Trainer(
         model,
@@ -110,11 +112,22 @@ def build_model(
 
 
 def evaluation_loader(workload: Workload, config: PipelineConfig, data: Source) -> Loader:
-    """Return a loader over other data, in order and without the random ops, for validation and prediction."""
-    ops = tuple(op for op in workload.ops if not op.is_random)
-    plain = dataclasses.replace(workload, data=data, ops=ops, shuffle=False, drop_remainder=False)
-    if len(data) < plain.batch_size:
-        plain = dataclasses.replace(plain, batch_size=len(data))
+    """Return a loader over other data, in order and without the random ops, for validation and prediction.
+
+    Data that do not fill a batch are one smaller batch.
+
+    Raises:
+        WorkloadError: there are no samples.
+        AutopipeError: whatever `build_loader` raises.
+    """
+    plain = dataclasses.replace(
+        workload,
+        data=data,
+        ops=tuple(op for op in workload.ops if not op.is_random),
+        batch_size=min(workload.batch_size, max(1, len(data))),
+        shuffle=False,
+        drop_remainder=False,
+    )
     return build_loader(plain, config.model_copy(update={"storage": "files"}))
 
 

@@ -7,12 +7,12 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from autopipe import assembly
 from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
 from autopipe.core.plan import Plan
+from autopipe.core.report import Report
 from autopipe.core.sample import Batch
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
@@ -48,15 +48,19 @@ class Making:
     cores: int
 
 
-def making(workload: Workload, plan: Plan) -> Making:
+def making(workload: Workload, plan: Plan, report: Report) -> Making:
     """Run the loader alone, from files that are in the page cache, with and without a memory cache."""
     part = dataclasses.replace(workload, data=Subset(workload.data, max(_SAMPLES, workload.batch_size)))
     warm = PageCache(part.data, "warm")
     warm.prepare(data_source.files(part.data))
     cores = cpu.usable_cores()
-    alone = _run(part, plan, "none", cores, _SECONDS)
-    fixed = plan.cut(len(plan.prefix)).is_fixed
-    cached = _run(part, plan, "memory", cores, _CACHED_SECONDS).core_seconds if fixed else None
+    alone = _run(part, plan, PipelineConfig(loader=_loader(cores)), _SECONDS, report)
+    cached = None
+    if plan.cut(len(plan.prefix)).is_fixed:
+        in_time = max(workload.batch_size, min(_SAMPLES, int(alone.rate.value * _SECONDS)))
+        few = dataclasses.replace(part, data=Subset(workload.data, in_time))
+        config = PipelineConfig(loader=_loader(cores), cache="memory")
+        cached = _run(few, plan, config, _CACHED_SECONDS, report).core_seconds
     single = costs.op_costs(part, plan, range(min(_COST_SAMPLES, len(part.data))))
     return Making(images_per_second=alone.rate, op_costs=costs.fitted(single, alone.core_seconds, cached), cores=cores)
 
@@ -95,17 +99,23 @@ class _Run:
     core_seconds: float
 
 
-def _run(workload: Workload, plan: Plan, cache: Literal["none", "memory"], cores: int, seconds: float) -> _Run:
+def _loader(cores: int) -> Threads:
+    return Threads(workers=cores, queue_size=4)
+
+
+def _run(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report) -> _Run:
     """Return the rate of one thread a core when nobody waits for its batches, and what an image costs the cores."""
-    config = PipelineConfig(loader=Threads(workers=cores, queue_size=4), cache=cache)
+    cores = config.loader.worker_count() or 1
     with assembly.build_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
-        for _ in range(cores + 2 + (len(loader) if cache == "memory" else 0)):
+        for _ in range(cores + 2 + (len(loader) if config.cache == "memory" else 0)):
             next(batches)
+            report.progress(0, 0.0)  # a sign of life: a batch may take seconds
         images, cpu_began = 0, time.process_time()
         times, counts = [time.monotonic()], [0]
         while times[-1] - times[0] < seconds or len(times) < 3:
             images += len(next(batches)[0])
+            report.progress(images, 0.0)
             now = time.monotonic()
             if now - times[-1] >= _EDGE_SECONDS and images - counts[-1] >= cores * workload.batch_size:
                 times.append(now)

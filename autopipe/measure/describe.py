@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from autopipe import assembly
 from autopipe.batching.wrapped import WrappedData
 from autopipe.core.description import Description, Impossible, WrappedDataset
 from autopipe.core.plan import Plan, Step
@@ -70,11 +71,14 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     if not plan.suffix:
         found.append(Impossible(parameter="finish", value="device", reason="no op is left that a device could do"))
     if workload.on_bad_sample == "skip":
-        found.append(
-            Impossible(
-                parameter="loader", value="tfdata", reason='tf.data cannot replace bad samples (on_bad_sample="skip")'
-            )
-        )
+        reason = 'it cannot replace bad samples (on_bad_sample="skip")'
+        found += [Impossible(parameter="loader", value=kind, reason=reason) for kind in ("tfdata", "keras")]
+    order = assembly.batch_order(workload)
+    if order.has_short_batch:
+        last = order.batch_samples(order.batches - 1)
+        reason = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
+        shared = range(2, choose.available(keras.backend.backend()) + 1)
+        found += [Impossible(parameter="devices", value=each, reason=reason) for each in shared if last % each]
     return found
 
 

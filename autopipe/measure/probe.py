@@ -60,6 +60,8 @@ class Probe(keras.callbacks.Callback):
         if not self._training:
             self._training = True
             self._tell(Phase.FILL)
+        if self._report is not None and self.meter.began_at is None:
+            self._report.progress(0, 0.0)  # a sign of life: filling a cache takes as long as it takes
         occupancy = self._loader.occupancy()
         if not self.meter.step(batch + 1, None if occupancy is None else occupancy[0]):
             return

@@ -76,7 +76,7 @@ def measurement(trial: Trial) -> Measurement:
         epoch_restart_seconds=float(np.median(loader.restarts)) if loader.restarts else None,
         cache_fill_seconds=_fill_seconds(trial, first, reading.rate.value) if config.cache == "memory" else None,
         discarded_batches=meter.discarded_batches,
-        stable=reading.stable,
+        stable=reading.stable or reading.cut_short,
         warnings=reading.warnings + _warnings(trial, usage, stable=reading.stable or reading.cut_short),
         data_wait_share=_data_wait_share(trial),
         resources=_resources(usage),

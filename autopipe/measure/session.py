@@ -52,6 +52,7 @@ class Session:
     """Measures. Made once from the workload; see `autopipe.trial.protocol.Session`."""
 
     def __init__(self, workload: Workload) -> None:
+        self._asked = workload
         self._workload = dataclasses.replace(workload, drop_remainder=True)  # every step of a trial has equal work
         self._plan = make_plan(workload)
         self._benches: dict[tuple[int, str], Bench] = {}
@@ -63,19 +64,19 @@ class Session:
     def describe(self, options: Options, report: Report) -> Description:
         """Return what a search has to know of the workload."""
         report.phase(Phase.BUILD)
-        return describe.describe(self._workload, self._plan, self._bench(1, "last").model)
+        return describe.describe(self._asked, self._plan, self._bench(1, "last").model)
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         """Train for a few seconds with this configuration."""
         wanted = MeasureOptions.model_validate(options)
         config = config.normalised()
-        self._require_cache_memory(config)
         report.phase(Phase.BUILD)
         bench = self._bench(config.devices, config.channels)
         report.phase(Phase.WARM_UP)
         alone = bench.alone(config.finish).reading.rate.value
         report.phase(Phase.OPEN)
-        part = self._part_for(config, alone)
+        self._require_cache_memory(config)
+        part = self._part_for(config, alone, report)
         workload = part.workload
         pages = self._page_cache(wanted.page_cache)
         pages.prepare(_files(workload, config, int(alone * (wanted.max_seconds + _MOST_BEFORE_SECONDS))))
@@ -89,8 +90,8 @@ class Session:
                 probe = Probe(meter, loader, report=report)
                 bench.run(loader, probe, config.device_prefetch, len(loader) if limited else None)
                 ended = time.monotonic()
+                report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
             finally:
-                report.phase(Phase.CLOSE)
                 loader.close()
         return result.measurement(
             Trial(
@@ -119,7 +120,7 @@ class Session:
         report.phase(Phase.MEASURE)
         regime = self._page_cache(wanted.page_cache).regime
         opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)
-        return ceilings.ceiling(self._workload, alone, None if opaque else self._making(), regime, wanted)
+        return ceilings.ceiling(self._workload, alone, None if opaque else self._making(report), regime, wanted)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations."""
@@ -144,15 +145,15 @@ class Session:
             self._pages[choice] = PageCache(self._workload.data, choice)
         return self._pages[choice]
 
-    def _making(self) -> Making:
+    def _making(self, report: Report) -> Making:
         if self._made is None:
-            self._made = ceilings.making(self._workload, self._plan)
+            self._made = ceilings.making(self._workload, self._plan, report)
         return self._made
 
-    def _part_for(self, config: PipelineConfig, trains: float) -> Part:
+    def _part_for(self, config: PipelineConfig, trains: float, report: Report) -> Part:
         if config.cache == "none" and not STORAGES[config.storage].converts:
             return Part(workload=self._workload)
-        return self._parts.part_for(config, makes=self._making().images_per_second.value, trains=trains)
+        return self._parts.part_for(config, makes=self._making(report).images_per_second.value, trains=trains)
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
         """Refuse a cache that holds the part of a trial, but could not hold the whole."""

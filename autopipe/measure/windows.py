@@ -96,7 +96,7 @@ def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool =
     """
     if len(edges) < 2:
         return None
-    first = _settled(edges, burst)
+    first = min(_settled(edges, burst), len(edges) - 2)  # a window is left, however few there are
     kept = edges[first:]
     seconds, whole = edges[-1].seconds - kept[0].seconds, edges[-1].seconds - edges[0].seconds
     exhausted = final or seconds >= rule.max_seconds or whole >= 2 * rule.max_seconds

@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
+from autopipe.measure import windows
 from autopipe.measure.meter import Meter, Start
-from autopipe.measure.windows import Reading, StopRule
+from autopipe.measure.windows import Edge, Reading, StopRule
 from tests.fakes.pipeline import Pipeline, run
 
 BATCH = 32
@@ -221,3 +222,11 @@ def test_steps_that_run_several_at_once_are_counted_all() -> None:
     assert meter.reading is not None
     assert meter.reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
     assert meter.reading.stable
+
+
+def test_a_trial_of_one_window_has_a_rate_even_while_the_queue_fills() -> None:
+    edges = [Edge(seconds=0.0, images=0, queued=0.0), Edge(seconds=2.0, images=100, queued=900.0)]
+    reading = windows.read(edges, SEARCH, burst=64, final=True)
+    assert reading is not None
+    assert reading.rate.value == 50.0
+    assert not reading.stable
