@@ -18,6 +18,7 @@ from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError, StorageError
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert, estimate_bytes, finish
+from autopipe.storage.manifest import HEADER_NAME
 from autopipe.storage.stored import find, open_set, verify
 
 COUNT = 100  # 8 shards, 7 of them of 13 samples
@@ -142,6 +143,26 @@ def test_parts_from_several_machines_can_be_put_in_one_folder(tmp_path: Path, wh
     assert content(tmp_path / "set") == whole
 
 
+def test_parts_that_begin_at_the_same_moment_do_not_disturb_each_other(
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, exists = tmp_path / "set", Path.exists
+    began: list[Path] = []
+
+    def other_part_meanwhile(path: Path) -> bool:
+        found = exists(path)
+        if path == folder / HEADER_NAME and not began:
+            began.append(path)
+            convert(conversion(), ARRAY, folder, part=(1, 2))
+        return found
+
+    monkeypatch.setattr(Path, "exists", other_part_meanwhile)
+    convert(conversion(), ARRAY, folder, part=(0, 2))
+    finish(folder)
+    assert began
+    assert content(folder) == whole
+
+
 def test_a_full_disk_keeps_what_was_finished(tmp_path: Path, whole: dict[str, bytes]) -> None:
     folder = tmp_path / "set"
 
@@ -243,7 +264,7 @@ def test_an_edited_shard_record_is_not_believed(tmp_path: Path, whole: dict[str,
     record = json.loads((folder / "shard-00004.json").read_text())
     record["files"][0]["crc32c"] = "00000000"
     (folder / "shard-00004.json").write_text(json.dumps(record))
-    assert convert(conversion(), ARRAY, folder).kept == 12 * 4
+    assert convert(conversion(), ARRAY, folder).kept == 3 * 13
     assert content(folder) == whole
 
 
