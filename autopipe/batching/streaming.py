@@ -115,7 +115,11 @@ def require_memory(job: LoadJob, batches: int) -> None:
 
 def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler) -> None:
     while (task := stream.next_task()) is not None:
-        slot = pool.acquire()
+        try:
+            slot = pool.acquire()
+        except (OSError, MemoryError) as error:
+            stream.fail(task, _no_room(error))
+            continue
         try:
             bad = filler.fill(slot, task.epoch, task.indices)
         except AutopipeError as error:
@@ -127,6 +131,14 @@ def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler) -> None:
         else:
             stream.deliver(task, (slot, len(task.indices), bad))
             del slot
+
+
+def _no_room(error: Exception) -> LoaderError:
+    """Return the error for a slot that could not be made. Each takes two file descriptors: its file's and its map's."""
+    return LoaderError(
+        f"There is no room for another batch: {type(error).__name__}: {error}.",
+        hint="Keep fewer batches or use a smaller queue_size; or raise `ulimit -n`.",
+    )
 
 
 def _shut_down(stream: BatchStream[Filled], fillers: Sequence[Filler], threads: Sequence[threading.Thread]) -> None:
