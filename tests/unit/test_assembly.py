@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.assembly import batches_digest, build_loader, conversion_of
+from autopipe.assembly import batches_digest, build_loader, conversion_of, evaluation_loader
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
@@ -105,6 +105,34 @@ def test_what_changes_the_batches_changes_their_digest(photos: Path, changes: di
 def test_what_does_not_change_the_batches_does_not(photos: Path) -> None:
     assert batches_digest(workload(photos)) == batches_digest(workload(photos, on_bad_sample="skip", epochs=3))
     assert batches_digest(workload(photos), (0, 2)) != batches_digest(workload(photos), (1, 2))
+
+
+class Few:
+    """So many of the photographs."""
+
+    def __init__(self, photos: Path, count: int) -> None:
+        self._source = Table(photos / "labels.csv")
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, index: int) -> Any:
+        return self._source.read(index)
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(3, [3]), (4, [4]), (6, [4, 2])])
+def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, sizes: list[int]) -> None:
+    config = PipelineConfig(loader=Threads(workers=1), finish="host")
+    with evaluation_loader(workload(photos), config, Few(photos, count)) as loader:
+        batches = list(loader.batches(0))
+    assert [len(x) for x, _ in batches] == sizes
+    assert [label for _, y in batches if y is not None for label in y.tolist()] == list(range(count))
+
+
+def test_nothing_to_evaluate_is_refused(photos: Path) -> None:
+    with pytest.raises(WorkloadError, match="at least one sample"):
+        evaluation_loader(workload(photos), PipelineConfig(loader=Threads(workers=1)), Few(photos, 0))
 
 
 def test_an_impossible_shard_is_refused(photos: Path) -> None:
