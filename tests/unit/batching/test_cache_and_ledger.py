@@ -78,7 +78,14 @@ def test_every_worker_keeps_the_same_samples() -> None:
     assert second.filled == 50
 
 
-def test_bad_samples_are_counted_each_time_and_listed_once(tmp_path: Path) -> None:
+def test_bad_samples_of_an_epoch_that_is_read_again_are_counted_once(tmp_path: Path) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "log"), 100)
+    for _ in range(3):
+        ledger.record(0, [BadSample(3, 4, "broken")])
+    assert ledger.counts == {0: 1}
+
+
+def test_bad_samples_are_counted_in_each_epoch_and_listed_once(tmp_path: Path) -> None:
     ledger = BadSampleLedger(str(tmp_path / "log"), 1000)
     for epoch in (0, 1):
         ledger.record(epoch, [BadSample(3, 4, "broken")])
