@@ -5,6 +5,8 @@ time, since each sample is read once an epoch; and if they did, both would write
 
 A cache that keeps a part of the samples keeps always the same ones, which a hash of their indices chooses; the others
 are read as if there were no cache.
+
+What it hands out can only be read: an op that wrote into it would change the sample for all epochs to come.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class MemoryCache:
         self.block = SharedBlock(self._layout.size + rows) if block is None else block
         self._x, self._y = self._layout.arrays(self.block)
         self._filled = self.block.array((rows,), np.dtype(np.bool_), self._layout.size)
+        self._read_x, self._read_y = read_only((self._x, self._y))
         self._rows = None if rows == count else _rows(count, rows).data  # gives Python integers
 
     @classmethod
@@ -69,11 +72,11 @@ class MemoryCache:
         return RowLayout(recipe.fixed_spec, rows).size + rows
 
     def get(self, index: int) -> Sample | None:
-        """Return a sample as views of the cache, or None if it is not there, yet or at all."""
+        """Return a sample as read-only views of the cache, or None if it is not there, yet or at all."""
         row = index if self._rows is None else self._rows[index]
         if row < 0 or not self._filled[row]:
             return None
-        return self._x[row], None if self._y is None else self._y[row]
+        return self._read_x[row], None if self._read_y is None else self._read_y[row]
 
     def put(self, index: int, x: Part, y: Part) -> None:
         """Keep a sample, if it is one of those that are kept."""
@@ -89,6 +92,20 @@ class MemoryCache:
     def filled(self) -> int:
         """Samples held."""
         return int(np.count_nonzero(self._filled))
+
+
+def read_only(sample: Sample) -> Sample:
+    """Return a sample with its arrays as views that cannot be written to; the arrays themselves still can."""
+    x, y = sample
+    return _read_only(x), _read_only(y)
+
+
+def _read_only(part: Part) -> Part:
+    if not isinstance(part, np.ndarray):
+        return part
+    view = part.view()
+    view.flags.writeable = False
+    return view
 
 
 def kept_count(count: int, fraction: float) -> int:

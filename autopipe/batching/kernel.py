@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.batching.cache import MemoryCache
+from autopipe.batching.cache import MemoryCache, read_only
 from autopipe.core import randomness
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
@@ -97,9 +97,10 @@ class Kernel:
             raise plan.read_failure(error, self._recipe.source, index) from error
         for step, fits in self._fixed:
             sample = self._run(step, sample, _NO_NUMBERS, index, out if fits else None)
-        if self._cache is not None:
-            self._cache.put(index, *sample)
-        return sample
+        if self._cache is None:
+            return sample
+        self._cache.put(index, *sample)
+        return read_only(sample)  # as it is from the cache: an op that writes to it fails in the first epoch already
 
     def _run(self, step: Step, sample: Sample, random: NDArray[np.float64], index: int, out: Part) -> Sample:
         try:

@@ -2,17 +2,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from autopipe.assembly import build_loader
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
 from autopipe.batching.ledger import BadSampleLedger
+from autopipe.core.config import PipelineConfig
 from autopipe.core.job import Recipe
 from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
-from autopipe.errors import DataError, LoaderError
+from autopipe.errors import DataError, LoaderError, OpError
+from autopipe.loaders.threads import Threads
+from autopipe.ops.custom import Map
 
 IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
 LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
@@ -76,6 +82,42 @@ def test_every_worker_keeps_the_same_samples() -> None:
         first.put(index, np.zeros((2, 2, 3)), index)
     assert all(second.get(index) is None or second.get(index)[1] == index for index in range(100))  # type: ignore[index]  # None was asked for
     assert second.filled == 50
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_kept_can_only_be_read(shared: bool) -> None:
+    target = Field(FieldKind.MASK, (2, 2), np.dtype("uint8"))
+    cache = MemoryCache(SampleSpec(IMAGE, target), 2)
+    cache.put(1, np.full((2, 2, 3), 9), np.full((2, 2), 5))
+    sample = (MemoryCache(SampleSpec(IMAGE, target), 2, block=cache.block) if shared else cache).get(1)
+    assert sample is not None
+    for part, value in zip(sample, (9, 5), strict=True):
+        with pytest.raises(ValueError, match="read-only"):
+            part += 1
+        assert part.max() == value
+    cache.put(1, np.full((2, 2, 3), 7), np.full((2, 2), 6))
+    assert (sample[0].max(), sample[1].max()) == (7, 6)
+
+
+def unchanged(image: Any, rng: np.random.Generator) -> Any:
+    return image
+
+
+def halved(image: Any) -> Any:
+    image /= 2
+    return image
+
+
+def test_an_op_that_writes_to_a_cached_sample_is_an_error_from_the_first_epoch_on() -> None:
+    ops = [Map(np.copy), Map(unchanged, random=True), Map(halved)]
+    workload = Workload(data=Arrays(np.full((4, 2, 2, 3), 8.0, np.float32)), ops=ops, batch_size=4)
+    config = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host")
+    with build_loader(workload, config) as plain:
+        assert next(plain.batches(0))[0].max() == 4
+    with build_loader(workload, config.model_copy(update={"cache": "memory"})) as cached:
+        for _ in range(2):
+            with pytest.raises(OpError, match=r"Map on sample .* read-only"):
+                next(cached.batches(0))
 
 
 def test_bad_samples_of_an_epoch_that_is_read_again_are_counted_once(tmp_path: Path) -> None:
