@@ -7,8 +7,9 @@ nothing here changes what a dataset gives.
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 from autopipe.core.params import Value
 from autopipe.errors import AutopipeError, WorkloadError, near, shortened
+
+_INFINITE = -1  # tf.data.INFINITE_CARDINALITY; -2 is UNKNOWN_CARDINALITY
 
 
 class WrappedData:
@@ -87,16 +90,43 @@ class WrappedData:
 
 
 class Feeder(Protocol):
-    """A dataset of either kind."""
+    """A dataset of either kind.
+
+    Attributes:
+        endless: whether it is known to have no end.
+    """
+
+    endless: bool
 
     def length(self) -> int | None:
-        """Return the batches of an epoch; None if nobody knows."""
+        """Return the batches of an epoch; None if it is endless, or nobody knows."""
 
     def arrays(self) -> Iterator[Any]:
-        """Begin an epoch; yield its batches as NumPy arrays."""
+        """Begin an epoch, an endless one where the last stopped; yield its batches as NumPy arrays."""
 
     def elements(self) -> Iterator[Any]:
-        """Begin an epoch; yield its batches as `fit` gets them where TensorFlow is Keras's backend."""
+        """Do the same; yield them as `fit` gets them where TensorFlow is Keras's backend."""
+
+
+class _Epochs:
+    """Reads a dataset epoch by epoch: one that ends from its start, an endless one from where it stopped last."""
+
+    def __init__(self, *, endless: bool) -> None:
+        self._endless = endless
+        self._running: dict[str, Iterator[Any]] = {}
+
+    def next(self, form: str, begin: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+        """Yield the batches of the next epoch, and beyond, in one of the forms in which the dataset can be begun."""
+        if not self._endless:
+            yield from begin()
+            return
+        if form not in self._running:
+            self._running[form] = iter(begin())
+        try:
+            yield from itertools.chain(self._running[form])  # without `chain` it would be closed with the epoch
+        except Exception:
+            del self._running[form]  # it cannot go on
+            raise
 
 
 class _Tensors:
@@ -104,16 +134,18 @@ class _Tensors:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
+        self._count = int(dataset.cardinality())
+        self.endless = self._count == _INFINITE
+        self._epochs = _Epochs(endless=self.endless)
 
     def length(self) -> int | None:
-        count = int(self._dataset.cardinality())
-        return count if count >= 0 else None
+        return self._count if self._count >= 0 else None
 
     def arrays(self) -> Iterator[Any]:
-        return iter(self._dataset.as_numpy_iterator())
+        return self._epochs.next("arrays", self._dataset.as_numpy_iterator)
 
     def elements(self) -> Iterator[Any]:
-        yield from self._dataset
+        return self._epochs.next("elements", lambda: self._dataset)
 
 
 class _Sequence:
@@ -124,23 +156,25 @@ class _Sequence:
 
         self._adapter = PyDatasetAdapter(dataset)
         self._tensors: Any = None
+        self.endless = self._adapter.num_batches is None
+        self._epochs = _Epochs(endless=self.endless)
 
     def length(self) -> int | None:
         count = self._adapter.num_batches
         return None if count is None else int(count)
 
     def arrays(self) -> Iterator[Any]:
-        return self._epoch(self._adapter.get_numpy_iterator)
+        return self._epoch("arrays", self._adapter.get_numpy_iterator)
 
     def elements(self) -> Iterator[Any]:
         if self._tensors is None:
             self._tensors = self._adapter.get_tf_dataset()
-        return self._epoch(lambda: self._tensors)
+        return self._epoch("elements", lambda: self._tensors)
 
-    def _epoch(self, batches: Callable[[], Any]) -> Iterator[Any]:
+    def _epoch(self, form: str, begin: Callable[[], Iterable[Any]]) -> Iterator[Any]:
         self._adapter.on_epoch_begin()
         try:
-            yield from batches()
+            yield from self._epochs.next(form, begin)
         finally:
             self._adapter.on_epoch_end()
 

@@ -3,6 +3,10 @@
 What the dataset gives is its own business: order, randomness and the length of an epoch are the dataset's, and the
 promise that other loaders keep (the same batches whatever the configuration) is not made for it. Its parameters are
 knobs like any other loader's, though only its function knows their names.
+
+A dataset that ends is begun anew for each epoch. One that does not is begun once, and each epoch goes on where the one
+before stopped, as in Keras's `fit(dataset.repeat(), steps_per_epoch=...)`. It cannot be wound on or back: whichever
+epoch and batch are asked for, what comes next is handed over, and a training that is resumed begins the dataset anew.
 """
 
 from __future__ import annotations
@@ -83,7 +87,8 @@ class _WrappedLoader(Loader):
         return self._job.identity
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        for element in itertools.islice(self._open().arrays(), start, len(self)):
+        feeder = self._open()
+        for element in self._rest(feeder, feeder.arrays(), start):
             yield self._checked(arrays_of(element))
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
@@ -91,13 +96,20 @@ class _WrappedLoader(Loader):
 
     def elements(self, start: int) -> Iterator[Any]:
         """Yield the batches of an epoch as `fit` gets them."""
-        for element in itertools.islice(self._open().elements(), start, len(self)):
+        feeder = self._open()
+        for element in self._rest(feeder, feeder.elements(), start):
             x, y = parts_of(element)
             self._checked((x, y))
             yield (x,) if y is None else (x, y)
 
     def close(self) -> None:
         self._feeder = None
+
+    def _rest(self, feeder: Feeder, epoch: Iterator[Any], start: int) -> Iterator[Any]:
+        """Return what belongs to an epoch from batch `start` on; an endless dataset is not wound on to there."""
+        if feeder.endless:
+            return itertools.islice(epoch, len(self) - start)
+        return itertools.islice(epoch, start, len(self))
 
     def _open(self) -> Feeder:
         if self._feeder is None:

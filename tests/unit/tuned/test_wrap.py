@@ -136,6 +136,76 @@ def test_an_endless_dataset_needs_its_steps() -> None:
         assert len(list(itertools.islice(iter(loader.native_dataset(0, 2)), 20))) == 14
 
 
+class Counted(keras.utils.PyDataset):
+    """Gives its batches' numbers without an end, and notes when epochs begin and end."""
+
+    num_batches = None
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.seen: list[str] = []
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return np.full((2, 1), index, np.float32), np.full(2, index)
+
+    def on_epoch_begin(self) -> None:
+        self.seen.append("begin")
+
+    def on_epoch_end(self) -> None:
+        self.seen.append("end")
+
+
+def count_up(calls: int = 1) -> Any:
+    numbers = tf.data.Dataset.range(100).repeat()
+    return numbers.map(lambda number: (tf.fill([2, 1], number), tf.fill([2], number)))
+
+
+@pytest.mark.parametrize("make", [count_up, lambda calls=1: Counted(workers=calls)], ids=["tf.data", "PyDataset"])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_an_endless_dataset_goes_on_from_epoch_to_epoch(make: Callable[..., Any], calls: int) -> None:
+    workload = _wrapped(make, steps=3)
+    config = PipelineConfig(loader=Wrapped.model_validate({"calls": calls}), finish="host")
+    with assembly.build_loader(workload, config) as loader:
+        read = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in (0, 1, 2)]
+        assert read == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+        assert len(list(loader.batches(3, start=1))) == 2
+    with assembly.build_loader(workload, config) as loader:
+        trained = [int(x[0, 0]) for epochs in (2, 1) for x, _ in loader.native_dataset(0, epochs)]
+        assert trained == list(range(9))
+
+
+def test_an_endless_py_dataset_is_still_told_of_its_epochs() -> None:
+    made: list[Counted] = []
+
+    def make(calls: int = 1) -> Any:
+        made.append(Counted(workers=calls))
+        return made[-1]
+
+    workload = _wrapped(make, steps=2)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        for epoch in range(2):
+            list(loader.batches(epoch))
+    assert made[-1].seen == ["begin", "end"] * 2
+
+
+def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
+    class Failing(Counted):
+        def __getitem__(self, index: int) -> tuple[Any, Any]:
+            if index == 2 and self.seen.count("begin") == 1:
+                raise OSError("a disk is full")
+            return super().__getitem__(index)
+
+    workload = _wrapped(lambda calls=1: Failing(workers=calls), steps=3)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        with pytest.raises(OSError, match="a disk is full"):
+            list(loader.batches(0))
+        assert [int(x[0, 0]) for x, _ in loader.batches(0)] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
