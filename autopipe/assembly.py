@@ -206,8 +206,14 @@ def conversion_of(
         cut: how many of the deterministic first ops are done before; "deepest": as many as it can hold the result of.
 
     Raises:
-        ConfigError: it can hold none of the forms that these samples take, or not the one after `cut` ops.
+        ConfigError: it can hold none of the forms that these samples take, or not the one after `cut` ops; or the data
+            are a wrapped dataset.
     """
+    if isinstance(workload.data, WrappedData):
+        raise ConfigError(
+            "A wrapped dataset makes its own batches, so its samples cannot be kept in another form.",
+            hint="Convert what its function reads instead: make a workload of the files, with ap.ImageFolder say.",
+        )
     cuts = storage.cuts(plan)
     if not cuts:
         raise ConfigError(f'storage="{storage.name}" cannot keep samples like these, after any of the first ops.')

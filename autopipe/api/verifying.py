@@ -10,6 +10,7 @@ from autopipe.api.searching import bounds, description
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.verification import Verification
+from autopipe.errors import ConfigError
 from autopipe.hardware import machine
 from autopipe.search import library
 from autopipe.search.facts import Limits
@@ -27,8 +28,15 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
 
     Raises:
         WorkloadError: the workload cannot be imported or run.
+        ConfigError: its data are a wrapped dataset.
     """
-    facts = facts_of(machine.detect(), description(runner), Path.cwd())
+    described = description(runner)
+    if described.wrapped is not None:
+        raise ConfigError(
+            "A wrapped dataset makes its own batches, in an order of its own: there is nothing to compare them with.",
+            hint="Verify workloads of ap.Workload; what ap.wrap trains on is the dataset as it is.",
+        )
+    facts = facts_of(machine.detect(), described, Path.cwd())
     candidates = trim(library.load(space, bounds(facts)), facts, Limits(convert=False)).candidates
     answer = runner.verify(_one_of_each_kind([each.config for each in candidates]), {"samples": samples})
     if isinstance(answer, TrialFailure):

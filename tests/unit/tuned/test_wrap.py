@@ -13,13 +13,14 @@ import pytest
 import tensorflow as tf
 
 from autopipe import assembly
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.params import from_config, to_config
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, LoaderError, WorkloadError
 from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
+from autopipe.ops.plan import make_plan
 from autopipe.tuned import wrap
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
@@ -204,6 +205,11 @@ def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
         with pytest.raises(OSError, match="a disk is full"):
             list(loader.batches(0))
         assert [int(x[0, 0]) for x, _ in loader.batches(0)] == [0, 1, 2]
+
+
+def test_a_wrapped_dataset_cannot_be_converted() -> None:
+    with pytest.raises(ConfigError, match="cannot be kept in another form"):
+        assembly.conversion_of(TENSORS, make_plan(TENSORS), STORAGES["array"])
 
 
 @pytest.mark.parametrize(
