@@ -15,7 +15,7 @@ import pydantic
 
 from autopipe.core.finish import Finish
 from autopipe.core.sample import Batch, SampleSpec
-from autopipe.errors import ConfigError
+from autopipe.errors import AutopipeError, ConfigError
 
 
 class LoaderState(pydantic.BaseModel):
@@ -121,6 +121,10 @@ class Loader(abc.ABC):
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None where there is none."""
+        return None
+
+    def diagnose(self, error: Exception) -> AutopipeError | None:
+        """Return what is behind an error that a framework raised while it read `native_dataset`, or None."""
         return None
 
     def __enter__(self) -> Self:

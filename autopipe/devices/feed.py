@@ -21,7 +21,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter  # the bas
 
 from autopipe.core.loader import Loader
 from autopipe.devices.strategy import DeviceStrategy
-from autopipe.errors import ModelError
+from autopipe.errors import AutopipeError, ModelError
 
 DeviceBatch = tuple[Any, ...]  # (x,), (x, y) or (x, y, sample_weight)
 
@@ -109,7 +109,19 @@ def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -
         if keras.backend.backend() == "tensorflow":
             epochs = -(-(first[1] + steps) // len(loader))
             dataset = loader.native_dataset(first[0], epochs, first[1])
-        yield from itertools.islice(iter(dataset), steps) if dataset is not None else _numpy(loader, first, steps)
+        yield from _native(loader, dataset, steps) if dataset is not None else _numpy(loader, first, steps)
+
+
+def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]:
+    try:
+        yield from itertools.islice(dataset, steps)
+    except AutopipeError:
+        raise
+    except Exception as error:  # a framework's own, which says neither op nor sample
+        found = loader.diagnose(error)
+        if found is None:
+            raise
+        raise found from found.__cause__
 
 
 def _numpy(loader: Loader, first: tuple[int, int], steps: int) -> Iterator[Any]:

@@ -15,7 +15,7 @@ import keras
 
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch
-from autopipe.errors import ModelError
+from autopipe.errors import AutopipeError, ModelError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +136,9 @@ class _Meter(Loader):
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         dataset = self.loader.native_dataset(epoch, epochs, start)
         return None if dataset is None else _Timed(dataset, self)
+
+    def diagnose(self, error: Exception) -> AutopipeError | None:
+        return self.loader.diagnose(error)
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield what the iterator yields."""

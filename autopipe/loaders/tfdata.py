@@ -97,8 +97,7 @@ class _TfDataLoader(Loader):
         first = epoch * len(self)
         return self._open_graph().dataset(first + start, first + epochs * len(self))
 
-    def diagnose(self, error: BaseException) -> AutopipeError | None:
-        """Return what is behind an error that TensorFlow raised while it read `native_dataset`, if it can be found."""
+    def diagnose(self, error: Exception) -> AutopipeError | None:
         for epoch, batch in list(self._work.requested):
             failure = failure_of(self._job, epoch, batch)
             if failure is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch
+from autopipe.errors import AutopipeError
 
 
 class TimedLoader(Loader):
@@ -49,6 +50,9 @@ class TimedLoader(Loader):
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         dataset = self._loader.native_dataset(epoch, epochs, start)
         return self._timed(dataset) if isinstance(dataset, Iterable) else dataset
+
+    def diagnose(self, error: Exception) -> AutopipeError | None:
+        return self._loader.diagnose(error)
 
     def occupancy(self) -> tuple[int, int] | None:
         return self._loader.occupancy()

@@ -283,7 +283,7 @@ def test_an_error_inside_a_native_dataset_is_traced_back_to_its_sample(damaged: 
     with opened(work, TfData(num_parallel_calls=2, prefetch=1)) as loader:
         with pytest.raises(tf.errors.OpError) as caught:
             list(loader.native_dataset(0, 2))
-        assert "9.jpg" in str(loader.diagnose(caught.value))  # type: ignore[attr-defined]  # TfData's own
+        assert "9.jpg" in str(loader.diagnose(caught.value))
 
 
 # ---------------------------------------------------------------- ends

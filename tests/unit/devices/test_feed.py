@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
 from autopipe.devices.feed import Fault, Feed, Placement, Replay, Stream, ahead, class_weights
+from autopipe.devices.monitor import _Meter
 from autopipe.devices.strategy import DeviceStrategy
-from autopipe.errors import ModelError, OpError
+from autopipe.errors import AutopipeError, ModelError, OpError
+from autopipe.measure.timed import TimedLoader
 from tests.fakes.loader import ArrayLoader, blobs
 
 
@@ -118,6 +122,39 @@ def test_what_a_loader_raises_is_raised_as_itself_with_its_cause() -> None:
         keras_wraps()
     assert caught.value is loader.error
     assert caught.value.__cause__ is cause
+
+
+class Foreign(ArrayLoader):
+    """Hands over a framework's own dataset, which fails in the framework's own words."""
+
+    found: OpError | None = None
+
+    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
+        yield next(self.batches(epoch, start))
+        raise RuntimeError("{{function_node ...}} Unexpected end of the file")
+
+    def diagnose(self, error: Exception) -> AutopipeError | None:
+        assert "Unexpected end" in str(error)
+        return self.found
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the others take no native datasets")
+@pytest.mark.parametrize("wrapped", [lambda loader: loader, TimedLoader, lambda loader: _Meter(loader, time.monotonic)])
+def test_a_frameworks_error_is_raised_as_what_the_loader_finds_behind_it(wrapped: Any) -> None:
+    loader = Foreign(*blobs(12), 4)
+    loader.found = OpError("Decode on sample 7 (7.jpg): the file is cut short")
+    loader.found.__cause__ = cause = ValueError("the file is cut short")
+    fault = Fault()
+    with pytest.raises(OpError, match=r"7\.jpg") as caught, fault.raised_as_itself():
+        list(Stream(wrapped(loader), Placement(Host()), fault, first=(0, 0), steps=3).take(3))
+    assert caught.value is loader.found
+    assert caught.value.__cause__ is cause
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the others take no native datasets")
+def test_a_frameworks_error_behind_which_nothing_is_found_is_left_alone() -> None:
+    with pytest.raises(RuntimeError, match="Unexpected end"):
+        list(stream(Foreign(*blobs(12), 4), 3).take(3))
 
 
 def test_an_error_of_the_model_is_left_alone() -> None:
