@@ -42,7 +42,7 @@ class JaxParallel(DeviceStrategy):
         return self._distribution.scope()  # type: ignore[no-any-return]  # Keras has no types
 
     def place(self, array: Any) -> Any:
-        self.check_rows(array.shape[0])
+        self.check_evaluation_rows(array.shape[0])  # Keras places what it gets once more, in equal parts
         return jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
 
 

@@ -51,8 +51,7 @@ class Mirrored(DeviceStrategy):
         if isinstance(array, tf.distribute.DistributedValues):
             return array
         rows = array.shape[0]
-        if rows < self.devices:
-            self.check_rows(rows)
+        self.check_evaluation_rows(rows)
 
         def part(context: Any) -> Any:
             number = context.replica_id_in_sync_group
@@ -63,6 +62,14 @@ class Mirrored(DeviceStrategy):
                 return tf.identity(piece)
 
         return self._strategy.experimental_distribute_values_from_function(part)
+
+    def check_evaluation_rows(self, rows: int) -> None:
+        if rows < self.devices:
+            raise ModelError(
+                "The last batch of what is evaluated must hold a sample for each device, "
+                f"but it has {rows} samples for devices={self.devices}.",
+                hint=f"Leave {rows} of these samples out, or add {self.devices - rows}.",
+            )
 
 
 def _split_cpu(devices: int) -> None:

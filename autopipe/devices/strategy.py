@@ -52,3 +52,16 @@ class DeviceStrategy(abc.ABC):
                 hint=f"Use a batch size that is a multiple of {self.devices}; "
                 "drop_remainder=True leaves out a short last batch.",
             )
+
+    def check_evaluation_rows(self, rows: int) -> None:
+        """Refuse a batch that cannot be placed for evaluation or prediction. A strategy may allow uneven parts there.
+
+        Raises:
+            ModelError: the devices cannot share `rows` samples.
+        """
+        if rest := rows % self.devices:
+            raise ModelError(
+                "The last batch of what is evaluated must divide equally between the devices, "
+                f"but it has {rows} samples for devices={self.devices}.",
+                hint=f"Leave {rest} of these samples out, or add {self.devices - rest}.",
+            )

@@ -102,7 +102,8 @@ class Trainer:
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
 
         Raises:
-            ModelError: an argument of the workload was given, or the model does not fit the batches.
+            ModelError: an argument of the workload was given, the model does not fit the batches, or the devices cannot
+                share the last batch of `validation`.
             AutopipeError: whatever the loader raised, as it raised it.
         """
         arguments = _checked(keras_fit_arguments)
@@ -242,7 +243,9 @@ class Trainer:
                 "This trainer cannot load samples itself.",
                 hint="Pass a loader, or make the trainer by ap.build_trainer.",
             )
-        return stack.enter_context(self._evaluation_loader(data))
+        loader = stack.enter_context(self._evaluation_loader(data))
+        self._placement.strategy.check_evaluation_rows(len(data) % loader.batch_size or loader.batch_size)
+        return loader
 
 
 def _checked(arguments: dict[str, Any]) -> dict[str, Any]:

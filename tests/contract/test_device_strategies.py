@@ -83,6 +83,16 @@ def test_it_evaluates_and_predicts_in_order(pair: tuple[Run, Run, int]) -> None:
     np.testing.assert_allclose(run["predicted"], single["predicted"], atol=1e-4)
 
 
+def test_a_short_last_batch_is_predicted_or_refused_before_anything_is(pair: tuple[Run, Run, int]) -> None:
+    run, single, devices = pair
+    uneven = devices == 1 or run.folder.name.startswith("tensorflow")  # JAX shares out equal parts only
+    for samples, rest, possible in (("13", 5, uneven), ("9", 1, devices == 1)):
+        if possible:
+            np.testing.assert_allclose(run["short"][samples], single["predicted"][: int(samples)], atol=1e-4)
+        else:
+            assert f"it has {rest} samples for devices=2" in run["short"][samples]
+
+
 def test_a_further_fit_compiles_nothing_and_leaves_the_model_clean(pair: tuple[Run, Run, int]) -> None:
     run, _, _ = pair
     assert run["traced_again"] == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,38 @@ def test_a_batch_that_devices_cannot_share_is_refused_at_once() -> None:
     host.devices = 3
     with pytest.raises(ModelError, match="4 samples for devices=3"):
         Trainer(classifier(), loader(), strategy=host)
+
+
+@pytest.mark.parametrize(("samples", "rows"), [(23, 3), (2, 2)])
+def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, rows: int) -> None:
+    from tests.unit.devices.test_feed import Host
+
+    class Four(Host):
+        devices = 4
+
+        def scope(self) -> Any:
+            return contextlib.nullcontext()
+
+    class Samples:
+        def __len__(self) -> int:
+            return samples
+
+        def read(self, index: int) -> Any:
+            raise NotImplementedError
+
+    made: list[ArrayLoader] = []
+
+    def make(data: Any) -> Loader:
+        made.append(ArrayLoader(X[: len(data)], Y[: len(data)], min(4, len(data)), shuffle=False))
+        return made[-1]
+
+    source = loader()
+    trainer = Trainer(classifier(), source, strategy=Four(), evaluation_loader=make)
+    for action in (lambda: trainer.fit(validation=Samples()), lambda: trainer.predict(Samples())):
+        with pytest.raises(ModelError, match=f"it has {rows} samples for devices=4") as caught:
+            action()
+        assert caught.value.hint == f"Leave {rows} of these samples out, or add {4 - rows}."
+    assert (source.asked, [each.closed for each in made]) == ([], [True, True])
 
 
 def test_closing_closes_the_loader_and_may_be_repeated() -> None:
