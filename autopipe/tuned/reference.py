@@ -26,9 +26,10 @@ def parse(text: str) -> FileReference | ModuleReference:
 def of_object(workload: Workload) -> FileReference | ModuleReference | None:
     """Return under which name a workload object can be imported again, or None if no module holds it.
 
-    A workload of the running script is found in the script's file; one in a notebook or function has no name.
+    A workload of the running script is found in the script's file; one in a notebook or function has no name. A module
+    goes before the script that imports it, because the script would tune again wherever its workload is imported.
     """
-    for name, module in list(sys.modules.items()):
+    for name, module in sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__"):
         attributes = getattr(module, "__dict__", None)
         if not isinstance(attributes, dict):
             continue

@@ -34,6 +34,17 @@ def test_an_object_is_found_in_the_module_that_holds_it(workload: Workload, monk
     assert reference.of_object(workload) == FileReference(path="/project/training.py", attribute="photos")
 
 
+def test_a_module_goes_before_the_script_that_imports_it(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, module = types.ModuleType("__main__"), types.ModuleType("train")
+    script.__dict__.update(photos=workload, __file__="/project/tune.py")
+    module.__dict__.update(photos=workload, __file__="/project/train.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    monkeypatch.setitem(sys.modules, "train", module)
+    assert reference.of_object(workload) == FileReference(path="/project/train.py", attribute="photos")
+    monkeypatch.delitem(sys.modules, "train")
+    assert reference.of_object(workload) == FileReference(path="/project/tune.py", attribute="photos")
+
+
 def test_an_object_of_a_notebook_has_no_name(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("__main__")
     module.__dict__["photos"] = workload
