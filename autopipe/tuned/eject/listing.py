@@ -17,7 +17,8 @@ _ENDINGS: Final = "ENDINGS = (" + ", ".join(f'".{ending}"' for ending in EXTENSI
 _IMAGES_IN: Final = '''
 def images_in(folder: Path) -> list[str]:
     """Return the images below a folder."""
-    return [str(path) for path in sorted(folder.rglob("[!.]*")) if path.suffix.lower() in ENDINGS]
+    found = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in ENDINGS]
+    return [str(path) for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
 '''
 
 _BY_CLASS: Final = '''

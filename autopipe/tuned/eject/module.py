@@ -273,7 +273,12 @@ def _lines(steps: tuple[Step, ...], dialect: Any) -> list[str]:
 def _finishing(config: PipelineConfig, plan: Plan, library: str) -> list[str]:
     found = _lines(plan.suffix, plain_tensorflow if library == "tf" else plain_numpy)
     if config.channels == "first":
-        found.append(f"x = {library}.transpose(x, (0, 3, 1, 2))")
+        fields = (("x", plan.finished.x), ("y", plan.finished.y))
+        found += [
+            f"{part} = {library}.transpose({part}, (0, 3, 1, 2))"
+            for part, field in fields
+            if field is not None and field.rank == 3
+        ]
     return found
 
 

@@ -129,7 +129,7 @@ def _mask_to_class(op: Any, step: Step) -> Lines:
 
 
 def _one_hot(op: Any, step: Step) -> Lines:
-    return [f"y = np.eye({op.classes}, dtype=np.{op.dtype})[y]"]
+    return [f"y = (np.asarray(y)[..., None] == np.arange({op.classes})).astype(np.{op.dtype})"]
 
 
 def _rescale(op: Any, step: Step) -> Lines:
