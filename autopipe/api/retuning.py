@@ -31,8 +31,7 @@ from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
 from autopipe.trial import reference as trial_reference
-from autopipe.tuned import artifact as files
-from autopipe.tuned import factory, fingerprint, pick
+from autopipe.tuned import factory, fingerprint, joining, pick
 from autopipe.tuned.check import Result, Verdict
 from autopipe.tuned.factory import Tuned
 from autopipe.tuned.fingerprint import Kinship
@@ -133,7 +132,7 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
         )
     profile, kept = chosen(outcome, config)
     if profile is not None:
-        files.write(pick.with_profile(stored.artifact, profile), stored.path)
+        joining.renew(stored.artifact, profile, stored.path)
     return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept)
 
 

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autopipe.core.value import Estimate
@@ -31,13 +33,13 @@ class Promise:
         images_per_second: measured when it was tuned.
         data_wait_share: measured when it was tuned.
         warm_up_epochs: epochs that do not count, because a cache fills in them.
-        command: what to run when it no longer holds.
+        artifact: where it is.
     """
 
     images_per_second: Estimate
     data_wait_share: float
     warm_up_epochs: int = 0
-    command: str = "autopipe retune autopipe.json"
+    artifact: Path = Path("autopipe.json")
 
 
 def shortfall(promise: Promise, images_per_second: float, data_wait_share: float) -> str | None:
@@ -45,6 +47,7 @@ def shortfall(promise: Promise, images_per_second: float, data_wait_share: float
     then = promise.images_per_second
     if then.value - images_per_second <= then.high - then.low:
         return None
+    where = shlex.quote(str(promise.artifact))
     said = (
         f"The training takes {images_per_second:.0f} images/s, {1 - images_per_second / then.value:.0%} less than the "
         f"{then.value:.0f} when its pipeline was tuned"
@@ -52,11 +55,11 @@ def shortfall(promise: Promise, images_per_second: float, data_wait_share: float
     if data_wait_share > promise.data_wait_share + WAIT_TOLERANCE:
         return (
             f"{said}, and waits for data {data_wait_share:.0%} of the time ({promise.data_wait_share:.0%} then). "
-            f"Run: {promise.command}"
+            f"Run: autopipe retune {where}"
         )
     return (
         f"{said}, but waits no longer for data ({data_wait_share:.0%} of the time): the model, its callbacks or the "
-        f"device are slower. Run: {promise.command.replace('retune', 'check')}"
+        f"device are slower. Run: autopipe check {where}"
     )
 
 

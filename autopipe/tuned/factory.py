@@ -21,7 +21,7 @@ from autopipe.core.workload import Workload
 from autopipe.errors import ArtifactError
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
-from autopipe.tuned import drift, fingerprint, images, pick, reference
+from autopipe.tuned import drift, fingerprint, images, joining, pick, reference
 from autopipe.tuned.record import (
     Artifact,
     Baseline,
@@ -53,15 +53,20 @@ class Tuned:
         artifact: everything that is known, of other machines too.
         choice: which profile this machine gets, and why.
         source: returns the workload; called when it is first needed.
-        folder: where the artefact's paths start; None where they are absolute.
+        path: the artefact's file, in whose folder its paths start; None where it has none and they are absolute.
         study: the Optuna study, if it was made in this process.
     """
 
     artifact: Artifact
     choice: pick.Choice
     source: Callable[[], Workload]
-    folder: Path | None = None
+    path: Path | None = None
     study: Any = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the artefact's file."""
+        return None if self.path is None else self.path.parent
 
     @property
     def config(self) -> PipelineConfig:
@@ -87,6 +92,16 @@ class Tuned:
     def ceiling(self) -> Limit | None:
         """What no configuration can exceed, if it was measured."""
         return self.profile.ceiling
+
+    @property
+    def promise(self) -> drift.Promise:
+        """What a training on the machine of the profile is held to."""
+        return drift.Promise(
+            images_per_second=self.measurement.images_per_second,
+            data_wait_share=self.measurement.data_wait_share,
+            warm_up_epochs=1 if self.config.cache == "memory" else 0,
+            artifact=self.path or Path("autopipe.json"),
+        )
 
     @functools.cached_property
     def workload(self) -> Workload:
@@ -124,20 +139,19 @@ class Tuned:
                 said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
                 warnings.warn(f"{said} {pick.RETUNE}", ProfileWarning, stacklevel=2)
         elif match.kinship is fingerprint.Kinship.SAME:  # figures of another machine promise nothing here
-            trainer.promise = drift.Promise(
-                images_per_second=self.measurement.images_per_second,
-                data_wait_share=self.measurement.data_wait_share,
-                warm_up_epochs=1 if self.config.cache == "memory" else 0,
-            )
+            trainer.promise = self.promise
         return trainer
 
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
         """Write the artefact, with the profiles of all machines, and return its path.
 
+        Profiles of other machines that are in the file already stay there. A file of another workload, or that cannot
+        be read, is kept beside as `NAME.bak`, with a warning.
+
         Raises:
             ArtifactError: it cannot be written.
         """
-        return files.write(self.artifact_for(Path(path).parent), path)
+        return joining.write(self.artifact_for(Path(path).parent), path)
 
     def artifact_for(self, folder: Path) -> Artifact:
         """Return the artefact as it reads in a file in `folder`: its paths start there."""
@@ -176,7 +190,7 @@ def load(
         source = functools.partial(_named_workload, artifact, file.parent, import_workload, allow_outside=allow_outside)
     else:
         source = functools.partial(_given_workload, workload, import_workload)
-    return Tuned(artifact=artifact, choice=choice, source=source, folder=file.parent)
+    return Tuned(artifact=artifact, choice=choice, source=source, path=file)
 
 
 def of_profile(
@@ -184,7 +198,6 @@ def of_profile(
     workload: Workload | Callable[[], Workload],
     *,
     named: Reference | None = None,
-    known: Tuned | None = None,
     study: Any = None,
 ) -> Tuned:
     """Return the tuned pipeline of a profile that was just measured on this machine.
@@ -193,7 +206,6 @@ def of_profile(
         profile: the profile.
         workload: what was tuned, or what returns it.
         named: where the workload comes from, with an absolute path; found out if None.
-        known: what was known before: profiles of other machines are kept.
         study: the Optuna study.
     """
     match = fingerprint.compare_hardware(profile.hardware, profile.hardware)
@@ -203,11 +215,8 @@ def of_profile(
         source: Callable[[], Workload] = functools.partial(_itself, workload)
     else:
         source = workload
-    if known is None:
-        artifact = Artifact(workload=named, profiles=(profile,))
-        return Tuned(artifact=artifact, choice=choice, source=source, study=study)
-    artifact = pick.with_profile(known.artifact, profile)
-    return dataclasses.replace(known, artifact=artifact, choice=choice, source=source, study=study)
+    artifact = Artifact(workload=named, profiles=(profile,))
+    return Tuned(artifact=artifact, choice=choice, source=source, study=study)
 
 
 def _itself(workload: Workload) -> Workload:

@@ -121,6 +121,17 @@ def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
     return artifact.model_copy(update={"profiles": (*others, profile)})
 
 
+def joined(fresh: Artifact, known: Artifact) -> Artifact:
+    """Return a new artefact with those profiles of an older one whose machines it has none of.
+
+    Raises:
+        ArtifactError: they are not of one workload.
+    """
+    _require_one_workload(known, fresh)
+    known = known.model_copy(update={"workload": fresh.workload or known.workload})
+    return functools.reduce(with_profile, fresh.profiles, known)
+
+
 def merge(artifacts: Sequence[Artifact]) -> Artifact:
     """Unite the profiles of several artefacts of one workload; of one machine's profiles the latest stays.
 

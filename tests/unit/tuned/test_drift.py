@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
 from autopipe.core.value import Estimate
@@ -26,3 +29,11 @@ def test_a_training_that_is_slow_for_another_reason_is_told_so() -> None:
     assert said is not None
     assert "waits no longer for data (6% of the time)" in said
     assert "Run: autopipe check autopipe.json" in said
+
+
+def test_the_artefact_is_named_where_it_lies() -> None:
+    promise = dataclasses.replace(PROMISE, artifact=Path("/my models/retune/autopipe.json"))
+    for waits, command in ((0.25, "retune"), (0.06, "check")):
+        said = shortfall(promise, 800.0, waits)
+        assert said is not None
+        assert said.endswith(f"Run: autopipe {command} '/my models/retune/autopipe.json'")

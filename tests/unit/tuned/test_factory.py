@@ -55,6 +55,12 @@ def test_what_was_measured_comes_with_it(tmp_path: Path, importer: _Importer) ->
     assert tuned.study is None
 
 
+def test_a_training_is_held_to_what_the_artefact_says(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(), tmp_path / "autopipe.json")
+    promise = factory.load(path, import_workload=importer, here=hardware()).promise
+    assert (promise.images_per_second, promise.artifact) == (figures(1000.0).images_per_second, path)
+
+
 def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
     with pytest.warns(factory.ProfileWarning, match="usable cores: 2 there, 4 here") as warnings:
@@ -131,9 +137,10 @@ def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path,
 def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, importer: _Importer) -> None:
     other = profile(hardware=hardware(cores=64))
     path = files.write(artifact(other, profile(), workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
-    known = factory.load(path, import_workload=importer, here=hardware())
     new = profile(config=config(loader=Threads(workers=1)))
-    tuned = factory.of_profile(new, WORKLOAD, known=known)
+    named = FileReference(path=str(tmp_path / "new.py"))
+    factory.of_profile(new, WORKLOAD, named=named).save(path)
+    tuned = factory.load(path, import_workload=importer, here=hardware())
     assert tuned.artifact.profiles == (other, new)
+    assert tuned.artifact.workload == FileReference(path="new.py")
     assert tuned.config.loader == Threads(workers=1)
-    assert files.read(tuned.save(path)).workload == FileReference(path="train.py")

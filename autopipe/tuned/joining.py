@@ -1,0 +1,92 @@
+"""Writing to an artefact that is there already: the profiles that other machines wrote into it stay.
+
+Which ones those are is `autopipe.tuned.pick`'s rule, and how a file is written `autopipe.tuned.artifact`'s. The file is
+read right before, under a lock, because what was read before a search may be minutes old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import filelock
+
+from autopipe.errors import ArtifactError
+from autopipe.tuned import artifact as files
+from autopipe.tuned import pick
+from autopipe.tuned.record import Artifact, Profile
+
+_PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: whoever holds the lock for longer hangs
+
+
+class KeptWarning(UserWarning):
+    """The file in an artefact's place could not be joined with it; it was kept under another name."""
+
+
+def write(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
+    """Write an artefact, with the profiles of other machines that the file has already, and return its path.
+
+    A file that is of another workload, or cannot be read, is kept beside as `NAME.bak`, which a `KeptWarning` tells.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    file = Path(path)
+    with _alone(file):
+        return files.write(_joined(fresh, file), file)
+
+
+def renew(known: Artifact, profile: Profile, path: Path) -> Path:
+    """Write a profile into an artefact, in the place of its machine's or beside the others, and return the path.
+
+    Args:
+        known: the artefact as it was read before, for the case that it is not there any more.
+        profile: the profile.
+        path: the artefact's file.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    with _alone(path):
+        with contextlib.suppress(ArtifactError):
+            known = files.read(path)
+        return files.write(pick.with_profile(known, profile), path)
+
+
+def _joined(fresh: Artifact, file: Path) -> Artifact:
+    if not file.is_file():
+        return fresh
+    try:
+        return pick.joined(fresh, files.read(file))
+    except ArtifactError as error:
+        _set_aside(file, error.message)
+        return fresh
+
+
+def _set_aside(file: Path, why: str) -> None:
+    names = (f"{file.name}.bak{number or ''}" for number in itertools.count())
+    spare = next(path for path in map(file.with_name, names) if not path.exists())
+    try:
+        file.rename(spare)
+    except OSError as error:
+        raise ArtifactError(f"`{file}` cannot be kept as `{spare.name}`: {error.strerror}. {why}") from error
+    said = f"`{file}` was kept as `{spare.name}`, and none of its profiles were taken over. {why}"
+    warnings.warn(said, KeptWarning, stacklevel=5)
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Let nobody else write the file meanwhile. Where nothing can be locked, writing goes on, or says what is wrong."""
+    lock = filelock.FileLock(file.with_name(f".{file.name}.lock"), mode=0o666)
+    with contextlib.suppress(OSError, ValueError, NotImplementedError):
+        if file.parent.is_dir():  # the lock would make the folder
+            lock.acquire(timeout=_PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
