@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.config import STORAGES
-from autopipe.core.sample import FieldKind, Sample, SampleSpec
+from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
 from autopipe.data.example import serialise
 from autopipe.data.records import HEADER_BYTES, frame
 from autopipe.errors import BadSampleError
@@ -35,8 +35,7 @@ class TFRecord(Storage):
     name: ClassVar[str] = "tfrecord"
 
     def can_hold(self, spec: SampleSpec) -> bool:
-        y_fits = spec.y is None or spec.y.kind in (FieldKind.LABEL, FieldKind.ENCODED)
-        return spec.x.kind is FieldKind.ENCODED and y_fits
+        return spec.x.kind is FieldKind.ENCODED and (spec.y is None or _fits(spec.y))
 
     def sample_bytes(self, spec: SampleSpec, probes: Sequence[Sample]) -> float:
         sizes = [len(serialise(_features(sample, spec))) + _FRAME_AND_INDEX_BYTES for sample in probes]
@@ -101,6 +100,13 @@ class _Shard:
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
             os.close(self._descriptor)
+
+
+def _fits(y: Field) -> bool:
+    """Return whether a target is an encoded mask, or one whole number; any other would be cut to one."""
+    if y.kind is FieldKind.LABEL:
+        return y.shape == () and y.dtype is not None and y.dtype.kind in "biu"
+    return y.kind is FieldKind.ENCODED
 
 
 def _records_name(number: int) -> str:
