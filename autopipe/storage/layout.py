@@ -27,7 +27,7 @@ from autopipe.storage.shard import PART_SUFFIX
 
 _SHARD_BYTES = 64 << 20
 _FEWEST_SHARDS, _ENOUGH_SHARDS = 8, 32  # so that several workers end at about the same time
-_FEWEST_SAMPLES = 64  # of a shard, where there are enough shards anyway: with less, its files cost more than its samples
+_FEWEST_SAMPLES = 64  # of a shard, where there are enough anyway: with less, its files cost more than its samples
 _MOST_SHARDS = 128  # so that all of them can be mapped, and few files are open
 _SHARD_FILE = re.compile(r"[a-z]+-(\d{5})\.[a-z.]+")
 _OURS = re.compile(rf"{_SHARD_FILE.pattern}|{re.escape(MANIFEST_NAME)}")
@@ -56,12 +56,9 @@ def open_folder(folder: Path, conversion: Conversion, storage: Storage, whole_by
     Raises:
         StorageError: the folder holds files of another kind, or the set of another conversion.
     """
-    begun = (folder / HEADER_NAME).exists()
-    foreign = sorted(
-        path.name
-        for path in folder.iterdir()
-        if not path.name.startswith((".", HEADER_NAME)) and not (begun and _OURS.match(path.name))
-    )
+    names = sorted(path.name for path in folder.iterdir())
+    begun = (folder / HEADER_NAME).exists()  # after the list: other parts that begin now write it before their shards
+    foreign = [name for name in names if not name.startswith((".", HEADER_NAME)) and not (begun and _OURS.match(name))]
     if foreign:
         raise StorageError(
             f"The folder of a conversion must hold nothing else, but `{folder}` has {len(foreign)} other files: "
