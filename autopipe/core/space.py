@@ -7,6 +7,7 @@ and choosing what to try next belong to `autopipe.search`.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydan
 Bound = pydantic.StrictInt | pydantic.StrictStr
 
 MOST_VALUES = 2048
+_WORD = re.compile(r"[A-Za-z_]+")
 
 
 class ParameterSpec(pydantic.BaseModel):
@@ -143,10 +145,6 @@ class Space:
         limited = replace(parameter, values=left)
         return Space(tuple(limited if each.name == name else each for each in self.parameters))
 
-    def without(self, name: str, value: Value) -> Space:
-        """Return the space with one value of one parameter taken out; a parameter left empty is an error."""
-        return self.only(name, [each for each in self[name].values if not _among(each, (value,))])
-
 
 def _among(value: Value, values: Iterable[Value]) -> bool:
     # True == 1 in Python; as settings they differ.
@@ -225,8 +223,8 @@ def _values(written: ParameterSpec, names: Mapping[str, int]) -> tuple[Value, ..
 
 
 def _choice(choice: Value, names: Mapping[str, int]) -> Value:
-    # A word is a word ("auto", "jpeg-array") unless it names a bound or computes something.
-    if isinstance(choice, str) and (choice in names or any(sign in choice for sign in "*+/(")):
+    # A word is a word ("auto", "jpeg-array") unless a bound's name is in it or it computes something.
+    if isinstance(choice, str) and (names.keys() & _WORD.findall(choice) or any(sign in choice for sign in "*+/(")):
         return evaluate(choice, names)
     return choice
 

@@ -38,6 +38,7 @@ def two_loaders() -> Space:
         ({"range": [5, 7], "log": True}, (5, 6, 7)),
         ({"range": [1, "gpus"]}, (1,)),
         ([2, "cores", "2*cores", 4], (2, 4, 8)),
+        ([1, "cores-1", "cores - 2"], (1, 3, 2)),
     ],
 )
 def test_values_of_a_parameter(written: object, values: tuple[Value, ...]) -> None:
@@ -47,6 +48,13 @@ def test_values_of_a_parameter(written: object, values: tuple[Value, ...]) -> No
 def test_a_word_is_a_choice_and_a_name_is_a_bound() -> None:
     calls = space({"loader": ["tfdata"], "tfdata.num_parallel_calls": ["auto", "cores"]})["tfdata.num_parallel_calls"]
     assert calls.values == ("auto", 4)
+
+
+def test_a_word_with_a_dash_is_a_word_unless_it_names_a_bound() -> None:
+    with pytest.raises(SpaceError, match="`storage` cannot be 'jpeg-array'"):
+        space({"loader": ["threads"], "storage": ["jpeg-array"]})
+    with pytest.raises(SpaceError, match="`core` is no number"):
+        space({"loader": ["threads"], "device_prefetch": ["cores-core"]})
 
 
 def test_true_is_not_one() -> None:
@@ -80,9 +88,8 @@ def test_what_lies_outside_is_known(params: Params) -> None:
     assert not two_loaders().holds(params)
 
 
-def test_only_limits_and_without_takes_out() -> None:
+def test_only_limits() -> None:
     assert two_loaders().only("loader", ["keras"])["loader"].values == ("keras",)
-    assert two_loaders().without("threads.workers", 4)["threads.workers"].values == (1, 2, 3)
     with pytest.raises(SpaceError, match="Did you mean `cache`"):
         two_loaders().only("cach", ["none"])
 
