@@ -39,8 +39,6 @@ from autopipe.hardware import disk
 from autopipe.loaders.threads import Threads
 
 GROUPS = ("photos", "camvid", "convert", "payback", "cold", "candidates", "kills")
-FORMS = ("files", "tfrecord", "array", "array + memory", "files + memory")
-PEERS = ("tfrecord, processes, host", "tf.data on TFRecords", "tf.data on TFRecords, uint8", "np.load, PyDataset")
 # (what, row, other row, least ratio); a form stands for the better of its two loaders
 TARGETS: dict[str, list[tuple[str, str, str, float]]] = {
     "photos": [

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,11 +14,6 @@ from pathlib import Path
 import filelock
 
 _POLL_SECONDS = 0.2
-
-
-def machine_lock() -> Path:
-    """Return the lock's file: the same for everybody on this machine."""
-    return Path(tempfile.gettempdir()) / "autopipe.lock"
 
 
 @contextmanager

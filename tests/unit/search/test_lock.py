@@ -36,7 +36,3 @@ def test_the_second_waits_until_the_first_is_done_and_is_told_for_whom(tmp_path:
         order.append("first")
     thread.join(20)
     assert order == [f"waits for process {os.getpid()}", "first", "second"]
-
-
-def test_everybody_on_a_machine_gets_the_same_file() -> None:
-    assert lock.machine_lock() == lock.machine_lock()
