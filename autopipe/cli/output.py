@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -22,8 +23,13 @@ class Written:
     module: Path
 
 
-def writable_folder(folder: Path) -> Path:
+def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose another with --out DIR.") -> Path:
     """Return the folder, made if need be; found out before anything is measured, not after.
+
+    Args:
+        folder: to write to.
+        named: what messages call it.
+        hint: what to do if it cannot be written to.
 
     Raises:
         ArtifactError: it cannot be made or written to.
@@ -32,13 +38,10 @@ def writable_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(
-            f"`--out` must be a folder that can be made, but got {str(folder)!r}: {error.strerror}.",
-            hint="Choose another with --out DIR.",
+            f"{named} must be a folder that can be made, but got {str(folder)!r}: {error.strerror}.", hint=hint
         ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ArtifactError(
-            f"`--out` must be writable, but {str(folder)!r} is not.", hint="Choose another with --out DIR."
-        )
+        raise ArtifactError(f"{named} must be writable, but {str(folder)!r} is not.", hint=hint)
     return folder
 
 
@@ -48,18 +51,26 @@ def write_outputs(tuned: Tuned, folder: Path) -> Written:
     return Written(artifact=artifact, module=module)
 
 
-def say_where(console: Console, written: Written, study: str, config: PipelineConfig, workload: str | None) -> None:
-    """Say which files there are now, and what to do with them."""
-    folder = written.artifact.parent
+def say_where(console: Console, written: Written, study: str, config: PipelineConfig, workload: str) -> None:
+    """Say which files there are now, and what to do with them.
+
+    Args:
+        console: to print on.
+        written: the files.
+        study: where the study is.
+        config: what they configure.
+        workload: what names the workload on a command line, quoted for a shell.
+    """
+    folder, artifact = shlex.quote(str(written.artifact.parent)), shlex.quote(str(written.artifact))
     lines = [
         f"wrote     {written.artifact}, {written.module} and the study {study}",
         f"next      (cd {folder} && python -c 'import {written.module.stem} as t; t.make_trainer().fit(epochs=1)')",
-        f"          autopipe check {written.artifact}",
+        f"          autopipe check {artifact}",
     ]
-    if config.storage != "files" and workload is not None:
+    if config.storage != "files":
         form, deepest = config.storage, config.cut == "deepest"
-        name = form if deepest else f"{form}-{config.cut}"
+        out = written.artifact.parent / "converted" / (form if deepest else f"{form}-{config.cut}")
         cut = "" if deepest else f" --cut {config.cut}"
-        lines.insert(1, f"before    autopipe convert {workload} --to {form}{cut} --out {folder}/converted/{name}")
+        lines.insert(1, f"before    autopipe convert {workload} --to {form}{cut} --out {shlex.quote(str(out))}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -58,8 +58,19 @@ def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
 
 
 def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
-    """Return a configuration with `key=value` changes made to it; a change of `loader` takes the new one's defaults."""
+    """Return a configuration with `key=value` changes made to it; a change of `loader` takes the new one's defaults.
+
+    Raises:
+        ConfigError: there is no such setting, or it cannot be so, or several values are given.
+    """
     split = [_split(pair) for pair in pairs]
+    for key, values in split:
+        if len(values) > 1:
+            several = f"{key}={','.join(values)}"
+            raise ConfigError(
+                f"One configuration takes one value of each setting, but got {several}.",
+                hint=f"Measure them one by one, or let a search try them: autopipe tune --only {several}",
+            )
     params = dict(from_config(config))
     for key, values in split:
         if key == "loader":

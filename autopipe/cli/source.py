@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,13 @@ class Chosen:
 
     workload: Workload | str
     named: ImagesReference | None = None
+
+    @property
+    def arguments(self) -> str:
+        """What names its samples and ops on another command line, quoted for a shell."""
+        if self.named is None:
+            return shlex.quote(str(self.workload))
+        return f"--images {shlex.quote(self.named.path)} --image-size {self.named.image_size}"
 
 
 def choose(reference: str | None, images: Path | None, model: str, image_size: int, batch_size: int) -> Chosen:

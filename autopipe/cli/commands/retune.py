@@ -44,7 +44,9 @@ def retune(
     from autopipe.report.summary import summary_of
 
     known = artefacts.read(artifact, workload=workload, allow_outside=allow_outside)
-    folder = writable_folder(known.path.parent)
+    folder = writable_folder(
+        known.path.parent, "The artefact's folder", "Make it so, or retune a copy of the artefact elsewhere."
+    )
     plan = searching.Plan(
         space=space,
         storage=storage or f"sqlite:///{folder / 'study.db'}",

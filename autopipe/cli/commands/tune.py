@@ -117,6 +117,6 @@ def tune(
         Console().print(text.render(summary), soft_wrap=True)
     if tuned is None or written is None:
         raise searching.nothing_measured(result)
-    say_where(console, written, storage or str(folder / "study.db"), tuned.config, workload)
+    say_where(console, written, storage or str(folder / "study.db"), tuned.config, chosen.arguments)
     if result.interrupted:
         raise typer.Exit(130)

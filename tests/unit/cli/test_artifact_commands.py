@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,17 @@ def test_what_is_no_artefact_of_this_version_is_refused(
     ended = autopipe(command, path)
     assert (ended.status, ended.out) == (2, "")
     assert said in ended.err
+
+
+def test_retune_refuses_a_folder_that_cannot_be_written_to(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = files.write(artifact(), tmp_path / "a.json")
+    monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
+    ended = autopipe("retune", path, "--workload", "train.py:workload")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: The artefact's folder must be writable, but {str(tmp_path)!r} is not.")
+    assert "--out" not in ended.err
 
 
 def test_merge_unites_profiles_and_leads_to_the_first_ones_workload(autopipe: Autopipe, tmp_path: Path) -> None:

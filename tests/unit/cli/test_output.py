@@ -7,9 +7,11 @@ import pytest
 from rich.console import Console
 
 from autopipe.cli.output import Written, say_where, writable_folder
+from autopipe.cli.source import Chosen
 from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
 from autopipe.loaders.threads import Threads
+from autopipe.tuned.record import ImagesReference
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 
@@ -29,6 +31,17 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, monkeypat
     with pytest.raises(ArtifactError, match=r"`--out` must be writable") as raised:
         writable_folder(tmp_path)
     assert raised.value.hint == "Choose another with --out DIR."
+
+
+def test_a_conversion_into_a_folder_with_a_space_is_quoted(tmp_path: Path) -> None:
+    shown, folder = io.StringIO(), tmp_path / "my models"
+    written = Written(artifact=folder / "autopipe.json", module=folder / "tuned_pipeline.py")
+    config = CONFIG.model_copy(update={"storage": "array", "cut": 1})
+    named = ImagesReference(path="/my photos", model="vgg16", image_size=96)
+    chosen = Chosen(workload="unused", named=named)
+    say_where(Console(file=shown), written, "study.db", config, chosen.arguments)
+    command = "autopipe convert --images '/my photos' --image-size 96 --to array --cut 1"
+    assert f"before    {command} --out '{folder}/converted/array-1'" in shown.getvalue().splitlines()
 
 
 @pytest.mark.parametrize(("storage", "converts"), [("files", False), ("array", True)])

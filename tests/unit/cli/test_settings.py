@@ -76,6 +76,13 @@ def test_a_configuration_takes_changes() -> None:
     assert changed == PipelineConfig(loader=Threads(workers=4), cache="memory", finish="host")
 
 
+def test_a_configuration_takes_one_value_of_each_setting() -> None:
+    with pytest.raises(ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
+        settings.changed(THREADS, ["loader.workers=2,4"])
+    assert raised.value.hint is not None
+    assert raised.value.hint.endswith("autopipe tune --only loader.workers=2,4")
+
+
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
     assert settings.changed(THREADS, ["loader=processes"]).loader == Processes(workers=2)
     assert settings.changed(THREADS, ["loader=keras", "loader.workers=3"]).loader == Keras(workers=3)
