@@ -1,1 +1,1 @@
-"""What people and programs are shown of a search: a pure summary, and its forms as text, JSON and HTML."""
+"""What people and programs are shown of a search: a pure summary, and its forms as text and JSON."""
