@@ -19,6 +19,7 @@ from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import ConfigError, ModelError, StorageError
+from autopipe.hardware import allocator
 from autopipe.ops.plan import make_plan
 from autopipe.storage import stored
 from autopipe.storage.conversion import Conversion
@@ -60,6 +61,8 @@ def build_loader(
             hint="Use the `wrapped` loader with the parameters of its function.",
         )
     plan = make_plan(workload) if plan is None else plan
+    if config.loader.kind != "wrapped":  # whose dataset is to run as it does by itself
+        allocator.keep_freed_memory()
     return config.loader.open(_job(workload, config, plan, shard))
 
 

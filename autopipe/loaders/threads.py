@@ -20,7 +20,6 @@ from autopipe.batching.streaming import StreamingLoader, require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
-from autopipe.hardware import allocator
 
 
 class Threads(LoaderConfig):
@@ -48,7 +47,6 @@ class Threads(LoaderConfig):
         recipe = job.recipe
         require_memory(job, self.buffered_batches() + 2)
         cv2.setNumThreads(0)
-        allocator.keep_freed_memory()
         cache = MemoryCache.of(recipe)
         filler = _Filler(Kernel(recipe, cache))
         return StreamingLoader(job, [filler] * self.workers, self.queue_size)
