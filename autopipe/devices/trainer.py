@@ -145,7 +145,7 @@ class Trainer:
             data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
             **keras_arguments: arguments of Keras's `evaluate`.
         """
-        with self._over(data) as x:
+        with self._over(data, keras_arguments.get("steps")) as x:
             return self.model.evaluate(x, **keras_arguments)
 
     def predict(self, data: Any, **keras_arguments: Any) -> Any:
@@ -155,7 +155,7 @@ class Trainer:
             data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
             **keras_arguments: arguments of Keras's `predict`.
         """
-        with self._over(data) as x:
+        with self._over(data, keras_arguments.get("steps")) as x:
             return self.model.predict(x, **keras_arguments)
 
     def state_dict(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Trainer:
     def _enter_validation(
         self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any]
     ) -> Finish:
-        loader = self._loader_over(stack, data)
+        loader = self._loader_over(stack, data, arguments.get("validation_steps"))
         if loader is None:
             arguments["validation_data"] = data
             return Finish()
@@ -220,10 +220,10 @@ class Trainer:
         return loader.finish
 
     @contextlib.contextmanager
-    def _over(self, data: Any) -> Iterator[Any]:
+    def _over(self, data: Any, steps: int | None) -> Iterator[Any]:
         fault = Fault()
         with contextlib.ExitStack() as stack:
-            loader = self._loader_over(stack, data)
+            loader = self._loader_over(stack, data, steps)
             if loader is None:
                 yield data
                 return
@@ -232,7 +232,7 @@ class Trainer:
             replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, len(loader))))
             yield replay.feed()
 
-    def _loader_over(self, stack: contextlib.ExitStack, data: Any) -> Loader | None:
+    def _loader_over(self, stack: contextlib.ExitStack, data: Any, steps: int | None) -> Loader | None:
         """Return a loader for `data`, closed with `stack` if it was made here; None where Keras is to take the data."""
         if isinstance(data, Loader):
             return data
@@ -244,7 +244,8 @@ class Trainer:
                 hint="Pass a loader, or make the trainer by ap.build_trainer.",
             )
         loader = stack.enter_context(self._evaluation_loader(data))
-        self._placement.strategy.check_evaluation_rows(len(data) % loader.batch_size or loader.batch_size)
+        if not steps or steps >= len(loader):  # the last batch is taken
+            self._placement.strategy.check_evaluation_rows(len(data) % loader.batch_size or loader.batch_size)
         return loader
 
 

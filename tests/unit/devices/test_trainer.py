@@ -265,6 +265,8 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
             action()
         assert caught.value.hint == f"Leave {rows} of these samples out, or add {4 - rows}."
     assert (source.asked, [each.closed for each in made]) == ([], [True, True])
+    if samples > 4:
+        assert len(trainer.predict(Samples(), steps=5, verbose=0)) == 20  # the short batch is not among them
 
 
 def test_closing_closes_the_loader_and_may_be_repeated() -> None:
