@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,11 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
 
     source = loader()
     trainer = Trainer(classifier(), source, strategy=Four(), evaluation_loader=make)
-    for action in (lambda: trainer.fit(validation=Samples()), lambda: trainer.predict(Samples())):
+    actions: list[Callable[[], Any]] = [
+        lambda: trainer.fit(validation=Samples()),
+        lambda: trainer.predict(Samples()),
+    ]
+    for action in actions:
         with pytest.raises(ModelError, match=f"it has {rows} samples for devices=4") as caught:
             action()
         assert caught.value.hint == f"Leave {rows} of these samples out, or add {4 - rows}."
