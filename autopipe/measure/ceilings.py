@@ -115,7 +115,7 @@ def _run(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float,
         times, counts = [time.monotonic()], [0]
         while times[-1] - times[0] < seconds or len(times) < 3:
             images += len(next(batches)[0])
-            report.progress(images, 0.0)
+            report.progress(0, 0.0)
             now = time.monotonic()
             if now - times[-1] >= _EDGE_SECONDS and images - counts[-1] >= cores * workload.batch_size:
                 times.append(now)

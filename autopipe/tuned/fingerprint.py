@@ -250,5 +250,6 @@ def _gpu_models(hardware: Hardware) -> str:
 
 def _gpu_memory(hardware: Hardware) -> str:
     """Name the memory of each model once; the number of cards is a field of its own."""
-    sizes = dict(sorted((gpu.name, gpu.memory_bytes) for gpu in hardware.gpus))
+    known = sorted(hardware.gpus, key=lambda gpu: (gpu.name, gpu.memory_bytes or 0))
+    sizes = {gpu.name: gpu.memory_bytes for gpu in known}
     return ", ".join("unknown" if size is None else memory.size_text(size) for size in sizes.values())
