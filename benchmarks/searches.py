@@ -45,7 +45,7 @@ class Tuned:
 
     @property
     def overhead_share(self) -> float:
-        """The part of the search outside its trials: ceilings count, what comes before the search does not."""
+        """The part of the search in which nothing was measured."""
         return 1 - self.document["measuring_seconds"] / self.document["seconds"]
 
 
@@ -97,7 +97,7 @@ def claims_of(tuned: Sequence[Tuned], rates: Mapping[str, list[float]], top: Seq
         at_least("the same, median of the seeds", 0.99, median(ratios)),
         at_most("winners of two seeds side by side, farthest apart", 0.03, max(apart, default=0.0)),
         at_most("seconds of `autopipe tune`, longest", 150, max(each.wall_seconds for each in tuned)),
-        at_most("share of a search outside its trials, largest", 0.10, max(each.overhead_share for each in tuned)),
+        at_most("largest share of a search that measures nothing", 0.10, max(each.overhead_share for each in tuned)),
     ]
 
 

@@ -53,7 +53,7 @@ class Summary:
         trials: how many trials ran, the proof's blocks included.
         failed: how many of them gave no measurement.
         seconds: how long it took.
-        measuring_seconds: the part of it in trials.
+        measuring_seconds: the part of it in which something was measured.
         paybacks: what each converted form that was tried costs, and when it pays.
         epochs: how many epochs the training takes, if it is known.
         warnings: what the reader should know before believing the figures.

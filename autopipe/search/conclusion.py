@@ -36,7 +36,7 @@ def result(
         trials=rows,
         dropped=session.trimmed.drops,
         seconds=session.seconds(),
-        measuring_seconds=sum(row.seconds for row in rows),
+        measuring_seconds=sum(row.seconds for row in rows) + session.ceiling_seconds,
         drift=None if proved is None else _drift(session, baselines, proved),
         interrupted=interrupted,
         epochs=session.settings.epochs,

@@ -72,9 +72,9 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
     while running:
         blocks = measured_blocks(session, entered)
         done = max((len(ran) for ran in blocks.values()), default=0)
-        if done >= most or (done >= fewest and confirm.decided(running, blocks)):
+        if done >= most or (done >= fewest and (confirm.decided(running, blocks) or _no_time(session, len(running)))):
             return
-        if done >= ENOUGH_BLOCKS and _no_time(session, len(running)):
+        if done >= ENOUGH_BLOCKS and _no_time(session, 0):
             return
         if done >= ENOUGH_BLOCKS:
             running = confirm.still_in(running, blocks)

@@ -53,7 +53,7 @@ class SearchResult:
         trials: every trial of the study that ran, the proof's blocks included.
         dropped: what was left out before running, with the reason.
         seconds: how long all of it took, earlier sessions of the study included.
-        measuring_seconds: the part of it inside trials.
+        measuring_seconds: the part of it inside trials, and on ceilings in this session.
         drift: how much the baselines' rates changed from the beginning to the proof: 0.06 is 6 % faster.
             Beyond 0.05 either way, something else was using the machine.
         interrupted: whether the user ended it.

@@ -5,8 +5,9 @@ The order of things (baselines, seeds, sampler, proof) is `autopipe.search.study
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import optuna
 
@@ -24,6 +25,8 @@ from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Standing
+
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,7 @@ class Session:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
         self.record, self.on_event = record, on_event
         self.ceilings: Sequence[Ceiling] = ()
+        self.ceiling_seconds = 0.0
         self._costs: predict.Costs | None = None
         self._points: dict[str, Point] = {}
         self._gathered = 0  # how many measurements `_points` holds
@@ -192,12 +196,19 @@ class Session:
         """Return what no configuration with the same setup of the model can exceed; None where it was not measured."""
         return next((each for each in self.ceilings if each.setup == config.model_setup), None)
 
+    def timed(self, measure: Callable[[], Measured]) -> Measured:
+        """Return what was measured beside the trials; the time counts as spent on measuring."""
+        began = self.settings.clock()
+        measured = measure()
+        self.ceiling_seconds += self.settings.clock() - began
+        return measured
+
     def look_again_at_ceiling(self, config: PipelineConfig) -> None:
         """Measure the model alone once more, in the setup of `config`.
 
         What else a machine does can only lower a ceiling, so the highest that was measured counts.
         """
-        known, again = self.ceiling(config), self.measurer.model_alone(config.model_setup)
+        known, again = self.ceiling(config), self.timed(lambda: self.measurer.model_alone(config.model_setup))
         if known is None or again is None:
             return
         if again.model_images_per_second.value <= known.model_images_per_second.value:

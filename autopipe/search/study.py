@@ -159,7 +159,8 @@ class _Search:
         session = self._session
         ceilings = session.record.ceilings()
         if not ceilings:
-            ceilings = list(session.measurer.ceilings(session.setups(self._baselines)))
+            setups = session.setups(self._baselines)
+            ceilings = list(session.timed(lambda: session.measurer.ceilings(setups)))
             session.record.keep_ceilings(ceilings)
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
