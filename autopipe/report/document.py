@@ -14,7 +14,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
 
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name), `ceiling`
     (model images/s, bound, shares, bottleneck), `conversions` (storage, cut, seconds and bytes to convert, epochs until
-    it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (in which something was measured), `stopped`, `warnings`,
+    it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was measured), `stopped`, `warnings`,
     `artifact` (its path).
     """
     return {
