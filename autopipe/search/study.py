@@ -225,8 +225,8 @@ class _Search:
         )
 
     def _most_for_proof(self) -> float:
-        """Return how much of the time the proof may keep from the search: half; it makes do with fewer blocks."""
-        return math.inf if self._settings.budget_seconds is None else self._settings.budget_seconds / 2
+        """Return how much of the time the proof may keep from the search; with less it makes do with two blocks."""
+        return math.inf if self._settings.budget_seconds is None else self._settings.budget_seconds * 2 / 3
 
     def _at_ceiling(self, *, baselines_only: bool) -> Stop | None:
         points = self._session.points()
