@@ -17,20 +17,7 @@ from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.record import FileReference, Profile
 from tests.fakes.profiles import artifact, figures, profile
-
-TRAIN = """
-import numpy as np
-import autopipe as ap
-
-def build_model():
-    import keras
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
-    return model
-
-data = ap.Arrays(np.zeros((256, 4), "float32"), np.zeros((256, 1), "float32"))
-workload = ap.Workload(data=data, ops=[ap.Rescale(0.5)], batch_size=4, model=build_model)
-"""
+from tests.fakes.workload_script import TRAIN
 
 
 def _profile(described: Description, rate: float) -> Profile:

@@ -20,23 +20,10 @@ from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.record import FileReference
 from tests.fakes.profiles import artifact, figures, profile
+from tests.fakes.workload_script import TRAIN
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "docs" / "retune.md").read_text(), flags=re.M | re.S)
-
-TRAIN = """
-import numpy as np
-import autopipe as ap
-
-def build_model():
-    import keras
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
-    return model
-
-data = ap.Arrays(np.zeros((64, 4), "float32"), np.zeros((64, 1), "float32"))
-workload = ap.Workload(data=data, ops=[ap.Rescale(0.5)], batch_size=4, model=build_model)
-"""
 
 
 def _blocks(language: str) -> list[str]:
