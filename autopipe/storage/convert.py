@@ -105,7 +105,7 @@ def convert(
         BadSampleError: a sample cannot be read, and bad ones are not skipped.
     """
     _require_possible(conversion, storage, part)
-    cv2_threads_off()
+    _prepare_process()
     start = time.monotonic()
     layout.make_folder(folder)
     with _only_one(folder, part):
@@ -265,8 +265,8 @@ class _Run:
         return StorageError(f"`{self._folder}` cannot be written to: {error.strerror}.")
 
 
-def cv2_threads_off() -> None:
-    """Keep OpenCV from starting threads of its own beside the workers'."""
+def _prepare_process() -> None:
+    """Keep OpenCV from starting threads of its own beside the workers', and the memory of freed images."""
     import cv2
 
     cv2.setNumThreads(0)
