@@ -63,7 +63,10 @@ class Bench:
         trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[probe], verbose=0)
 
     def alone(self, finish: str, *, again: bool = False) -> Alone:
-        """Return what the model does without a loader; measured once for each kind of finish, when it also compiles."""
+        """Return the fastest reading of the model without a loader, for a kind of finish.
+
+        It is measured when it is first asked for, which also compiles, and whenever `again` is.
+        """
         if again or finish not in self._alone:
             loader = self.resident_loader(finish)
             probe = Probe(Meter(self._workload.batch_size, 1, _ALONE), loader)

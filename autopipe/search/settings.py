@@ -29,7 +29,7 @@ class Settings:
         reached_share: a search that has begun ends at this share of the ceiling. It is the higher one: by then a trial
             costs little, and 3 % would be given away.
         contenders: how many of the best are proved, beside the baselines.
-        blocks: fewest and most blocks of the proof; (0, 0) leaves it out.
+        blocks: fewest and most blocks of the proof, which two end where the budget is used up; (0, 0) leaves it out.
         study_name: in the storage; one study is one workload on one kind of machine.
         digests: what must be equal to go on with a study, e.g. `{"workload": ..., "hardware": ...}`.
         fresh: begin anew even if there is such a study.
