@@ -61,9 +61,14 @@ def build_loader(
             hint="Use the `wrapped` loader with the parameters of its function.",
         )
     plan = make_plan(workload) if plan is None else plan
-    if config.loader.kind != "wrapped":  # whose dataset is to run as it does by itself
-        allocator.keep_freed_memory()
+    keep_freed_memory(workload)
     return config.loader.open(_job(workload, config, plan, shard))
+
+
+def keep_freed_memory(workload: Workload) -> None:
+    """Have this process keep freed memory for the next batch, unless the dataset is to run as it does by itself."""
+    if not isinstance(workload.data, WrappedData):
+        allocator.keep_freed_memory()
 
 
 def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:

@@ -52,6 +52,7 @@ class Session:
     """Measures. Made once from the workload; see `autopipe.trial.protocol.Session`."""
 
     def __init__(self, workload: Workload) -> None:
+        assembly.keep_freed_memory(workload)  # before the model runs alone, as it is when it trains
         self._asked = workload
         self._workload = dataclasses.replace(workload, drop_remainder=True)  # every step of a trial has equal work
         self._plan = make_plan(workload)

@@ -20,7 +20,7 @@ def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library)
     allocator.keep_freed_memory()
-    assert called == [(-3, 32 << 20), (-1, 256 << 20)]
+    assert called == [(-3, 32 << 20), (-1, 256 << 20), (-2, 64 << 20)]
 
 
 def test_where_the_c_library_has_no_such_settings_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
