@@ -74,8 +74,8 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
         done = max((len(ran) for ran in blocks.values()), default=0)
         if done >= most or (done >= fewest and (confirm.decided(running, blocks) or _no_time(session, len(running)))):
             return
-        if done >= ENOUGH_BLOCKS and _no_time(session, 0):
-            return
+        if done >= ENOUGH_BLOCKS and _no_time(session, len(running) // 2):
+            return  # the budget would be exceeded by half a block or more
         if done >= ENOUGH_BLOCKS:
             running = confirm.still_in(running, blocks)
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
