@@ -16,7 +16,7 @@ _HINTS = {
     FailureKind.UNSUPPORTED: "Leave this choice out of the search space.",
     FailureKind.IMPORT: "Import the workload's module by hand to see the whole traceback.",
     FailureKind.BUILD: "Call the workload's `model` by hand and train it on one batch.",
-    FailureKind.BAD_DATA: "Look at the sample that is named, or pass on_bad_sample='skip' to the workload.",
+    FailureKind.BAD_DATA: "Mend or remove the sample that is named, or set on_bad_sample='skip' in the workload.",
     FailureKind.OUT_OF_MEMORY: "Use fewer workers, a shorter queue, a smaller batch or no memory cache.",
     FailureKind.CRASHED: "The end of the trial's log shows where.",
 }
