@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from optuna.samplers import RandomSampler
 
@@ -173,6 +174,14 @@ def test_a_proof_makes_do_with_two_blocks_where_the_time_is_short(space: Space) 
     blocks = {row.block for row in result.trials if row.block is not None}
     assert len(blocks) == 2
     assert result.proved
+
+
+def test_a_proof_exceeds_the_budget_by_half_a_block_at_most(space: Space) -> None:
+    spent = {
+        budget: run(space, fed_by_four(quirks=1), trials=999, budget_seconds=budget, patience=99).seconds
+        for budget in np.arange(40.0, 54.0)
+    }
+    assert max(seconds - budget for budget, seconds in spent.items()) <= 8.0  # a block takes 12 to 13 here
 
 
 def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) -> None:
