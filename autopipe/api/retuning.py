@@ -40,7 +40,7 @@ from autopipe.tuned.record import Hardware, Profile
 FORMER: Final = "the former configuration"
 TRIALS: Final = 15
 """Half of what a tune from nothing takes: the known configurations come first."""
-KNOWN: Final = 5
+KNOWN: Final = 3
 """How many configurations, of this machine and of others, a retune tries before it thinks of its own."""
 
 

@@ -21,7 +21,7 @@ class Settings:
         seed: of everything random in the search.
         sampler: what chooses the next configuration: a name from `autopipe.search.samplers`.
         seeding: whether baselines and predictions are tried first.
-        known: configurations that did well elsewhere or before, tried before the predictions.
+        known: configurations that did well elsewhere or before, tried instead of the predictions.
         limits: what the user allows.
         epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
         patience: stop after this many trials in a row without a gain beyond the interval.

@@ -191,13 +191,22 @@ class _Search:
 
     def _run_seeds(self) -> None:
         session = self._session
-        if not self._settings.seeding:
+        if not self._settings.seeding or self._knows_better():
             return
         promise = (lambda each: session.promise(each.config)) if session.can_predict else None
         for seed in seeds.seeds(session.trimmed.candidates, session.facts.cores, promise):
             if self._over() is not None:
                 return
             self._run_unless_done(seed.candidate.config, seed.origin)
+
+    def _knows_better(self) -> bool:
+        """Whether something that did well elsewhere runs here: it says more than predictions do.
+
+        The sampler goes on from the predictions all the same. Replayed retunes are nearer to the best without these
+        seeds (docs/search.md).
+        """
+        known = {config.key() for config in self._settings.known}
+        return any(row.key in known and row.value is not None for row in self._session.search_rows())
 
     def _run_unless_done(self, config: PipelineConfig, origin: str) -> None:
         done = {row.key for row in self._session.search_rows() if row.outcome is not None}

@@ -18,6 +18,7 @@ from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
+from autopipe.loaders.threads import Threads
 from autopipe.search import study
 from autopipe.search.events import (
     CeilingMeasured,
@@ -396,12 +397,21 @@ def test_trials_that_the_user_enqueued_run_first(space: Space, tmp_path: Path) -
     assert surface.measured[0][0] == to_config({**wish, **rest}).key()
 
 
-def test_what_was_the_best_elsewhere_is_tried_before_predictions(space: Space) -> None:
+def test_what_was_the_best_elsewhere_is_tried_instead_of_predictions(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     known = max(trim(space, surface.facts(), Limits()).candidates, key=lambda each: surface.true_rate(each.config))
     result = run(space, surface, known=[known.config], trials=4)
     assert [row.origin for row in result.trials[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
     assert result.trials[2].key == known.key
+    assert not any(row.origin.startswith("seed:") for row in result.trials)
+
+
+def test_predictions_are_tried_where_nothing_known_can_run(space: Space) -> None:
+    surface = fed_by_four(quirks=1)
+    known = PipelineConfig(loader=Threads(workers=4))
+    result = run(space, surface, known=[known], limits=Limits(workers=2), trials=6)
+    assert not any(row.origin == "known" for row in result.trials)
+    assert any(row.origin.startswith("seed:") for row in result.trials)
 
 
 def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
