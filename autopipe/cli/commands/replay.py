@@ -23,6 +23,9 @@ def replay(
         ),
     ] = None,
     space: Annotated[str | None, typer.Option(help="The table's search space, if not the one that it names.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=A,B", help="Search these values of a parameter only.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the regret after every trial as JSON.")] = False,
 ) -> None:
     """Search a recorded table, again and again.
@@ -33,13 +36,15 @@ def replay(
     from rich.console import Console
 
     from autopipe.api import replaying
+    from autopipe.cli import settings
     from autopipe.cli.bar import bar
     from autopipe.report import regret
 
     recorded = replaying.read(table)
+    searched = replaying.space_of(recorded, space, settings.allowed(only or []))
     if other_machines is not None:
         with bar(Console(stderr=True), "replaying", unit="machines") as on_machine:
-            both = replaying.retune(recorded, machines=other_machines, trials=trials, space=space, on_search=on_machine)
+            both = replaying.retune(recorded, searched, machines=other_machines, trials=trials, on_search=on_machine)
         if as_json:
             print(json.dumps(regret.document(both), indent=2))
         else:
@@ -47,7 +52,7 @@ def replay(
         return
     with bar(Console(stderr=True), "replaying", unit="searches") as on_search:
         compared = replaying.compare(
-            recorded, sampler or ["surrogate", "random"], seeds=seeds, trials=trials, space=space, on_search=on_search
+            recorded, searched, sampler or ["surrogate", "random"], seeds=seeds, trials=trials, on_search=on_search
         )
     if as_json:
         print(json.dumps(regret.document(compared), indent=2))

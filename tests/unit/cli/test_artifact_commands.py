@@ -154,9 +154,16 @@ def test_replay_as_json_has_the_regret_after_every_trial(autopipe: Autopipe, rec
     assert len(document["random"]["median"]) == len(document["random"]["worst"]) == 6
 
 
+def test_replay_searches_a_part_of_a_table(autopipe: Autopipe, recorded: Path) -> None:
+    common = ("replay", recorded, "--sampler", "random", "--seeds", 2, "--trials", 6, "--json")
+    best = [json.loads(autopipe(*common, *only).out)["random"]["median"][-1] for only in ((), ("--only", "cache=none"))]
+    assert best[0] != best[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--only", "cache=nun"), "nun"),
         (("--sampler", "randon"), "Did you mean `random`?"),
         (("--space", "quik"), "Did you mean `quick`?"),
     ],
