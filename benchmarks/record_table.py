@@ -19,9 +19,9 @@ from autopipe.api.facts import facts_of
 from autopipe.api.measurer import TrialMeasurer
 from autopipe.cli.settings import accelerator
 from autopipe.core.config import ModelSetup
+from autopipe.core.facts import Limits
 from autopipe.hardware import machine
 from autopipe.search import feasible, library, table
-from autopipe.search.facts import Limits
 
 SPACE = "benchmarks/tables/space.yaml"
 

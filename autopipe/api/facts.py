@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from autopipe.core.description import Description
+from autopipe.core.facts import Facts
 from autopipe.hardware import disk
 from autopipe.hardware.machine import Machine
-from autopipe.search.facts import Facts
 from autopipe.tuned.record import WorkloadDigest
 
 

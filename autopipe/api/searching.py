@@ -18,6 +18,7 @@ from autopipe.api.holding import ANY_LOADER, held
 from autopipe.api.measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
+from autopipe.core.facts import Facts, Limits
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import parameter_types
 from autopipe.core.value import Estimate
@@ -28,7 +29,6 @@ from autopipe.hardware import machine
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, study
 from autopipe.search.events import OnEvent
-from autopipe.search.facts import Facts, Limits
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings

@@ -17,11 +17,11 @@ from autopipe.api.searching import (
     runner_for,
     search,
 )
+from autopipe.core.facts import Limits
 from autopipe.core.params import Value
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.search.events import OnEvent
-from autopipe.search.facts import Limits
 from autopipe.search.result import SearchResult
 from autopipe.trial import reference as trial_reference
 from autopipe.tuned import factory, reference

@@ -8,12 +8,12 @@ from autopipe.api.facts import facts_of
 from autopipe.api.measurer import failed
 from autopipe.api.searching import bounds, description
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Limits
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.verification import Verification
 from autopipe.errors import ConfigError
 from autopipe.hardware import machine
 from autopipe.search import library
-from autopipe.search.facts import Limits
 from autopipe.search.feasible import trim
 from autopipe.trial.supervise import TrialRunner
 

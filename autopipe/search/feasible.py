@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Facts, Limits
 from autopipe.core.params import Params, Value, from_config, to_config
 from autopipe.core.space import Space
 from autopipe.errors import ConfigError, SpaceError
-from autopipe.search.facts import Facts, Limits
 
 MOST_CANDIDATES = 10_000
 _GIB = 2**30

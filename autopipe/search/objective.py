@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autopipe.core import payback
+from autopipe.core.facts import Limits
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import bootstrap_interval, median
 from autopipe.core.value import Estimate
-from autopipe.search.facts import Limits
 
 
 def merged(measurements: Sequence[Measurement]) -> Estimate:

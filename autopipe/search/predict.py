@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.search.facts import Facts
+from autopipe.core.facts import Facts
 
 # Seconds to move one byte, once: memory copy, and through a pipe with pickling on both ends.
 _COPY = 1 / 4e9

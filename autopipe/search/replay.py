@@ -15,12 +15,12 @@ import numpy as np
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.facts import Limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, from_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
 from autopipe.search import study
-from autopipe.search.facts import Limits
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.record import Row

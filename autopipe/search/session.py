@@ -13,6 +13,7 @@ import optuna
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import median
@@ -20,7 +21,6 @@ from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
 from autopipe.search import feasible, objective, predict, suggest
 from autopipe.search.events import CeilingMeasured, OnEvent, TrialFinished, TrialStarted
-from autopipe.search.facts import Facts
 from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings

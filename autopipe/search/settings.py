@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autopipe.core.config import PipelineConfig
-from autopipe.search.facts import Limits
+from autopipe.core.facts import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from optuna.samplers import RandomSampler
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Facts
 from autopipe.core.space import Space
 from autopipe.search import conclusion, confirm, lock, proof, samplers, seeds, stopping
 from autopipe.search.events import (
@@ -24,7 +25,6 @@ from autopipe.search.events import (
     StudyOpened,
     WaitingForMachine,
 )
-from autopipe.search.facts import Facts
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import open_record

@@ -14,10 +14,10 @@ import numpy as np
 
 from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.facts import Facts
 from autopipe.core.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.core.params import Params, from_config, to_config
 from autopipe.core.value import Estimate
-from autopipe.search.facts import Facts
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.synthetic import measurement
 

@@ -21,11 +21,11 @@ import pydantic
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.core.stats import median
 from autopipe.core.value import JsonObject
 from autopipe.errors import TrialError
-from autopipe.search.facts import Facts
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Effort, Measurer
 

@@ -80,9 +80,9 @@ def tune(
     from autopipe.cli import settings
     from autopipe.cli.output import say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
+    from autopipe.core.facts import Limits
     from autopipe.report import document, text
     from autopipe.report.summary import summary_of
-    from autopipe.search.facts import Limits
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
     folder = writable_folder(out)

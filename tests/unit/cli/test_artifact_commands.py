@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from autopipe.core.config import ModelSetup
+from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.search import library, table
-from autopipe.search.facts import Limits
 from autopipe.search.feasible import trim
 from autopipe.search.surface import Surface
 from autopipe.search.table import Header

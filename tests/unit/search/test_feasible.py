@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from autopipe.core.facts import Facts, Limits
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError
 from autopipe.search import feasible, library
-from autopipe.search.facts import Facts, Limits
 from autopipe.search.feasible import trim, why_not
 
 GIB = 2**30

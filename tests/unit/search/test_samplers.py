@@ -5,10 +5,10 @@ import importlib.util
 import optuna
 import pytest
 
+from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.errors import ConfigError, MissingExtraError
 from autopipe.search import samplers, study
-from autopipe.search.facts import Limits
 from autopipe.search.feasible import trim
 from autopipe.search.samplers import Outlook
 from autopipe.search.settings import Settings

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from autopipe.core.facts import Limits
 from autopipe.core.space import Space
-from autopipe.search.facts import Limits
 from autopipe.search.feasible import Candidate, trim
 from autopipe.search.seeds import rule_of_thumb, seeds
 from autopipe.search.surface import Surface

@@ -13,6 +13,7 @@ from optuna.samplers import RandomSampler
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.facts import Facts, Limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
@@ -30,7 +31,6 @@ from autopipe.search.events import (
     TrialFinished,
     TrialStarted,
 )
-from autopipe.search.facts import Facts, Limits
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Effort
 from autopipe.search.record import open_record

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from autopipe.core.facts import Limits
 from autopipe.core.space import Space
-from autopipe.search.facts import Limits
 from autopipe.search.feasible import trim
 from autopipe.search.surface import Surface
 from autopipe.search.surrogate import Array, Features, Surrogate, expected_gain

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.facts import Limits
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
 from autopipe.search import replay, table
-from autopipe.search.facts import Limits
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Effort
 from autopipe.search.surface import Surface

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from autopipe.core.config import ModelSetup
+from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.search import replay, table, transfer
-from autopipe.search.facts import Limits
 from autopipe.search.feasible import trim
 from autopipe.search.replay import Comparison
 from autopipe.search.surface import Surface
