@@ -105,6 +105,8 @@ def keras_by_hand(folder: Path, workers: int, queue: int, *, compact: bool) -> A
 
 def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], Any]], int]:
     """Return both ways to train for so many epochs, and the images of an epoch."""
+    from replaying.synthetic import measurement
+
     from autopipe.core.config import PipelineConfig
     from autopipe.core.workload import Workload
     from autopipe.data.image_folder import ImageFolder
@@ -114,7 +116,6 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     from autopipe.ops.flip import RandomFlip
     from autopipe.ops.resize import Resize
     from autopipe.ops.scale import Rescale
-    from autopipe.search.synthetic import measurement
     from autopipe.tuned import evidence, factory
     from autopipe.tuned.evidence import Evidence
 

@@ -1,4 +1,4 @@
-"""Record a table: measure every configuration of a space once, for `autopipe replay` to search without this machine.
+"""Record a table: measure every configuration of a space once, for replay.py to search without this machine.
 
     python benchmarks/record_table.py examples/photos/train.py:workload benchmarks/tables/photos.jsonl.gz
     python benchmarks/record_table.py examples/photos/train.py:workload benchmarks/tables/photos-15ms.jsonl.gz \
@@ -14,6 +14,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from replaying import table
+
 from autopipe.api import searching
 from autopipe.api.facts import facts_of
 from autopipe.api.measurer import TrialMeasurer
@@ -21,7 +23,7 @@ from autopipe.cli.settings import accelerator
 from autopipe.core.config import ModelSetup
 from autopipe.core.facts import Limits
 from autopipe.hardware import machine
-from autopipe.search import feasible, library, table
+from autopipe.search import feasible, library
 
 SPACE = "benchmarks/tables/space.yaml"
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from claims import Claim, at_least, at_most
+from replaying import table
 
 from autopipe.api import searching
 from autopipe.api.measurer import TrialMeasurer
@@ -29,7 +30,7 @@ from autopipe.cli.settings import accelerator
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.stats import compare_pairs, median
-from autopipe.search import confirm, table
+from autopipe.search import confirm
 from autopipe.search.measurer import Effort
 
 TOP = 5

@@ -1,29 +1,25 @@
-"""What chooses the next configuration, by name. Each is an Optuna sampler, so that a study stays a plain Optuna study.
+"""What chooses the next configuration: an Optuna sampler, so that a study stays a plain Optuna study.
 
-Which of them is the default is decided by replaying recorded tables (`autopipe.search.replay`), not here.
+Others that it was compared with are in `benchmarks/replaying/samplers.py`.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import random
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value
 from autopipe.core.space import Space
-from autopipe.errors import ConfigError, MissingExtraError, near
 from autopipe.search.feasible import Candidate
 from autopipe.search.suggest import distributions
 from autopipe.search.surrogate import Array, Features, Learnt, Surrogate, expected_gain
@@ -42,18 +38,6 @@ class Outlook:
     cores: int
     predict: Callable[[PipelineConfig], float] | None
     seed: int
-
-
-def create(name: str, outlook: Outlook) -> BaseSampler:
-    """Return the sampler of that name.
-
-    Raises:
-        ConfigError: there is no such sampler.
-        MissingExtraError: it needs a package that is not installed.
-    """
-    if name not in SAMPLERS:
-        raise ConfigError(f"`sampler` must be one of {', '.join(SAMPLERS)}, but got {name!r}.{near(name, SAMPLERS)}")
-    return SAMPLERS[name](outlook)
 
 
 class ListSampler(BaseSampler):
@@ -152,57 +136,11 @@ class SurrogateSampler(ListSampler):
         return expected_gain(mean, spread, float(mean_seen[: len(known)].max()))
 
 
-class CoordinateSampler(ListSampler):
-    """One setting at a time: from the best so far to the untried candidate that differs in the fewest settings."""
+class Sampler(NamedTuple):
+    """What chooses the next configuration, and the name by which a study tells whose choice a trial was."""
 
-    def __init__(self, outlook: Outlook) -> None:
-        super().__init__(outlook)
-        self._rng = random.Random(outlook.seed)
-
-    def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
-        """Return a nearest neighbour of the best."""
-        free = [each for each in self._outlook.candidates if each.key not in measured and each.key not in failed]
-        inside = [key for key in measured if key in self._by_key]
-        if not free or not inside:
-            return self._rng.choice(free) if free else None
-        best = self._by_key[max(inside, key=lambda key: measured[key])].params
-        nearest = min(_differing(best, each) for each in free)
-        return self._rng.choice([each for each in free if _differing(best, each) == nearest])
+    name: str
+    create: Callable[[Outlook], BaseSampler]
 
 
-def _differing(params: Mapping[str, Value], other: Candidate) -> int:
-    names = [name for name in params.keys() | other.params.keys() if "." not in name]
-    away = sum(params.get(name) != other.params.get(name) for name in names)
-    if params["loader"] == other.params["loader"]:
-        away += sum(params[name] != other.params.get(name) for name in params if "." in name)
-    return away
-
-
-def _random(outlook: Outlook) -> BaseSampler:
-    return RandomSampler(seed=outlook.seed)
-
-
-def _tpe(outlook: Outlook) -> BaseSampler:
-    return TPESampler(seed=outlook.seed, multivariate=True)
-
-
-def _tpe_group(outlook: Outlook) -> BaseSampler:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # `group` has been so since 2020
-        return TPESampler(seed=outlook.seed, multivariate=True, group=True)
-
-
-def _gp(outlook: Outlook) -> BaseSampler:
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError.of("torch", "torch")
-    return optuna.samplers.GPSampler(seed=outlook.seed)
-
-
-SAMPLERS: Mapping[str, Callable[[Outlook], BaseSampler]] = {
-    "surrogate": SurrogateSampler,
-    "random": _random,
-    "tpe": _tpe,
-    "tpe-group": _tpe_group,
-    "gp": _gp,
-    "coordinate": CoordinateSampler,
-}
+SURROGATE: Final = Sampler("surrogate", SurrogateSampler)

@@ -253,7 +253,7 @@ class Session:
         if reason is not None:
             self.record.refuse(trial, reason)
             return None
-        origin = self.settings.sampler
+        origin = self.settings.sampler.name
         self.record.describe(trial, config, origin=origin, predicted=self.predicted(config))
         return config, origin
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
+from autopipe.search.samplers import SURROGATE, Sampler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class Settings:
         trials: how many trials at most, baselines included and the proof's blocks not.
         budget_seconds: how long at most, the proof included; None for as long as it takes.
         seed: of everything random in the search.
-        sampler: what chooses the next configuration: a name from `autopipe.search.samplers`.
+        sampler: what chooses the next configuration.
         seeding: whether baselines and predictions are tried first.
         known: configurations that did well elsewhere or before, tried instead of the predictions.
         limits: what the user allows.
@@ -40,7 +41,7 @@ class Settings:
     trials: int = 30
     budget_seconds: float | None = 120.0
     seed: int = 0
-    sampler: str = "surrogate"
+    sampler: Sampler = SURROGATE
     seeding: bool = True
     known: Sequence[PipelineConfig] = ()
     limits: Limits = field(default_factory=Limits)

@@ -15,7 +15,7 @@ from optuna.samplers import RandomSampler
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
-from autopipe.search import conclusion, confirm, lock, proof, samplers, seeds, stopping
+from autopipe.search import conclusion, confirm, lock, proof, seeds, stopping
 from autopipe.search.events import (
     CeilingMeasured,
     Event,
@@ -29,6 +29,7 @@ from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
+from autopipe.search.samplers import Outlook
 from autopipe.search.session import Point, Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason, Stop
@@ -147,9 +148,10 @@ class _Search:
             self._session.run_next()
             refused = refused + 1 if len(self._session.record.rows()) == before else 0
             if refused >= _REFUSED_IN_A_ROW:
+                name = self._settings.sampler.name
                 return Stop(
                     reason=Reason.EXHAUSTED,
-                    message=f"`{self._settings.sampler}` finds nothing more that can run: {refused} refusals in a row.",
+                    message=f"`{name}` finds nothing more that can run: {refused} refusals in a row.",
                 )
         return stop
 
@@ -165,11 +167,11 @@ class _Search:
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
         session.know_ceilings(ceilings)
-        session.record.study.sampler = samplers.create(self._settings.sampler, self._outlook())
+        session.record.study.sampler = self._settings.sampler.create(self._outlook())
 
-    def _outlook(self) -> samplers.Outlook:
+    def _outlook(self) -> Outlook:
         session = self._session
-        return samplers.Outlook(
+        return Outlook(
             space=session.trimmed.space,
             candidates=session.trimmed.candidates,
             cores=session.facts.cores,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ SCRIPT = textwrap.dedent(
     from autopipe.search import library, study
     from autopipe.search.measurer import Effort
     from autopipe.search.settings import Settings
-    from autopipe.search.surface import Surface
+    from tests.fakes.surface import Surface
 
     folder, kill_at, wait = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["wait"]
 
@@ -78,7 +79,8 @@ def script(tmp_path: Path) -> Path:
 
 def start(script: Path, kill_at: int, *rest: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(script), str(script.parent), str(kill_at), *rest]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # `tests` and `replaying` as here
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=found)
 
 
 def trials(script: Path) -> list[optuna.trial.FrozenTrial]:

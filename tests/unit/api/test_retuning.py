@@ -16,8 +16,8 @@ from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
-from autopipe.search.surface import Surface
 from tests.fakes.profiles import hardware
+from tests.fakes.surface import Surface
 
 SLOW = PipelineConfig(loader=Threads(workers=1))
 GOOD = PipelineConfig(loader=Threads(workers=8))

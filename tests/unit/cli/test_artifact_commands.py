@@ -1,21 +1,13 @@
-"""Commands over an artefact that import no workload: show, merge, schema; and replay, over a table."""
+"""Commands over an artefact that import no workload: show, merge and schema."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-from autopipe.core.config import ModelSetup
-from autopipe.core.facts import Limits
-from autopipe.core.space import Space
-from autopipe.search import library, table
-from autopipe.search.feasible import trim
-from autopipe.search.surface import Surface
-from autopipe.search.table import Header
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.record import FileReference
@@ -104,79 +96,3 @@ def test_schema_describes_what_is_written(autopipe: Autopipe) -> None:
     schema = json.loads(autopipe("schema").out)
     assert schema["title"] == "autopipe.json"
     assert set(artifact().model_dump()) == set(schema["properties"])
-
-
-# ---------------------------------------------------------------- replay
-
-
-@pytest.fixture
-def recorded(tmp_path: Path) -> Path:
-    """A table of the quick space on an imaginary machine."""
-    surface = Surface(cores=2, model_rate=60_000.0, quirks=1, seed=1, noise=0.01)
-    space: Space = library.load("quick", {"cores": 2, "gpus": 0})
-    facts = surface.facts()
-    header = Header(
-        name="surface",
-        hardware="none",
-        space="quick",
-        cores=2,
-        batch_size=facts.batch_size,
-        sample_count=facts.sample_count or 0,
-        ceilings=list(surface.ceilings([ModelSetup()])),
-        baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
-    )
-    path = tmp_path / "table.jsonl"
-    table.record(path, header, trim(space, dataclasses.replace(facts), Limits()).candidates, surface)
-    return path
-
-
-def test_replay_shows_the_regret_of_each_sampler(autopipe: Autopipe, recorded: Path) -> None:
-    ended = autopipe("replay", recorded, "--sampler", "surrogate", "--sampler", "random", "--seeds", 2, "--trials", 8)
-    assert ended.status == 0
-    head, *rows = ended.out.splitlines()
-    assert head.split() == ["sampler", "after", "5", "after", "8"]
-    assert [row.split()[0] for row in rows] == ["surrogate", "random"]
-
-
-def test_replay_on_other_machines_compares_a_tune_from_nothing_with_a_retune(
-    autopipe: Autopipe, recorded: Path
-) -> None:
-    ended = autopipe("replay", recorded, "--other-machines", 2, "--trials", 8)
-    assert ended.status == 0
-    assert [line.split("  ")[0] for line in ended.out.splitlines()[1:3]] == ["tune from nothing", "retune"]
-    assert "where a tune from nothing is after 8 trials" in ended.out
-
-
-def test_replay_as_json_has_the_regret_after_every_trial(autopipe: Autopipe, recorded: Path) -> None:
-    ended = autopipe("replay", recorded, "--sampler", "random", "--seeds", 2, "--trials", 6, "--json")
-    document = json.loads(ended.out)
-    assert list(document) == ["random"]
-    assert len(document["random"]["median"]) == len(document["random"]["worst"]) == 6
-
-
-def test_replay_searches_a_part_of_a_table(autopipe: Autopipe, recorded: Path) -> None:
-    common = ("replay", recorded, "--sampler", "random", "--seeds", 2, "--trials", 6, "--json")
-    best = [json.loads(autopipe(*common, *only).out)["random"]["median"][-1] for only in ((), ("--only", "cache=none"))]
-    assert best[0] != best[1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--only", "cache=nun"), "nun"),
-        (("--sampler", "randon"), "Did you mean `random`?"),
-        (("--space", "quik"), "Did you mean `quick`?"),
-    ],
-)
-def test_replay_names_the_near_one(autopipe: Autopipe, recorded: Path, arguments: tuple[str, ...], said: str) -> None:
-    ended = autopipe("replay", recorded, *arguments)
-    assert (ended.status, ended.out) == (2, "")
-    assert said in ended.err
-
-
-def test_replay_of_no_table_is_refused(autopipe: Autopipe, recorded: Path) -> None:
-    assert "Did you mean `table.jsonl`?" in autopipe("replay", recorded.with_name("tabel.jsonl")).err
-    recorded.write_text("{}\n")
-    ended = autopipe("replay", recorded)
-    assert ended.status == 2
-    assert "is no header of a table" in ended.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from replaying.synthetic import measurement
 from rich.console import Console
 from rich.status import Status
 
@@ -15,7 +16,6 @@ from autopipe.loaders.threads import Threads
 from autopipe.search import events
 from autopipe.search.feasible import Drop
 from autopipe.search.stopping import Reason, Stop
-from autopipe.search.synthetic import measurement
 from autopipe.trial import protocol
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), cache="memory")

@@ -14,7 +14,7 @@ from autopipe.report.summary import Summary, summary_of
 from autopipe.search import library, study
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
-from autopipe.search.surface import Surface
+from tests.fakes.surface import Surface
 
 KEYS = [
     "best",

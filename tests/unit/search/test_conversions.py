@@ -12,7 +12,7 @@ from autopipe.search import library, study
 from autopipe.search.measurer import Effort
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
-from autopipe.search.surface import Surface
+from tests.fakes.surface import Surface
 
 SPACE = """
 schema_version: 1

@@ -8,7 +8,7 @@ from autopipe.core.space import Space
 from autopipe.search import study
 from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.settings import Settings
-from autopipe.search.surface import Surface
+from tests.fakes.surface import Surface
 
 
 def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from replaying.synthetic import measurement
 
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import ConversionCost, Measurement, Resources
 from autopipe.core.params import to_config
 from autopipe.search import objective
-from autopipe.search.synthetic import measurement
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
 

@@ -10,7 +10,7 @@ from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.params import Params, to_config
 from autopipe.search import predict
 from autopipe.search.predict import Costs
-from autopipe.search.surface import Surface
+from tests.fakes.surface import Surface
 
 COSTS = Costs(
     fixed_seconds=(0.0001, 0.0004, 0.0002),

@@ -14,7 +14,7 @@ from autopipe.core.params import to_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
 from autopipe.search.record import Record, open_record
-from autopipe.search.surface import Surface
+from tests.fakes.surface import Surface
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "cache": "memory"})
 FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")

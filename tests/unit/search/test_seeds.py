@@ -4,7 +4,7 @@ from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.search.feasible import Candidate, trim
 from autopipe.search.seeds import rule_of_thumb, seeds
-from autopipe.search.surface import Surface
+from tests.fakes.surface import Surface
 
 SURFACE = Surface()
 

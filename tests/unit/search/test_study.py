@@ -35,10 +35,11 @@ from autopipe.search.feasible import trim
 from autopipe.search.measurer import Effort
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
+from autopipe.search.samplers import Sampler
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason
-from autopipe.search.surface import Surface
+from tests.fakes.surface import Surface
 
 
 def settings(surface: Surface, **chosen: object) -> Settings:
@@ -230,7 +231,7 @@ def test_an_optuna_sampler_that_finds_nothing_new_comes_to_an_end(space: Space) 
         small,
         Surface(),
         budget_seconds=None,
-        sampler="random",
+        sampler=Sampler("random", lambda outlook: RandomSampler(seed=outlook.seed)),
         trials=40,
         reached_share=2.0,
         patience=99,

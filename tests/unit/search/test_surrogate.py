@@ -8,8 +8,8 @@ import pytest
 from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.search.feasible import trim
-from autopipe.search.surface import Surface
 from autopipe.search.surrogate import Array, Features, Surrogate, expected_gain
+from tests.fakes.surface import Surface
 
 SURFACE = Surface(quirks=1)
 

@@ -1,17 +1,21 @@
 """Searches over recorded tables, without hardware: how good is a sampler after so many trials?
 
 Replayed, a configuration's measurement is made of its recorded windows, drawn anew: the noise of a trial as it was.
-What a configuration is really worth is the median over all its windows. What a table is, is `autopipe.search.table`'s.
+What a configuration is really worth is the median over all its windows. What a table is, is `replaying.table`'s.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
+from replaying.samplers import named
+from replaying.synthetic import measurement
+from replaying.table import Table
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
@@ -25,9 +29,8 @@ from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.record import Row
 from autopipe.search.result import SearchResult
+from autopipe.search.samplers import SURROGATE, Sampler
 from autopipe.search.settings import Settings
-from autopipe.search.synthetic import measurement
-from autopipe.search.table import Table
 
 
 class Replay:
@@ -107,7 +110,7 @@ def recorded(table: Table, space: Space) -> Trimmed:
     return replace(trimmed, candidates=candidates)
 
 
-def settings_of(sampler: str, *, seed: int, trials: int, seeding: bool) -> Settings:
+def settings_of(sampler: Sampler, *, seed: int, trials: int, seeding: bool) -> Settings:
     """Return how a table is searched: to the last trial, and without a proof.
 
     Without `seeding` a sampler starts from nothing: no baselines, no predictions.
@@ -177,7 +180,7 @@ def compare(
     *,
     seeds: int,
     trials: int = 25,
-    on_search: Callable[[str, int], None] = lambda sampler, seed: None,
+    on_search: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Comparison]:
     """Search the table `seeds` times with each sampler.
 
@@ -188,17 +191,22 @@ def compare(
             `autopipe tune` runs, and always starts from them.
         seeds: searches a sampler.
         trials: a search.
-        on_search: is told which search has ended.
+        on_search: is told how many of how many searches have ended.
+
+    Raises:
+        ConfigError: there is no such sampler.
     """
+    chosen = {name: named(name.removesuffix("+seeds")) for name in names}
     compared, trimmed = [], recorded(table, space)
-    for name in names:
-        sampler, _, plus = name.partition("+")
-        seeding = plus == "seeds" or sampler == Settings().sampler
+    ended, total = itertools.count(1), len(chosen) * seeds
+    on_search(0, total)
+    for name, sampler in chosen.items():
+        seeding = name.endswith("+seeds") or sampler == SURROGATE
         curves = []
         for seed in range(seeds):
             settings = settings_of(sampler, seed=seed, trials=trials, seeding=seeding)
             curves.append(regret_curve(table, trimmed, settings))
-            on_search(name, seed)
+            on_search(next(ended), total)
         compared.append(comparison(name, curves))
     return compared
 

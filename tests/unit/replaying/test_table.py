@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from replaying import samplers, search, table
+from replaying.table import Header, Table
 
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.facts import Limits
@@ -12,11 +14,10 @@ from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
-from autopipe.search import replay, table
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Effort
-from autopipe.search.surface import Surface
-from autopipe.search.table import Header, Table
+from autopipe.search.samplers import SURROGATE
+from tests.fakes.surface import Surface
 
 
 def header(surface: Surface) -> Header:
@@ -82,7 +83,7 @@ def test_failures_are_recorded_and_worth_nothing(space: Space, tmp_path: Path) -
     recorded = record(tmp_path / "table.jsonl", space, failing)
     entries = [entry for entry in recorded.entries.values() if entry.config.loader.kind == "keras"]
     assert {entry.rate for entry in entries} == {0.0}
-    assert isinstance(replay.Replay(recorded).measure(entries[0].config), TrialFailure)
+    assert isinstance(search.Replay(recorded).measure(entries[0].config), TrialFailure)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_what_is_no_table_is_named(tmp_path: Path, text: str, place: str) -> Non
 def test_a_replayed_measurement_is_near_the_recorded_one_and_another_each_time(space: Space, tmp_path: Path) -> None:
     recorded = record(tmp_path / "table.jsonl", space, surface())
     entry = next(iter(recorded.entries.values()))
-    measurer = replay.Replay(recorded, seed=2)
+    measurer = search.Replay(recorded, seed=2)
     first, second = (measurer.measure(entry.config, effort=Effort.SEARCH) for _ in range(2))
     assert isinstance(first, Measurement)
     assert isinstance(second, Measurement)
@@ -107,7 +108,7 @@ def test_a_replayed_measurement_is_near_the_recorded_one_and_another_each_time(s
 
 
 def test_between_recorded_configurations_the_nearest_is_taken(space: Space, tmp_path: Path) -> None:
-    measurer = replay.Replay(record(tmp_path / "table.jsonl", space, surface()))
+    measurer = search.Replay(record(tmp_path / "table.jsonl", space, surface()))
     shared: Params = {"loader": "threads", "threads.queue_size": 8, "cache": "memory", "finish": "device"}
 
     def threads(workers: int) -> PipelineConfig:
@@ -118,7 +119,7 @@ def test_between_recorded_configurations_the_nearest_is_taken(space: Space, tmp_
 
 def test_the_default_sampler_beats_random_by_far_where_the_loader_counts(space: Space, tmp_path: Path) -> None:
     recorded = record(tmp_path / "table.jsonl", space, surface())
-    ours, chance = replay.compare(recorded, space, ["surrogate", "random"], seeds=8, trials=15)
+    ours, chance = search.compare(recorded, space, ["surrogate", "random"], seeds=8, trials=15)
     assert ours.median[14] <= 0.05
     assert ours.median[14] <= 0.5 * chance.median[14]
     assert len(ours.median) == len(ours.worst) == 15
@@ -127,24 +128,24 @@ def test_the_default_sampler_beats_random_by_far_where_the_loader_counts(space: 
 def test_of_a_space_recorded_in_part_only_that_part_is_tried(space: Space, tmp_path: Path) -> None:
     some = trim(space, surface().facts(), Limits()).candidates[::3]
     part = table.record(tmp_path / "table.jsonl", header(surface()), some, surface())
-    trimmed = replay.recorded(part, space)
+    trimmed = search.recorded(part, space)
     baselines = {each.config.key() for each in surface().baselines()}
     assert {each.key for each in trimmed.candidates} == {each.key for each in some} | baselines
-    settings = replay.settings_of("surrogate", seed=0, trials=len(trimmed.candidates), seeding=True)
-    curve = replay.regret_curve(part, trimmed, settings)
+    settings = search.settings_of(SURROGATE, seed=0, trials=len(trimmed.candidates), seeding=True)
+    curve = search.regret_curve(part, trimmed, settings)
     assert curve[-1] <= 0.02
 
 
 def test_a_table_of_another_space_is_refused(space: Space, tmp_path: Path) -> None:
     part = table.record(tmp_path / "table.jsonl", header(surface()), [], surface())
     with pytest.raises(TrialError, match="no configuration of this space"):
-        replay.recorded(part, space.only("loader", ["threads"]))
+        search.recorded(part, space.only("loader", ["threads"]))
 
 
 def test_a_regret_curve_hangs_on_its_seed_alone(space: Space, tmp_path: Path) -> None:
     recorded = record(tmp_path / "table.jsonl", space, surface())
-    trimmed = replay.recorded(recorded, space)
-    settings = [replay.settings_of("random", seed=seed, trials=8, seeding=False) for seed in (1, 1, 2)]
-    curves = [replay.regret_curve(recorded, trimmed, each) for each in settings]
+    trimmed = search.recorded(recorded, space)
+    settings = [search.settings_of(samplers.named("random"), seed=seed, trials=8, seeding=False) for seed in (1, 1, 2)]
+    curves = [search.regret_curve(recorded, trimmed, each) for each in settings]
     assert curves[0] == curves[1] != curves[2]
     assert all(0.0 <= regret <= 1.0 for regret in curves[0])

@@ -11,21 +11,21 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from replaying import search
+from replaying.search import Comparison
+from replaying.synthetic import measurement
+from replaying.table import Entry, Table
 
 from autopipe.core import fingerprint
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value, from_config
 from autopipe.core.space import Space
-from autopipe.search import replay
 from autopipe.search.feasible import Trimmed
-from autopipe.search.replay import Comparison
-from autopipe.search.synthetic import measurement
-from autopipe.search.table import Entry, Table
+from autopipe.search.samplers import SURROGATE
 
 SPREAD: Final = 0.15
 """By how much a setting is worth more or less on another machine: half of all factors lie within 10 %."""
 _OWN_SPREAD = 0.02  # what is peculiar to one configuration there
-_SAMPLER = "surrogate"
 
 
 def other_machine(table: Table, *, seed: int, spread: float = SPREAD) -> Table:
@@ -62,7 +62,7 @@ def other_machine(table: Table, *, seed: int, spread: float = SPREAD) -> Table:
 
 def known_after(table: Table, trimmed: Trimmed, *, seed: int, trials: int, count: int) -> list[PipelineConfig]:
     """Return the best configurations that a search of the table finds, the best one first."""
-    result = replay.search(table, trimmed, replay.settings_of(_SAMPLER, seed=seed, trials=trials, seeding=True))
+    result = search.search(table, trimmed, search.settings_of(SURROGATE, seed=seed, trials=trials, seeding=True))
     values = {row.key: (row.value, row.config) for row in result.trials if row.value is not None}
     best = sorted(values.values(), key=lambda pair: -pair[0])
     return [config for _, config in best[:count]]
@@ -75,7 +75,7 @@ def compare(
     machines: int,
     trials: int,
     count: int,
-    on_search: Callable[[], None] = lambda: None,
+    on_search: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[Comparison, Comparison]:
     """Tune from nothing, and retune from what is known of the table's machine, on several others.
 
@@ -85,21 +85,22 @@ def compare(
         machines: how many others are played.
         trials: a search.
         count: how many configurations a retune knows.
-        on_search: is told when a pair of searches has ended.
+        on_search: is told how many of how many machines are done.
 
     Returns:
         The regret of both, by trial.
     """
-    trimmed = replay.recorded(table, space)
+    trimmed = search.recorded(table, space)
     cold, warm = [], []
+    on_search(0, machines)
     for seed in range(machines):
         known = known_after(table, trimmed, seed=seed, trials=trials, count=count)
         there = other_machine(table, seed=seed)
-        settings = replay.settings_of(_SAMPLER, seed=seed, trials=trials, seeding=True)
-        cold.append(replay.regret_curve(there, trimmed, settings))
-        warm.append(replay.regret_curve(there, trimmed, replace(settings, known=known)))
-        on_search()
-    return replay.comparison("tune from nothing", cold), replay.comparison("retune", warm)
+        settings = search.settings_of(SURROGATE, seed=seed, trials=trials, seeding=True)
+        cold.append(search.regret_curve(there, trimmed, settings))
+        warm.append(search.regret_curve(there, trimmed, replace(settings, known=known)))
+        on_search(seed + 1, machines)
+    return search.comparison("tune from nothing", cold), search.comparison("retune", warm)
 
 
 def trials_to_match(cold: Comparison, warm: Comparison) -> int | None:

@@ -4,7 +4,7 @@ A table is a file of JSON lines. The first is its `Header`: the machine and work
 ceilings and the baselines. Each further line is one trial as the measuring gave it, a `Measurement` (with its raw
 windows) or a `TrialFailure`; a configuration may come more than once. Gzipped if the name ends in `.gz`.
 
-Searching a table is `autopipe.search.replay`'s part; running real trials for one is the measurer's.
+Searching a table is `replaying.search`'s part; running real trials for one is the measurer's.
 """
 
 from __future__ import annotations

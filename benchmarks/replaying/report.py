@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from replaying import machines
+from replaying.search import Comparison
 from rich.table import Table
-
-from autopipe.search import transfer
-from autopipe.search.replay import Comparison
 
 _SHOWN = (5, 10, 15, 25, 50, 100)
 
 
 def render(compared: Sequence[Comparison]) -> Table:
-    """Return what `autopipe replay` prints: how far below the table's best a search is after so many trials."""
+    """Return what `benchmarks/replay.py` prints: how far below the table's best a search is after so many trials."""
     trials = len(compared[0].median) if compared else 0
     columns = [count for count in _SHOWN if count < trials] + [trials]
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -28,7 +27,7 @@ def render(compared: Sequence[Comparison]) -> Table:
 
 def verdict(cold: Comparison, warm: Comparison) -> str:
     """Return in a sentence how many trials a retune saves against a tune from nothing."""
-    trials, matched = len(cold.median), transfer.trials_to_match(cold, warm)
+    trials, matched = len(cold.median), machines.trials_to_match(cold, warm)
     nearer = f"{cold.median[-1]:.1%} below the best, where a tune from nothing is after {trials} trials"
     if matched is None:
         return f"\nA retune does not come to within {nearer}."
@@ -36,5 +35,5 @@ def verdict(cold: Comparison, warm: Comparison) -> str:
 
 
 def document(compared: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the document that `autopipe replay --json` prints: for each sampler, `median` and `worst` by trial."""
+    """Return what `benchmarks/replay.py --json` prints: for each sampler, `median` and `worst` by trial."""
     return {each.sampler: {"median": list(each.median), "worst": list(each.worst)} for each in compared}

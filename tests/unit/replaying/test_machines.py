@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from replaying import machines, search, table
+from replaying.search import Comparison
+from replaying.table import Header, Table
 
 from autopipe.core.config import ModelSetup
 from autopipe.core.facts import Limits
 from autopipe.core.space import Space
-from autopipe.search import replay, table, transfer
 from autopipe.search.feasible import trim
-from autopipe.search.replay import Comparison
-from autopipe.search.surface import Surface
-from autopipe.search.table import Header, Table
+from tests.fakes.surface import Surface
 
 TRIALS = 16
 
@@ -41,23 +41,23 @@ def recorded(space: Space, tmp_path: Path) -> Table:
 def test_another_machine_is_the_same_for_a_seed_and_like_the_first_one(recorded: Table) -> None:
     rates, first, second = (
         recorded.rates(),
-        transfer.other_machine(recorded, seed=1),
-        transfer.other_machine(recorded, seed=2),
+        machines.other_machine(recorded, seed=1),
+        machines.other_machine(recorded, seed=2),
     )
-    assert first.rates() == transfer.other_machine(recorded, seed=1).rates() != second.rates()
+    assert first.rates() == machines.other_machine(recorded, seed=1).rates() != second.rates()
     factors = [there / rates[key] for key, there in first.rates().items()]
     assert max(factors) / min(factors) > 1.2
     assert all(0.2 < factor < 5.0 for factor in factors)
 
 
 def test_no_spread_leaves_every_setting_as_it_is(recorded: Table) -> None:
-    there = transfer.other_machine(recorded, seed=1, spread=0.0).rates()
+    there = machines.other_machine(recorded, seed=1, spread=0.0).rates()
     assert all(there[key] == pytest.approx(rate, rel=0.1) for key, rate in recorded.rates().items())
 
 
 def test_what_is_known_after_a_search_is_its_best_in_order(recorded: Table, space: Space) -> None:
-    trimmed = replay.recorded(recorded, space)
-    known = transfer.known_after(recorded, trimmed, seed=0, trials=TRIALS, count=3)
+    trimmed = search.recorded(recorded, space)
+    known = machines.known_after(recorded, trimmed, seed=0, trials=TRIALS, count=3)
     rates = recorded.rates()
     best = max(rates[each.key] for each in trimmed.candidates)
     assert len(known) == 3
@@ -65,8 +65,8 @@ def test_what_is_known_after_a_search_is_its_best_in_order(recorded: Table, spac
 
 
 def test_a_retune_needs_at_most_half_the_trials_of_a_tune_from_nothing(recorded: Table, space: Space) -> None:
-    cold, warm = transfer.compare(recorded, space, machines=6, trials=TRIALS, count=5)
-    matched = transfer.trials_to_match(cold, warm)
+    cold, warm = machines.compare(recorded, space, machines=6, trials=TRIALS, count=5)
+    matched = machines.trials_to_match(cold, warm)
     assert matched is not None
     assert matched <= TRIALS // 2
     assert warm.worst[TRIALS // 2 - 1] <= cold.worst[TRIALS // 2 - 1]
@@ -75,5 +75,5 @@ def test_a_retune_needs_at_most_half_the_trials_of_a_tune_from_nothing(recorded:
 def test_a_retune_that_never_comes_as_near_matches_nowhere() -> None:
     cold = Comparison(sampler="cold", median=(0.5, 0.1), worst=(0.5, 0.1))
     warm = Comparison(sampler="warm", median=(0.3, 0.2), worst=(0.3, 0.2))
-    assert transfer.trials_to_match(cold, warm) is None
-    assert transfer.trials_to_match(warm, cold) == 2
+    assert machines.trials_to_match(cold, warm) is None
+    assert machines.trials_to_match(warm, cold) == 2

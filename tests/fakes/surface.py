@@ -1,4 +1,4 @@
-"""A measurer made of arithmetic: loaders, queue, cores and model as rates, with noise. For tests and demonstrations.
+"""A measurer made of arithmetic: loaders, queue, cores and model as rates, with noise. No hardware needed.
 
 It knows things that the cost model (`predict`) does not: how each loader scales, what oversubscription costs, what each
 machine is like (`quirks`). So a search over it is a search, and yet exact, seeded and done in milliseconds.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from replaying.synthetic import measurement
 
 from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import ModelSetup, PipelineConfig
@@ -19,7 +20,6 @@ from autopipe.core.outcome import FailureKind, Measurement, Phase, Resources, Tr
 from autopipe.core.params import Params, from_config, to_config
 from autopipe.core.value import Estimate
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.synthetic import measurement
 
 _SECONDS = {Effort.SEARCH: 2.5, Effort.PROOF: 2.0}
 _WINDOWS = {Effort.SEARCH: 12, Effort.PROOF: 10}

@@ -1,0 +1,95 @@
+"""Search a recorded table, again and again: how good is a sampler after so many trials?
+
+    python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --seeds 200 --sampler surrogate --sampler random
+    python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --other-machines 50 --only cache=none
+
+Shows how far below the table's best a search is after so many trials: the median, and the 90th percentile in brackets.
+Needs nothing of the machine that the table was recorded on; see record_table.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from replaying import machines, report, search, table
+from replaying.search import Comparison
+from replaying.table import Header, Table
+from rich.console import Console
+
+from autopipe.api.retuning import KNOWN
+from autopipe.cli import settings
+from autopipe.cli.bar import bar
+from autopipe.core.space import Space
+from autopipe.errors import AutopipeError, ConfigError, near
+from autopipe.search import library
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path, metavar="TABLE", help="a recorded table: NAME.jsonl or NAME.jsonl.gz")
+    parser.add_argument("--sampler", action="append", help="more than once for several: surrogate, random, tpe+seeds")
+    parser.add_argument("--seeds", type=_positive, default=20, help="searches a sampler")
+    parser.add_argument("--trials", type=_positive, default=25, help="trials a search")
+    parser.add_argument(
+        "--other-machines",
+        type=_positive,
+        help="let the table play so many other machines, and compare tunes from nothing with retunes there",
+    )
+    parser.add_argument("--space", help="the table's search space, if not the one that it names")
+    parser.add_argument("--only", action="append", default=[], metavar="KEY=A,B", help="search these values only")
+    parser.add_argument("--json", action="store_true", help="print the regret after every trial")
+    chosen = parser.parse_args()
+    try:
+        _replay(chosen)
+    except AutopipeError as error:
+        print(f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else []), sep="\n\n", file=sys.stderr)
+        sys.exit(2)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, but got {number}")
+    return number
+
+
+def _replay(chosen: argparse.Namespace) -> None:
+    recorded = _read(chosen.table)
+    space = _space(recorded.header, chosen.space, chosen.only)
+    compared: Sequence[Comparison]
+    unit = "searches" if chosen.other_machines is None else "machines"
+    with bar(Console(stderr=True), "replaying", unit=unit) as done:
+        if chosen.other_machines is None:
+            names = chosen.sampler or ["surrogate", "random"]
+            compared = search.compare(recorded, space, names, seeds=chosen.seeds, trials=chosen.trials, on_search=done)
+        else:
+            compared = machines.compare(
+                recorded, space, machines=chosen.other_machines, trials=chosen.trials, count=KNOWN, on_search=done
+            )
+    if chosen.json:
+        print(json.dumps(report.document(compared), indent=2))
+        return
+    verdict = [] if chosen.other_machines is None else [report.verdict(*compared)]
+    Console().print(report.render(compared), *verdict, soft_wrap=True)
+
+
+def _read(path: Path) -> Table:
+    if not path.is_file():
+        beside = [entry.name for entry in path.parent.glob("*.jsonl*")] if path.parent.is_dir() else []
+        raise ConfigError(f"There is no table `{path}`.{near(path.name, beside)}")
+    return table.read(path)
+
+
+def _space(header: Header, name: str | None, only: Sequence[str]) -> Space:
+    space = library.load(name or header.space, {"cores": header.cores, "gpus": header.gpus})
+    for parameter, values in settings.allowed(only).items():
+        space = space.only(parameter, values)
+    return space
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Samplers that the search's own is compared with, by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import optuna
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+
+from autopipe.core.params import Value
+from autopipe.errors import ConfigError, MissingExtraError, near
+from autopipe.search.feasible import Candidate
+from autopipe.search.samplers import SURROGATE, ListSampler, Outlook, Sampler
+
+
+class CoordinateSampler(ListSampler):
+    """One setting at a time: from the best so far to the untried candidate that differs in the fewest settings."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        super().__init__(outlook)
+        self._rng = random.Random(outlook.seed)
+
+    def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
+        """Return a nearest neighbour of the best."""
+        free = [each for each in self._outlook.candidates if each.key not in measured and each.key not in failed]
+        inside = [key for key in measured if key in self._by_key]
+        if not free or not inside:
+            return self._rng.choice(free) if free else None
+        best = self._by_key[max(inside, key=lambda key: measured[key])].params
+        nearest = min(_differing(best, each) for each in free)
+        return self._rng.choice([each for each in free if _differing(best, each) == nearest])
+
+
+def _differing(params: Mapping[str, Value], other: Candidate) -> int:
+    names = [name for name in params.keys() | other.params.keys() if "." not in name]
+    away = sum(params.get(name) != other.params.get(name) for name in names)
+    if params["loader"] == other.params["loader"]:
+        away += sum(params[name] != other.params.get(name) for name in params if "." in name)
+    return away
+
+
+def _random(outlook: Outlook) -> BaseSampler:
+    return RandomSampler(seed=outlook.seed)
+
+
+def _tpe(outlook: Outlook) -> BaseSampler:
+    return TPESampler(seed=outlook.seed, multivariate=True)
+
+
+def _tpe_group(outlook: Outlook) -> BaseSampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # `group` has been so since 2020
+        return TPESampler(seed=outlook.seed, multivariate=True, group=True)
+
+
+def _gp(outlook: Outlook) -> BaseSampler:
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError.of("torch", "torch")
+    return optuna.samplers.GPSampler(seed=outlook.seed)
+
+
+SAMPLERS: Mapping[str, Sampler] = MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            SURROGATE,
+            Sampler("random", _random),
+            Sampler("tpe", _tpe),
+            Sampler("tpe-group", _tpe_group),
+            Sampler("gp", _gp),
+            Sampler("coordinate", CoordinateSampler),
+        )
+    }
+)
+
+
+def named(name: str) -> Sampler:
+    """Return the sampler of that name.
+
+    Raises:
+        ConfigError: there is no such sampler.
+    """
+    if name not in SAMPLERS:
+        raise ConfigError(
+            f"`--sampler` must be one of {', '.join(SAMPLERS)}, but got {name!r}.{near(name, SAMPLERS)}",
+            hint="With +seeds at its end it starts from baselines and predictions: tpe+seeds",
+        )
+    return SAMPLERS[name]
