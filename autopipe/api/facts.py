@@ -18,7 +18,6 @@ def facts_of(machine: Machine, described: Description, folder: Path) -> Facts:
         gpus=described.devices,
         batch_size=described.batch_size,
         memory_bytes=machine.memory.available_bytes,
-        shm_bytes=None,  # worker memory is anonymous, never taken from /dev/shm
         disk_bytes=disk.detect(folder).free_bytes,
         sample_count=described.samples,
         prefix_bytes=described.fixed_bytes,

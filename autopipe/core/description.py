@@ -53,8 +53,6 @@ class Description(Value):
         compact_bytes: one sample as it is sent to a device that finishes.
         finished_bytes: one sample as the model takes it.
         cuts: what the samples would take in each storage form, after as many ops as it can hold the result of.
-        fixed_ops: names of the deterministic first ops, reading included.
-        suffix_ops: names of the cheap last ops.
         devices: how many devices could share a batch.
         impossible: settings that cannot be used.
         mean_bytes: of a sample as it is read.
@@ -75,8 +73,6 @@ class Description(Value):
     compact_bytes: int = pydantic.Field(ge=0)
     finished_bytes: int = pydantic.Field(ge=0)
     cuts: tuple[CutSize, ...] = ()
-    fixed_ops: tuple[str, ...]
-    suffix_ops: tuple[str, ...]
     backend: str
     devices: int = pydantic.Field(ge=1)
     impossible: tuple[Impossible, ...] = ()

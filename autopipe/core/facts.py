@@ -21,7 +21,6 @@ class Facts:
         gpus: devices that Keras can train on: GPUs or, without any, the CPU.
         batch_size: samples a batch, over all devices together.
         memory_bytes: memory that is free for this run.
-        shm_bytes: free bytes in /dev/shm.
         disk_bytes: free bytes where converted samples would be kept.
         sample_count: samples an epoch.
         prefix_bytes: the whole data set after its deterministic first ops: what a cache would hold.
@@ -36,7 +35,6 @@ class Facts:
     gpus: int = 0
     batch_size: int = 1
     memory_bytes: int | None = None
-    shm_bytes: int | None = None
     disk_bytes: int | None = None
     sample_count: int | None = None
     prefix_bytes: int | None = None

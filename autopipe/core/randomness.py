@@ -56,12 +56,6 @@ def uniforms(seed: int, epoch: int, indices: NDArray[np.integer], stream: int, d
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def sample_generator(seed: int, epoch: int, index: int, stream: int) -> np.random.Generator:
-    """Return the generator that belongs to one sample of one epoch in one op (for a user's random function)."""
-    key = _absorb(_words(seed, epoch, stream), np.array([index], np.uint64))
-    return np.random.Generator(np.random.Philox(key=int(key[0])))
-
-
 def epoch_order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     """Return the shuffled order of `count` samples in an epoch: a permutation, shape (count,)."""
     key = int(_words(seed, epoch, _ORDER_STREAM)[0])

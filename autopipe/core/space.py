@@ -126,11 +126,6 @@ class Space:
                 params[parameter.name] = rng.choice(parameter.values)
         return params
 
-    def holds(self, params: Mapping[str, Value]) -> bool:
-        """Whether `params` names every parameter that counts, and no other, each with a value it may take."""
-        counting = {parameter.name for parameter in self.parameters if parameter.counts(params)}
-        return counting == set(params) and all(within(self[name], value) for name, value in params.items())
-
     def only(self, name: str, values: Iterable[Value]) -> Space:
         """Return the space with `name` limited to `values`.
 

@@ -18,7 +18,6 @@ _T_95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
-_EXACT_UP_TO = 25
 
 
 class Interval(NamedTuple):
@@ -35,13 +34,11 @@ class Comparison:
     Attributes:
         ratio: geometric mean of the pairs' ratios.
         interval: 95 % interval of `ratio`; endless with fewer than two pairs.
-        p_value: two-sided Wilcoxon signed-rank test of "no difference".
         pairs: how many pairs it rests on.
     """
 
     ratio: float
     interval: Interval
-    p_value: float
     pairs: int
 
     @property
@@ -115,40 +112,9 @@ def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Comparison
     else:
         reach = student_t_95(count - 1) * float(logs.std(ddof=1)) / math.sqrt(count)
         interval = Interval(math.exp(mean - reach), math.exp(mean + reach))
-    return Comparison(ratio=math.exp(mean), interval=interval, p_value=signed_rank_p(logs), pairs=count)
+    return Comparison(ratio=math.exp(mean), interval=interval, pairs=count)
 
 
 def student_t_95(freedom: int) -> float:
     """Return the two-sided 95 % point of Student's t with that many degrees of freedom."""
     return _T_95[freedom - 1] if freedom <= len(_T_95) else 1.96
-
-
-def signed_rank_p(differences: Sequence[float] | NDArray[np.float64]) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test that `differences` lie around zero.
-
-    Exact up to 25 differences, ties included; beyond that by the normal approximation. Zeros are left out.
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    values = values[values != 0.0]
-    if values.size == 0:
-        return 1.0
-    ranks = _twice_the_ranks(np.abs(values))
-    positive, total = int(ranks[values > 0].sum()), int(ranks.sum())
-    extreme = min(positive, total - positive)
-    if values.size > _EXACT_UP_TO:
-        sigma = math.sqrt(float((ranks.astype(np.float64) ** 2).sum()) / 4.0)
-        return math.erfc((total / 2.0 - extreme) / sigma / math.sqrt(2.0))
-    ways = np.zeros(total + 1, dtype=np.float64)  # ways[s]: sign patterns whose positive ranks sum to s
-    ways[0] = 1.0
-    for rank in ranks.tolist():
-        ways[rank:] += ways[: total + 1 - rank].copy()
-    one_sided = float(ways[: extreme + 1].sum()) / float(2**values.size)
-    return min(1.0, 2.0 * one_sided)
-
-
-def _twice_the_ranks(sizes: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Ranks from 1, ties sharing their mean; doubled, so that they are whole numbers."""
-    _, place, counts = np.unique(sizes, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    doubled: NDArray[np.int64] = (2 * last - counts + 1)[place].astype(np.int64)
-    return doubled

@@ -25,13 +25,10 @@ class Disk:
 
     Attributes:
         kind: the file system type as mounted: `ext4`, `nfs4`, `overlay`, `tmpfs`, ...; `unknown` where none is listed.
-        rotational: whether the kernel takes the device for a spinning disk (virtual disks often claim to be one); None
-            where no single block device lies beneath, as for network mounts and overlays.
         free_bytes: what this user could still write when it was read.
     """
 
     kind: str
-    rotational: bool | None
     free_bytes: int = field(compare=False)
 
     @property
@@ -69,7 +66,6 @@ def detect(path: Path, root: Path = mounts.ROOT) -> Disk:
     mount = _mount_of(place, mounts.read(root))
     return Disk(
         kind=mount.kind if mount else "unknown",
-        rotational=_rotational(mount, root) if mount else None,
         free_bytes=stat.f_bavail * stat.f_frsize,
     )
 
@@ -115,23 +111,3 @@ def _mount_of(place: Path, listed: Sequence[mounts.Mount]) -> mounts.Mount | Non
     """Return the innermost mount that holds `place`; of several at one point the last, which hides the others."""
     holding = [mount for mount in listed if place.is_relative_to(mount.point)]
     return max(reversed(holding), key=lambda mount: len(Path(mount.point).parts), default=None)
-
-
-def _rotational(mount: mounts.Mount, root: Path) -> bool | None:
-    """Ask /sys about the device. A partition has no queue of its own: its disk is the folder above."""
-    device = root / "sys/dev/block" / _device_number(mount)
-    for queue in (device / "queue", device / ".." / "queue"):
-        if answer := mounts.text_of(queue / "rotational").strip():
-            return answer == "1"
-    return None
-
-
-def _device_number(mount: mounts.Mount) -> str:
-    """Return `major:minor`; Btrfs shows a number without a device, but names the device as its source."""
-    if mount.device.startswith("0:") and mount.source.startswith("/dev/"):
-        try:
-            number = Path(mount.source).stat().st_rdev
-        except OSError:
-            return mount.device
-        return f"{os.major(number)}:{os.minor(number)}"
-    return mount.device

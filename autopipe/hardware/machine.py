@@ -13,7 +13,7 @@ from pathlib import Path
 from autopipe.hardware import cpu, gpu, memory, mounts, opencv
 from autopipe.hardware.cpu import Cpu
 from autopipe.hardware.gpu import Gpu
-from autopipe.hardware.memory import Memory, SharedMemory, size_text
+from autopipe.hardware.memory import Memory, size_text
 
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
 
@@ -42,7 +42,6 @@ class Machine:
     Attributes:
         cpu: the processor and the cores that may be used.
         memory: main memory, limited by cgroups.
-        shm: /dev/shm; None where there is none.
         gpus: the visible GPUs, in NVML's order.
         os: the distribution, such as `Ubuntu 24.04.1 LTS`.
         kernel: such as `Linux 6.8.0-45-generic`.
@@ -52,7 +51,6 @@ class Machine:
 
     cpu: Cpu
     memory: Memory
-    shm: SharedMemory | None
     gpus: tuple[Gpu, ...]
     os: str
     kernel: str
@@ -60,9 +58,8 @@ class Machine:
     versions: Versions
 
     def one_line(self) -> str:
-        """Return the machine in a line, as in `2 cores (AMD EPYC), 23.5 GiB, no GPU, /dev/shm 23.5 GiB`."""
-        shm = f"no {memory.SHM}" if self.shm is None else f"{memory.SHM} {size_text(self.shm.size_bytes)}"
-        return ", ".join((self._cores(), size_text(self.memory.usable_bytes), *self._gpus(), shm))
+        """Return the machine in a line, as in `2 cores (AMD EPYC), 23.5 GiB, no GPU`."""
+        return ", ".join((self._cores(), size_text(self.memory.usable_bytes), *self._gpus()))
 
     def _cores(self) -> str:
         cores, every = self.cpu.cores, self.cpu.logical_cores
@@ -83,7 +80,6 @@ def detect(root: Path = mounts.ROOT) -> Machine:
     return Machine(
         cpu=cpu.detect(root),
         memory=memory.detect(root),
-        shm=memory.shared_memory(),
         gpus=gpu.detect(),
         os=_distribution(),
         kernel=f"{platform.system()} {platform.release()}",

@@ -1,20 +1,16 @@
-"""How much memory this process may use, how much is free now, and the size of /dev/shm.
+"""How much memory this process may use, and how much is free now.
 
 Reads and reports; what is reserved for the model, or refused, is decided where memory is asked for.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from autopipe.hardware import cgroup, mounts
-
-SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own name for it
-"""Where POSIX shared memory lives; a container gets 64 MiB of it unless told otherwise."""
 
 
 class _Files(NamedTuple):
@@ -40,19 +36,6 @@ class Memory:
     available_bytes: int = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedMemory:
-    """The file system for POSIX shared memory. Two are equal if they are the same size, however full.
-
-    Attributes:
-        size_bytes: its size.
-        free_bytes: what was left in it when this was read. Its pages also count as main memory.
-    """
-
-    size_bytes: int
-    free_bytes: int = field(compare=False)
-
-
 def detect(root: Path = mounts.ROOT) -> Memory:
     """Return this machine's memory, limited to what this process may use."""
     total, available = _meminfo(root)
@@ -60,15 +43,6 @@ def detect(root: Path = mounts.ROOT) -> Memory:
         total = min(total, limit)
         available = min(available, max(0, limit - used))
     return Memory(usable_bytes=total, available_bytes=available)
-
-
-def shared_memory(folder: Path = SHM) -> SharedMemory | None:
-    """Return the size of /dev/shm from statvfs, or None where there is none."""
-    try:
-        stat = os.statvfs(folder)
-    except OSError:
-        return None
-    return SharedMemory(size_bytes=stat.f_blocks * stat.f_frsize, free_bytes=stat.f_bavail * stat.f_frsize)
 
 
 def size_text(count_bytes: float) -> str:

@@ -1,4 +1,4 @@
-"""Looks at a process tree, /dev/shm and the GPUs at a steady pace, from a thread of its own.
+"""Looks at a process tree and the GPUs at a steady pace, from a thread of its own.
 
 Started best in the process that watches a trial, where it takes nothing from the trial's interpreter. It only takes
 samples; the figures are derived in `usage`.
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from autopipe.hardware import memory, process_tree
+from autopipe.hardware import process_tree
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.process_tree import ProcessTree
 from autopipe.hardware.usage import Sample, Usage
@@ -34,7 +34,7 @@ class Sampler:
 
     Args:
         pid: the first process of the tree; this process where None.
-        period_seconds: time between samples. What one costs is in `Usage.sampling_percent`.
+        period_seconds: time between samples. What one costs is in `Usage.sampling_cpu_seconds`.
         nvml: an open library to ask about GPUs, which stays open; where None, one is opened and closed here.
         clock: time of a sample.
         proc: where the kernel shows processes; a test shows its own.
@@ -95,7 +95,7 @@ class Sampler:
 
     def _sample(self) -> None:
         began = time.thread_time()
-        tree, shm = self._tree.read(), memory.shared_memory()
+        tree = self._tree.read()
         self._samples.append(
             Sample(
                 seconds=self._clock(),
@@ -103,7 +103,6 @@ class Sampler:
                 machine_cpu_seconds=self._machine_cpu_seconds(),
                 memory_bytes=tree.memory_bytes,
                 processes=tree.processes,
-                shm_bytes=shm.size_bytes - shm.free_bytes if shm else 0,
                 gpus=self._nvml.use() if self._nvml else (),
             )
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean
 
 from autopipe.hardware.gpu import GpuUse
@@ -21,7 +20,6 @@ class Sample:
         machine_cpu_seconds: CPU time of everything on the machine until now, time stolen by a hypervisor included.
         memory_bytes: memory of the tree; see `process_tree.ProcessTree` for what is counted.
         processes: processes in the tree.
-        shm_bytes: what /dev/shm holds, of anybody.
         gpus: what each GPU does, for anybody.
     """
 
@@ -30,7 +28,6 @@ class Sample:
     machine_cpu_seconds: float
     memory_bytes: int
     processes: int
-    shm_bytes: int
     gpus: tuple[GpuUse, ...]
 
 
@@ -86,16 +83,6 @@ class Usage:
         return max(0.0, 100 * (machine - self.cpu_seconds) / self.seconds)
 
     @property
-    def peak_cpu_percent(self) -> float | None:
-        """Highest CPU use of the tree between two samples."""
-        rates = (
-            (after.cpu_seconds - before.cpu_seconds) / (after.seconds - before.seconds)
-            for before, after in pairwise(self.samples)
-            if after.seconds > before.seconds
-        )
-        return max((100 * rate for rate in rates), default=None)
-
-    @property
     def peak_memory_bytes(self) -> int | None:
         """Most memory that the tree held."""
         return max((sample.memory_bytes for sample in self.samples), default=None)
@@ -104,11 +91,6 @@ class Usage:
     def peak_processes(self) -> int | None:
         """Most processes that the tree had."""
         return max((sample.processes for sample in self.samples), default=None)
-
-    @property
-    def peak_shm_bytes(self) -> int | None:
-        """By how much /dev/shm was fuller at most than at the first sample."""
-        return max((sample.shm_bytes - self.samples[0].shm_bytes for sample in self.samples), default=None)
 
     @property
     def gpu_busy_percent(self) -> float | None:
@@ -126,11 +108,6 @@ class Usage:
         """Mean power of all GPUs together."""
         sums = [[use.power_watts for use in sample.gpus if use.power_watts is not None] for sample in self.samples]
         return _mean(sum(watts) for watts in sums if watts)
-
-    @property
-    def sampling_percent(self) -> float | None:
-        """What sampling cost, in percent of one core."""
-        return 100 * self.sampling_cpu_seconds / self.seconds if self.seconds > 0 else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -9,7 +9,7 @@ import keras
 from autopipe import assembly
 from autopipe.batching.wrapped import WrappedData
 from autopipe.core.description import Description, Impossible, WrappedDataset
-from autopipe.core.plan import Plan, Step
+from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
@@ -30,8 +30,6 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
         cuts=() if isinstance(workload.data, WrappedData) else kept.sizes(workload, plan),
-        fixed_ops=("read", *_names(plan.prefix)),
-        suffix_ops=_names(plan.suffix),
         backend=keras.backend.backend(),
         devices=choose.available(keras.backend.backend()),
         impossible=tuple(_impossible(workload, plan, model)),
@@ -51,10 +49,6 @@ def _wrapped(workload: Workload) -> WrappedDataset | None:
     if config is None:
         return None
     return WrappedDataset(as_it_is=config.model_dump(mode="json"), choices=wrap.choices(workload))
-
-
-def _names(steps: tuple[Step, ...]) -> tuple[str, ...]:
-    return tuple(type(step.op).__name__ for step in steps)
 
 
 def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:

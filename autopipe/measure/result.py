@@ -125,7 +125,6 @@ def _resources(usage: Usage) -> Resources:
         cpu_percent=usage.cpu_percent,
         others_cpu_percent=usage.others_cpu_percent,
         peak_rss_bytes=usage.peak_memory_bytes,
-        shm_bytes=usage.peak_shm_bytes,
         gpu_percent=usage.gpu_busy_percent,
         gpu_memory_bytes=usage.peak_gpu_memory_bytes,
         gpu_watts=usage.gpu_watts,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.hardware import memory, opencv
+from autopipe.hardware import opencv
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import size_text
 
@@ -23,9 +23,6 @@ def render(machine: Machine, opencv_found: Mapping[str, str]) -> Table:
     table.add_row(
         "memory", f"{size_text(machine.memory.available_bytes)} free of {size_text(machine.memory.usable_bytes)}"
     )
-    if machine.shm is not None:
-        free, size = size_text(machine.shm.free_bytes), size_text(machine.shm.size_bytes)
-        table.add_row(str(memory.SHM), f"{free} free of {size} (not needed: worker memory is anonymous)")
     if not machine.gpus:
         table.add_row("GPU", "none found by NVML")
     for gpu in machine.gpus:

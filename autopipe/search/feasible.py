@@ -224,14 +224,6 @@ def _saves_room(cut: int, sizes: Mapping[int, int]) -> bool:
     return all(sizes[cut] < _LESS * size for deeper, size in sizes.items() if deeper > cut)
 
 
-def _shared_memory(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
-    needed, free = queue_bytes(config, facts), facts.shm_bytes
-    if config.loader.kind != "processes" or needed is None or free is None or needed <= free:
-        return None
-    buffered = config.loader.buffered_batches()
-    return f"processes with {buffered} batches ahead: needs {_gib(needed)} in /dev/shm, {_gib(free)} free"
-
-
 def _fork(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     if getattr(config.loader, "use_multiprocessing", False):
         return "keras with use_multiprocessing: forks after the framework has run, which can hang for ever"
@@ -264,7 +256,6 @@ _RULES: tuple[Rule, ...] = (
     _convert,
     _cut,
     _cache,
-    _shared_memory,
     _workers,
     _memory,
 )

@@ -8,7 +8,7 @@ import typer
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False) -> None:
-    """Show what this machine has: cores by affinity and cgroup, memory, /dev/shm, GPUs and versions."""
+    """Show what this machine has: cores by affinity and cgroup, memory, GPUs and versions."""
     import dataclasses
     import json
 

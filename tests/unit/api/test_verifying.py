@@ -14,8 +14,6 @@ def test_a_wrapped_dataset_has_nothing_to_be_compared_with(monkeypatch: pytest.M
         data_bytes=1,
         compact_bytes=1,
         finished_bytes=1,
-        fixed_ops=(),
-        suffix_ops=(),
         backend="tensorflow",
         devices=1,
         mean_bytes=1.0,

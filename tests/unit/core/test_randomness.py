@@ -42,12 +42,5 @@ def test_numbers_are_uniform_and_unrelated() -> None:
     assert np.abs(correlations).max() < 0.03
 
 
-def test_a_samples_generator_is_its_own() -> None:
-    drawn = {
-        tuple(randomness.sample_generator(0, epoch, index, 1).random(2)) for epoch in range(3) for index in range(50)
-    }
-    assert len(drawn) == 150
-
-
 def test_each_epoch_has_an_order_of_its_own() -> None:
     assert len({tuple(randomness.epoch_order(0, epoch, 50)) for epoch in range(20)}) == 20

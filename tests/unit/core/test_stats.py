@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from autopipe.core.stats import bootstrap_interval, compare_pairs, median, signed_rank_p
+from autopipe.core.stats import bootstrap_interval, compare_pairs, median
 
 
 def test_median_of_nothing_is_an_error() -> None:
@@ -54,7 +54,6 @@ def test_a_clear_gain_is_seen_through_a_drift_common_to_the_pair() -> None:
     assert comparison.faster
     assert not comparison.slower
     assert comparison.ratio == pytest.approx(1.10, abs=0.001)
-    assert comparison.p_value == pytest.approx(2 / 32)
 
 
 def test_one_pair_decides_nothing() -> None:
@@ -67,22 +66,3 @@ def test_one_pair_decides_nothing() -> None:
 def test_pairs_that_are_no_pairs_of_rates_are_an_error(first: list[float], second: list[float]) -> None:
     with pytest.raises(ValueError, match="compare_pairs"):
         compare_pairs(first, second)
-
-
-@pytest.mark.parametrize(
-    ("differences", "expected"),
-    [
-        ([], 1.0),
-        ([0.0, 0.0], 1.0),
-        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2 / 64),
-        ([1.0, -2.0, 3.0, 4.0, 5.0], 0.1875),  # scipy.stats.wilcoxon(method="exact")
-        ([1.0, 1.0, 1.0, 1.0], 2 / 16),  # all tied
-    ],
-)
-def test_signed_rank_p_is_exact_for_few_values(differences: list[float], expected: float) -> None:
-    assert signed_rank_p(differences) == pytest.approx(expected)
-
-
-def test_signed_rank_p_of_many_values_is_near_the_exact_one() -> None:
-    values = np.random.default_rng(5).normal(0.3, 1.0, 40)
-    assert signed_rank_p(values) == pytest.approx(0.6753, abs=0.01)  # scipy.stats.wilcoxon(method="exact")

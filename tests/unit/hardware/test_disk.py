@@ -32,32 +32,13 @@ def test_a_folder_yet_to_be_made_is_judged_by_the_one_above(play: Play, tmp_path
     assert found.free_bytes > 0
 
 
-@pytest.mark.parametrize(("answer", "rotational"), [("1\n", True), ("0\n", False), ("", None)])
-def test_the_kernel_says_whether_a_disk_spins(play: Play, tmp_path: Path, answer: str, rotational: bool | None) -> None:
-    root = play({"proc/self/mountinfo": ROOT_MOUNT, "sys/dev/block/254:0/queue/rotational": answer})
-    assert disk.detect(tmp_path, root).rotational is rotational
-
-
-def test_a_partition_spins_as_its_disk_does(play: Play, tmp_path: Path) -> None:
-    root = play(
-        {
-            "proc/self/mountinfo": ROOT_MOUNT.replace("254:0", "8:1"),
-            "sys/devices/sda/queue/rotational": "1\n",
-            "sys/devices/sda/sda1/partition": "1\n",
-            "sys/dev/block/.keep": "",
-        }
-    )
-    (root / "sys/dev/block/8:1").symlink_to(root / "sys/devices/sda/sda1")
-    assert disk.detect(tmp_path, root).rotational is True
-
-
 def test_without_a_list_of_mounts_the_kind_is_unknown(tmp_path: Path) -> None:
     assert disk.detect(tmp_path, tmp_path).kind == "unknown"
 
 
 @pytest.mark.parametrize(("kind", "network"), [("nfs4", True), ("fuse.sshfs", True), ("ext4", False), ("tmpfs", False)])
 def test_files_from_elsewhere_are_told_by_their_file_system(kind: str, network: bool) -> None:
-    assert disk.Disk(kind=kind, rotational=None, free_bytes=0).network is network
+    assert disk.Disk(kind=kind, free_bytes=0).network is network
 
 
 def files(folder: Path, count: int, size: int) -> list[Path]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,18 +85,6 @@ def test_this_machine_has_some_memory_left() -> None:
 
 def test_how_full_memory_is_does_not_make_it_another() -> None:
     assert memory.Memory(usable_bytes=2, available_bytes=1) == memory.Memory(usable_bytes=2, available_bytes=0)
-
-
-def test_shared_memory_is_as_large_as_its_file_system(tmp_path: Path) -> None:
-    stat = os.statvfs(tmp_path)
-    found = memory.shared_memory(tmp_path)
-    assert found is not None
-    assert found.size_bytes == stat.f_blocks * stat.f_frsize
-    assert 0 < found.free_bytes <= found.size_bytes
-
-
-def test_a_machine_may_have_no_shared_memory(tmp_path: Path) -> None:
-    assert memory.shared_memory(tmp_path / "missing") is None
 
 
 @pytest.mark.parametrize(

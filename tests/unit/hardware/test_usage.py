@@ -8,16 +8,13 @@ from autopipe.hardware.usage import Sample, Usage
 SILENT = GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None)
 
 
-def sample(
-    seconds: float, cpu: float = 0.0, *gpus: GpuUse, memory: int = 0, shm: int = 0, machine: float = 0.0
-) -> Sample:
+def sample(seconds: float, cpu: float = 0.0, *gpus: GpuUse, memory: int = 0, machine: float = 0.0) -> Sample:
     return Sample(
         seconds=seconds,
         cpu_seconds=cpu,
         machine_cpu_seconds=machine,
         memory_bytes=memory,
         processes=int(seconds),
-        shm_bytes=shm,
         gpus=gpus,
     )
 
@@ -26,11 +23,10 @@ def usage(*samples: Sample) -> Usage:
     return Usage(samples=samples, sampling_cpu_seconds=0.01)
 
 
-def test_cpu_is_a_mean_over_time_and_a_peak_between_samples() -> None:
+def test_cpu_is_a_mean_over_time() -> None:
     used = usage(sample(10, 5), sample(11, 5.5), sample(14, 9.5))
     assert (used.seconds, used.cpu_seconds) == (4, 4.5)
     assert used.cpu_percent == 112.5
-    assert used.peak_cpu_percent == pytest.approx(100 * 4 / 3)
 
 
 def test_what_others_use_is_the_rest_of_the_machine() -> None:
@@ -41,9 +37,9 @@ def test_others_never_use_less_than_nothing() -> None:
     assert usage(sample(0, 1, machine=50), sample(1, 2, machine=50.5)).others_cpu_percent == 0.0
 
 
-def test_peaks_of_memory_shared_memory_and_processes() -> None:
-    used = usage(sample(1, memory=5, shm=100), sample(2, memory=9, shm=140), sample(3, memory=7, shm=90))
-    assert (used.peak_memory_bytes, used.peak_shm_bytes, used.peak_processes) == (9, 40, 3)
+def test_peaks_of_memory_and_processes() -> None:
+    used = usage(sample(1, memory=5), sample(2, memory=9), sample(3, memory=7))
+    assert (used.peak_memory_bytes, used.peak_processes) == (9, 3)
 
 
 def test_gpus_are_averaged_in_use_and_summed_in_memory_and_power() -> None:
@@ -61,13 +57,9 @@ def test_a_gpu_that_tells_nothing_leaves_no_figure() -> None:
 def test_nothing_seen_gives_no_figures() -> None:
     used = usage()
     assert (used.seconds, used.cpu_seconds) == (0.0, 0.0)
-    assert {used.cpu_percent, used.others_cpu_percent, used.peak_cpu_percent, used.sampling_percent} == {None}
-    assert {used.peak_memory_bytes, used.peak_shm_bytes, used.peak_processes} == {None}
+    assert {used.cpu_percent, used.others_cpu_percent} == {None}
+    assert {used.peak_memory_bytes, used.peak_processes} == {None}
     assert {used.gpu_busy_percent, used.peak_gpu_memory_bytes, used.gpu_watts} == {None}
-
-
-def test_sampling_cost_is_in_percent_of_a_core() -> None:
-    assert usage(sample(0), sample(4)).sampling_percent == 0.25
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,6 @@ def test_a_machine_becomes_a_fingerprint() -> None:
     found = machine.Machine(
         cpu=cpu.Cpu(model="Imaginary 9000", cores=2, logical_cores=8),
         memory=memory.Memory(usable_bytes=8 * GIB, available_bytes=GIB),
-        shm=None,
         gpus=(gpu.Gpu(name="NVIDIA H200", memory_bytes=141 * GIB, driver="570.1"),) * 2,
         os="Ubuntu 24.04.1 LTS",
         kernel="Linux 6.8.0-45-generic",

@@ -1,0 +1,14 @@
+"""What a test asks of a space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autopipe.core.params import Value
+from autopipe.core.space import Space, within
+
+
+def holds(space: Space, params: Mapping[str, Value]) -> bool:
+    """Whether `params` names every parameter that counts, and no other, each with a value it may take."""
+    counting = {parameter.name for parameter in space.parameters if parameter.counts(params)}
+    return counting == set(params) and all(within(space[name], value) for name, value in params.items())
