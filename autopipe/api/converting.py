@@ -113,9 +113,9 @@ def finish(folder: Path) -> Manifest:
     return conversions.finish(folder)
 
 
-def imported(name: str) -> Workload:
+def imported(name: str, *, may_call: bool = True) -> Workload:
     """Return a workload by its name; a module of the working directory can be named, as with `python -m`."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return reference.load_workload(name)
+    return reference.load_workload(name, may_call=may_call)

@@ -45,7 +45,8 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
         WorkloadError: the workload cannot be imported.
     """
     choice = pick.pick(stored.artifact, fingerprint.detect())
-    workload = stored.workload if isinstance(stored.workload, Workload) else imported(stored.workload)
+    named = stored.workload
+    workload = named if isinstance(named, Workload) else imported(named.text, may_call=named.may_call)
     plan = make_plan(workload)
     tuned = choice.profile.measurement.images_per_second.value
     why = module.reasons_against(workload, choice.config, plan)

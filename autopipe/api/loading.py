@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from autopipe.core.workload import Workload
 from autopipe.trial import reference
@@ -14,18 +16,22 @@ def load(
     path: str | os.PathLike[str] = "autopipe.json",
     *,
     workload: Workload | str | None = None,
+    pinned: Mapping[str, Any] | None = None,
     strict: bool = False,
     allow_outside: bool = False,
 ) -> Tuned:
     """Return the tuned pipeline of an artefact, with the profile that fits this machine.
 
-    Nothing of the user's code is imported before a loader or a trainer is made, and nothing is ever unpickled.
+    Nothing of the user's code is imported before a loader or a trainer is made, and nothing is ever unpickled. The
+    artefact may name the workload that the generated module beside it names; without one, a `Workload` in a file of its
+    own folder. docs/security.md says what an artefact can and cannot do.
 
     Args:
         path: the artefact.
         workload: the workload, or "train.py:workload", in place of the one that the artefact names.
+        pinned: the only workload that the artefact may name, as the generated module holds it.
         strict: refuse a profile of another machine instead of warning.
-        allow_outside: let the artefact name a workload outside of its folder.
+        allow_outside: trust the artefact in whatever it names: any file, any module, and any function in it.
 
     Raises:
         ArtifactError: the file is no artefact; or `strict`, and no profile is of this machine.
@@ -38,6 +44,7 @@ def load(
         path,
         import_workload=reference.load_workload,
         workload=workload,
+        pinned=pinned,
         strict=strict,
         allow_outside=allow_outside,
     )

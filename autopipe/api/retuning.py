@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from autopipe.api import checking
+from autopipe.api import checking, repointing
 from autopipe.api.searching import (
     Found,
     Plan,
@@ -26,6 +26,7 @@ from autopipe.api.searching import (
 from autopipe.api.stored import Stored, read
 from autopipe.core import fingerprint as digests
 from autopipe.core.config import PipelineConfig
+from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Baseline
@@ -77,8 +78,8 @@ def retune(
         budget: seconds, the proof included; None for as long as the trials take.
         trials: how many at most.
         if_stale: do nothing if the profile fits this machine and workload.
-        workload: "train.py:workload", in place of the one that the artefact names.
-        allow_outside: let the artefact name a workload that is neither in its folder nor below the working directory.
+        workload: "train.py:workload", in place of the one that the artefact names; from then on the artefact names it.
+        allow_outside: trust the artefact in whatever it names; see `ap.load`.
 
     Raises:
         ArtifactError: the file is no artefact, or its workload cannot be found.
@@ -90,10 +91,11 @@ def retune(
     stored = read(Path(path), workload=workload, allow_outside=allow_outside)
     plan = Plan(trials=trials, budget_seconds=budget)
     run(stored, plan, Watcher(), if_stale=if_stale)
+    named = stored.workload
     return factory.load(
         path,
         import_workload=trial_reference.load_workload,
-        workload=stored.workload,
+        workload=named if isinstance(named, Workload) else named.text,
     )
 
 
@@ -133,6 +135,8 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
     profile, kept = chosen(outcome, config)
     if profile is not None:
         joining.renew(stored.artifact, profile, stored.path)
+        if stored.given is not None:
+            repointing.point(stored.path, stored.given)
     return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept)
 
 

@@ -199,7 +199,9 @@ def search(
 
 
 def runner_for(
-    workload: Workload | str, plan: Plan | None = None, on_trial: Callable[[TrialEvent], None] = lambda event: None
+    workload: Workload | protocol.Reference | str,
+    plan: Plan | None = None,
+    on_trial: Callable[[TrialEvent], None] = lambda event: None,
 ) -> TrialRunner:
     """Return the runner of a workload's trials; nothing starts yet."""
     plan = plan or Plan()

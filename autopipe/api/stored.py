@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 
 from autopipe.core.workload import Workload
-from autopipe.errors import ArtifactError
+from autopipe.trial import protocol
 from autopipe.tuned import artifact as files
-from autopipe.tuned import images, reference
-from autopipe.tuned.record import Artifact, ImagesReference, ModuleReference
+from autopipe.tuned import pin
+from autopipe.tuned.record import Artifact
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,49 +20,33 @@ class Stored:
         path: the file.
         artifact: what is in it.
         workload: its name, or the object for a workload without code. It has not been imported.
+        given: "train.py:workload", where it was given in place of the one that the artefact names.
     """
 
     path: Path
     artifact: Artifact
-    workload: Workload | str
+    workload: Workload | protocol.Reference
+    given: str | None = None
 
 
 def read(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:
     """Return an artefact with its workload.
 
-    The workload may lie in the artefact's folder or below the working directory; elsewhere only if that is allowed.
+    The workload is the one that the generated module beside the artefact names, too; without such a module it may lie
+    in the artefact's folder or below the working directory, and elsewhere only if that is allowed.
 
     Args:
         path: the artefact.
         workload: "train.py:workload", in place of the one that the artefact names.
-        allow_outside: let the artefact name a workload anywhere.
+        allow_outside: trust the artefact in whatever it names.
 
     Raises:
         ArtifactError: the file is no artefact, or its workload is not where it says or not where it may be.
     """
     file = path.absolute()
     artifact = files.read(file)
-    return Stored(path=file, artifact=artifact, workload=workload or _named(artifact, file.parent, allow_outside))
-
-
-def _named(artifact: Artifact, folder: Path, allow_outside: bool) -> Workload | str:
-    named = artifact.workload
-    if named is None:
-        raise ArtifactError(
-            "The artefact does not say where its workload is: it was tuned as an object without a name.",
-            hint="Name it: --workload train.py:workload",
-        )
-    if isinstance(named, ModuleReference):
-        return f"{named.module}:{named.attribute}"
-    target = (folder / named.path).resolve()
-    here = target.exists() and target.is_relative_to(Path.cwd().resolve())
-    try:
-        path = reference.located(named, folder, allow_outside=allow_outside or here)
-    except ArtifactError as error:
-        raise ArtifactError(
-            error.message,
-            hint="Run from a folder above it, name another with --workload train.py:workload, or use --allow-outside.",
-        ) from None
-    if isinstance(named, ImagesReference):
-        return images.workload_of(named, path)
-    return f"{path}:{named.attribute}"
+    if workload is not None:
+        return Stored(path=file, artifact=artifact, workload=protocol.Reference(text=workload), given=workload)
+    found = pin.workload_of(artifact, file, allow_outside=allow_outside, below=Path.cwd())
+    named = found if isinstance(found, Workload) else protocol.Reference(text=found.text, may_call=found.may_call)
+    return Stored(path=file, artifact=artifact, workload=named)

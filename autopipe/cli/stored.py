@@ -16,9 +16,7 @@ Override = Annotated[
 ]
 AllowOutside = Annotated[
     bool,
-    typer.Option(
-        "--allow-outside", help="Let the artefact name a workload outside of its folder and the working directory."
-    ),
+    typer.Option("--allow-outside", help="Trust the artefact in whatever it names: any file, module and function."),
 ]
 
 DEFAULT = Path("autopipe.json")

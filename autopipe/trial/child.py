@@ -49,7 +49,7 @@ class Launch:
         simulate: a simulated accelerator in place of the workload's model.
     """
 
-    workload: str | Workload
+    workload: str | Workload | protocol.Reference
     session: str = protocol.DEFAULT_SESSION
     directory: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
@@ -80,9 +80,11 @@ class Child:
             )
         self._channel = Channel(ours)
         source = (
-            protocol.Reference(text=launch.workload)
+            protocol.Pickled(fd=inherited[1])
+            if isinstance(launch.workload, Workload)
+            else protocol.Reference(text=launch.workload)
             if isinstance(launch.workload, str)
-            else protocol.Pickled(fd=inherited[1])
+            else launch.workload
         )
         self.load = protocol.Load(
             workload=source, session=launch.session, sys_path=launch.sys_path, simulate=launch.simulate

@@ -50,10 +50,11 @@ class _Message(pydantic.BaseModel):
 
 
 class Reference(_Message):
-    """A workload by name: "train.py:workload" or "package.module:attribute"."""
+    """A workload by name: "train.py:workload" or "package.module:attribute"; `may_call` if that may be a function."""
 
     kind: Literal["reference"] = "reference"
     text: str
+    may_call: bool = True
 
 
 class Pickled(_Message):

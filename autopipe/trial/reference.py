@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 import types
@@ -22,7 +23,7 @@ from autopipe.errors import AutopipeError, WorkloadError, near, shortened
 _FRAMES = 3
 
 
-def load_workload(reference: str) -> Workload:
+def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     """Import what `reference` names and return the workload in it.
 
     The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under
@@ -31,6 +32,7 @@ def load_workload(reference: str) -> Workload:
     Args:
         reference: "train.py:workload" or "package.module:workload". The attribute is a `Workload`, or a function
             without arguments that returns one.
+        may_call: whether it may be such a function, because the user has named it; an artefact alone may not.
 
     Raises:
         WorkloadError: if there is no such file, module or attribute, if it is something else, or if importing it fails.
@@ -42,7 +44,7 @@ def load_workload(reference: str) -> Workload:
             hint="Write `train.py:workload` or `package.module:workload`.",
         )
     module = _import_file(Path(target)) if target.endswith(".py") else _import_module(target)
-    return _workload_in(module, attribute, target)
+    return _workload_in(module, attribute, target, may_call=may_call)
 
 
 def _import_file(path: Path) -> types.ModuleType:
@@ -100,7 +102,7 @@ def _import_module(name: str) -> types.ModuleType:
             ) from error
 
 
-def _workload_in(module: types.ModuleType, attribute: str, target: str) -> Workload:
+def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_call: bool) -> Workload:
     if not hasattr(module, attribute):
         workloads = [name for name, value in vars(module).items() if isinstance(value, Workload)]
         names = workloads or [name for name in vars(module) if not name.startswith("_")]
@@ -111,6 +113,7 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str) -> Workl
         )
     value = getattr(module, attribute)
     if isinstance(value, types.FunctionType):
+        _require_callable(value, attribute, target, may_call=may_call)
         with _users_code(f"`{attribute}()` of `{target}` raised", Path(value.__code__.co_filename).parent):
             value = value()
     if not isinstance(value, Workload):
@@ -120,6 +123,22 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str) -> Workl
             hint=f"Write {attribute} = ap.Workload(...)",
         )
     return value
+
+
+def _require_callable(function: types.FunctionType, attribute: str, target: str, *, may_call: bool) -> None:
+    if not may_call:
+        raise WorkloadError(
+            f"`{attribute}` of `{target}` is a function, and what an artefact alone names is not called.",
+            hint=f"Name it yourself: workload='{target}:{attribute}', or --workload {target}:{attribute}",
+        )
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise WorkloadError(
+            f"`{attribute}` of `{target}` must be a Workload, or a function without arguments that returns one,"
+            f" but it takes arguments: {error}.",
+            hint=f"Write {attribute} = ap.Workload(...)",
+        ) from None
 
 
 @contextlib.contextmanager

@@ -147,7 +147,7 @@ def _warnings_told(report: _Reporter) -> Iterator[None]:
 
 def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
     if isinstance(source, protocol.Reference):
-        return reference.load_workload(source.text)
+        return reference.load_workload(source.text, may_call=source.may_call)
     os.lseek(source.fd, 0, os.SEEK_SET)  # a child before this one has read it, too
     with open(source.fd, "rb", closefd=False) as file:
         workload = cloudpickle.load(file)

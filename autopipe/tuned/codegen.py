@@ -15,18 +15,17 @@ from typing import Final
 
 from autopipe._version import __version__
 from autopipe.tuned import artifact as files
-from autopipe.tuned import reference
 from autopipe.tuned.factory import Tuned
+from autopipe.tuned.pin import MODULE_NAME
 from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference, Reference
-
-MODULE_NAME: Final = "tuned_pipeline.py"
 
 _MODULE: Final = Template('''"""The input pipeline that measured fastest for $workload, on each machine in $artifact.
 
     import tuned_pipeline
     tuned_pipeline.make_trainer().fit(epochs=3)
 
-Written by autopipe $version. `autopipe retune $artifact` renews the artefact; this file can stay as it is.
+Written by autopipe $version. `autopipe retune $artifact` renews the artefact, and this file can stay as it is;
+`autopipe repoint $artifact train.py:workload` names another workload in both.
 """
 
 from __future__ import annotations
@@ -35,7 +34,10 @@ from pathlib import Path
 
 import autopipe as ap
 
-TUNED = ap.load($load)
+ARTIFACT = $name
+WORKLOAD = $pinned  # what the artefact may name; it cannot choose what runs
+
+TUNED = ap.load(Path(__file__).resolve().with_name(ARTIFACT), pinned=WORKLOAD)
 CONFIG: ap.PipelineConfig = TUNED.config
 
 
@@ -57,12 +59,22 @@ def source(tuned: Tuned, artifact: Path) -> str:
         tuned: what the artefact holds.
         artifact: where it is, or will be, written.
     """
-    named = tuned.artifact_for(artifact.parent).workload
-    load = f"Path(__file__).resolve().with_name({_quoted(artifact.name)})"
-    if reference.is_outside(named, artifact.parent):  # code may allow it; an artefact may not allow it to itself
-        load = f"{load}, allow_outside=True"
+    return text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
+
+
+def text_for(named: Reference | None, artifact: str) -> str:
+    """Return the text of a module beside an artefact of that name.
+
+    Args:
+        named: the workload, with a path from the module's folder.
+        artifact: the artefact's name.
+    """
     return _MODULE.substitute(
-        workload=_plain(_described(named)), artifact=_plain(artifact.name), version=__version__, load=load
+        workload=_plain(_described(named)),
+        artifact=_plain(artifact),
+        version=__version__,
+        name=_quoted(artifact),
+        pinned=_literal(named),
     )
 
 
@@ -85,6 +97,15 @@ def _described(named: Reference | None) -> str:
         case ImagesReference():
             return f"{named.model} on {PurePosixPath(named.path).name}"
     return "a workload without a name"
+
+
+def _literal(named: Reference | None) -> str:
+    """Return a reference as Python, one line a key."""
+    if named is None:
+        return "None"
+    values = named.model_dump(exclude_none=True)
+    lines = [f'    "{key}": {_quoted(value) if isinstance(value, str) else value},\n' for key, value in values.items()]
+    return f"{{\n{''.join(lines)}}}"
 
 
 def _plain(text: str) -> str:

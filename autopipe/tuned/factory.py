@@ -10,26 +10,23 @@ import dataclasses
 import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
-from autopipe.errors import ArtifactError
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
-from autopipe.tuned import drift, fingerprint, images, joining, pick, reference
+from autopipe.tuned import drift, fingerprint, joining, pick, pin, reference
 from autopipe.tuned.record import (
     Artifact,
     Baseline,
     Figures,
     Hardware,
-    ImagesReference,
     Limit,
-    ModuleReference,
     Profile,
     Reference,
 )
@@ -37,8 +34,12 @@ from autopipe.tuned.record import (
 if TYPE_CHECKING:
     from autopipe.devices.trainer import Trainer
 
-ImportWorkload = Callable[[str], Workload]
-"""Returns the workload that "train.py:workload" or "package.module:workload" names."""
+
+class ImportWorkload(Protocol):
+    """Returns the workload that "train.py:workload" or "package.module:workload" names."""
+
+    def __call__(self, reference: str, *, may_call: bool) -> Workload:
+        """Import it; `may_call` tells whether the name may be a function that returns it."""
 
 
 class ProfileWarning(UserWarning):
@@ -159,11 +160,12 @@ class Tuned:
         return self.artifact.model_copy(update={"workload": moved})
 
 
-def load(
+def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     path: str | os.PathLike[str],
     *,
     import_workload: ImportWorkload,
     workload: Workload | str | None = None,
+    pinned: Mapping[str, Any] | None = None,
     strict: bool = False,
     allow_outside: bool = False,
     here: Hardware | None = None,
@@ -174,8 +176,9 @@ def load(
         path: the artefact.
         import_workload: imports a workload by its name.
         workload: the workload, or "train.py:workload", in place of the one that the artefact names.
+        pinned: the only workload that the artefact may name.
         strict: refuse a profile of another machine.
-        allow_outside: let the artefact name files outside of its folder.
+        allow_outside: trust the artefact in whatever it names.
         here: the machine, if it is known already.
 
     Raises:
@@ -187,7 +190,14 @@ def load(
     if choice.warning is not None:
         warnings.warn(f"`{file}`: {choice.warning}", ProfileWarning, stacklevel=3)
     if workload is None:
-        source = functools.partial(_named_workload, artifact, file.parent, import_workload, allow_outside=allow_outside)
+        source = functools.partial(
+            _named_workload,
+            artifact,
+            file,
+            import_workload,
+            pinned=None if pinned is None else pin.parse(pinned),
+            allow_outside=allow_outside,
+        )
     else:
         source = functools.partial(_given_workload, workload, import_workload)
     return Tuned(artifact=artifact, choice=choice, source=source, path=file)
@@ -224,21 +234,11 @@ def _itself(workload: Workload) -> Workload:
 
 
 def _given_workload(workload: Workload | str, import_workload: ImportWorkload) -> Workload:
-    return import_workload(workload) if isinstance(workload, str) else workload
+    return import_workload(workload, may_call=True) if isinstance(workload, str) else workload
 
 
 def _named_workload(
-    artifact: Artifact, folder: Path, import_workload: ImportWorkload, *, allow_outside: bool
+    artifact: Artifact, file: Path, import_workload: ImportWorkload, *, pinned: pin.Pin | None, allow_outside: bool
 ) -> Workload:
-    named = artifact.workload
-    if named is None:
-        raise ArtifactError(
-            "The artefact does not say where its workload is: it was tuned as an object without a name.",
-            hint="Pass it: ap.load(..., workload=workload)",
-        )
-    if isinstance(named, ModuleReference):
-        return import_workload(f"{named.module}:{named.attribute}")
-    path = reference.located(named, folder, allow_outside=allow_outside)
-    if isinstance(named, ImagesReference):
-        return images.workload_of(named, path)
-    return import_workload(f"{path}:{named.attribute}")
+    found = pin.workload_of(artifact, file, pin=pinned, allow_outside=allow_outside)
+    return found if isinstance(found, Workload) else import_workload(found.text, may_call=found.may_call)

@@ -37,7 +37,7 @@ def write(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
         ArtifactError: the file cannot be written.
     """
     file = Path(path)
-    with _alone(file):
+    with alone(file):
         return files.write(_joined(fresh, file), file)
 
 
@@ -52,7 +52,7 @@ def renew(known: Artifact, profile: Profile, path: Path) -> Path:
     Raises:
         ArtifactError: the file cannot be written.
     """
-    with _alone(path):
+    with alone(path):
         with contextlib.suppress(ArtifactError):
             known = files.read(path)
         return files.write(pick.with_profile(known, profile), path)
@@ -80,7 +80,7 @@ def _set_aside(file: Path, why: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(file: Path) -> Iterator[None]:
+def alone(file: Path) -> Iterator[None]:
     """Let nobody else write the file meanwhile. Where nothing can be locked, writing goes on, or says what is wrong."""
     lock = filelock.FileLock(file.with_name(f".{file.name}.lock"), mode=0o666)
     with contextlib.suppress(OSError, ValueError, NotImplementedError):

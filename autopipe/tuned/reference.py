@@ -1,12 +1,13 @@
 """Where an artefact's workload comes from: how it is named in the file, and found again from there.
 
-Importing what is named is not done here: `autopipe.tuned.factory` asks for it when a loader or trainer is built. Paths
-lead below the artefact's folder unless the caller allows others, because an artefact may come from anywhere.
+Importing what is named is not done here: `autopipe.tuned.factory` asks for it when a loader or trainer is built. Which
+workloads an artefact may name is the rule of `autopipe.tuned.pin`.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -70,24 +71,38 @@ def is_outside(reference: Reference | None, folder: Path) -> bool:
     return not (folder / reference.path).resolve().is_relative_to(folder.resolve())
 
 
-def located(reference: FileReference | ImagesReference, folder: Path, *, allow_outside: bool) -> Path:
+def located(reference: FileReference | ImagesReference, artifact: Path, *, with_origin: bool) -> Path:
     """Return the file or folder that the reference leads to from the artefact's folder.
 
+    Args:
+        reference: as it reads in the artefact.
+        artifact: the artefact's file.
+        with_origin: whether to look, too, where it lay when it was tuned.
+
     Raises:
-        ArtifactError: it leads out of that folder, which was not allowed; or nowhere.
+        ArtifactError: it leads nowhere.
     """
-    if is_outside(reference, folder) and not allow_outside:
+    path = (artifact.parent / reference.path).resolve()
+    places = [path] if reference.origin is None or not with_origin else [path, Path(reference.origin)]
+    found = next((place for place in places if place.exists()), None)
+    if found is not None:
+        return found
+    tried = " and not at ".join(f"`{place}`" for place in dict.fromkeys(places))
+    if isinstance(reference, ImagesReference):
         raise ArtifactError(
-            f"Paths of an artefact must stay inside its folder, `{folder}`, but its workload is `{reference.path}`.",
-            hint="If you trust the artefact, pass allow_outside=True, or the workload itself: workload=...",
+            f"The artefact's images are gone: they are not at {tried}.",
+            hint=f"Put them back, or tune again: autopipe tune --images DIR --model {reference.model}",
         )
-    path = (folder / reference.path).resolve()
-    if path.exists():
-        return path
-    if reference.origin is not None and allow_outside and Path(reference.origin).exists():
-        return Path(reference.origin)
-    tried = f"`{path}`" if reference.origin is None else f"`{path}` nor at `{reference.origin}`"
     raise ArtifactError(
-        f"The artefact's workload is not at {tried}.",
-        hint="Put it back, or pass it: ap.load(..., workload=...), where it may be a Workload or `train.py:workload`.",
+        f"The file of the artefact's workload is gone: it is not at {tried}.",
+        hint=f"If it was moved or renamed: autopipe repoint {shlex.quote(str(artifact))} NEW.py:{reference.attribute}",
     )
+
+
+def text(reference: Reference) -> str:
+    """Return the reference as people write it: "train.py:workload"."""
+    if isinstance(reference, ModuleReference):
+        return f"{reference.module}:{reference.attribute}"
+    if isinstance(reference, ImagesReference):
+        return f"{reference.model} on {reference.path}"
+    return f"{reference.path}:{reference.attribute}"

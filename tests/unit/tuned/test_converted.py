@@ -28,7 +28,7 @@ def workload(times: int = 1) -> Workload:
 
 def tuned(folder: Path, made: Workload) -> Tuned:
     path = files.write(artifact(profile(config=config(storage="array"))), folder / "autopipe.json")
-    return factory.load(path, import_workload=lambda name: made, here=hardware(), workload=made)
+    return factory.load(path, import_workload=lambda reference, may_call: made, here=hardware(), workload=made)
 
 
 def converted(made: Workload, folder: Path) -> None:

@@ -21,8 +21,8 @@ class _Importer:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, name: str) -> Workload:
-        self.asked.append(name)
+    def __call__(self, reference: str, *, may_call: bool) -> Workload:
+        self.asked.append(reference)
         return WORKLOAD
 
 
@@ -94,7 +94,8 @@ def test_a_workload_outside_of_the_folder_is_imported_only_if_allowed(tmp_path: 
 
 def test_a_module_is_imported_by_its_name(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(workload=ModuleReference(module="project.train")), tmp_path / "autopipe.json")
-    assert factory.load(path, import_workload=importer, here=hardware()).workload is WORKLOAD
+    pinned = {"kind": "module", "module": "project.train", "attribute": "workload"}
+    assert factory.load(path, import_workload=importer, here=hardware(), pinned=pinned).workload is WORKLOAD
     assert importer.asked == ["project.train:workload"]
 
 

@@ -22,8 +22,8 @@ from tests.fakes.profiles import artifact, config, profile
 LIMITED, GPUS, THIS = Threads(workers=1), Processes(workers=7), Threads(workers=5)
 
 
-def never(name: str) -> Workload:
-    pytest.fail(f"{name} was imported")
+def never(reference: str, *, may_call: bool) -> Workload:
+    pytest.fail(f"{reference} was imported")
 
 
 @pytest.fixture

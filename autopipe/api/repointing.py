@@ -1,0 +1,57 @@
+"""Repointing: an artefact, and the module beside it, name another file as their workload. `autopipe repoint`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from autopipe.api.converting import imported
+from autopipe.tuned import artifact as files
+from autopipe.tuned import codegen, fingerprint, joining, pin, reference
+from autopipe.tuned.fingerprint import Difference
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Repointed:
+    """What came of it.
+
+    Attributes:
+        written: the files that name the workload now.
+        differences: in what the workload is another than the one that was tuned, as far as is known without its model.
+    """
+
+    written: tuple[Path, ...]
+    differences: tuple[Difference, ...]
+
+
+def repoint(path: Path, workload: str) -> Repointed:
+    """Let an artefact and its generated module name another workload, which is imported to see that it is there.
+
+    Args:
+        path: the artefact.
+        workload: "train.py:workload" or "package.module:workload".
+
+    Raises:
+        ArtifactError: the artefact cannot be read, or cannot be written to.
+        WorkloadError: there is no such workload.
+    """
+    artifact = files.read(path)
+    digest = fingerprint.workload_digest(imported(workload))
+    differences = fingerprint.compare_workload(artifact.profiles[-1].workload, digest)
+    return Repointed(written=point(path, workload), differences=differences)
+
+
+def point(path: Path, workload: str) -> tuple[Path, ...]:
+    """Write the name of a workload to an artefact and to its generated module, and return both paths.
+
+    Raises:
+        ArtifactError: the artefact cannot be read, or one of both cannot be written.
+    """
+    file = path.absolute()
+    with joining.alone(file):
+        named = reference.moved(reference.parse(workload), None, file.parent)
+        files.write(files.read(file).model_copy(update={"workload": named}), file)
+        if not pin.is_generated(file):
+            return (path,)
+        module = path.with_name(pin.MODULE_NAME)
+        return path, files.replace_text(module, codegen.text_for(named, path.name))

@@ -1,0 +1,174 @@
+"""docs/security.md, rule by rule: what somebody who can edit `autopipe.json`, and nothing else, can have run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autopipe.tuned import codegen, factory, fingerprint
+from autopipe.tuned.record import FileReference
+from tests.fakes.profiles import digest, profile
+from tests.fakes.workload_script import TRAIN
+
+ROOT = Path(__file__).parents[2]
+EVIL = """
+from pathlib import Path
+
+def main():
+    Path(__file__).with_name("ran").touch()
+
+main()
+"""
+USE_MODULE = "import sys; sys.path.insert(0, {folder!r}); import tuned_pipeline as t; t.make_loader().close()"
+USE_LOAD = "import autopipe as ap; ap.load({artifact!r}).make_loader().close()"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A workload with functions beside it, its artefact and module in tuned/, and a file to be tricked into running."""
+    home = tmp_path / "home"
+    folder = home / "tuned"
+    folder.mkdir(parents=True)
+    functions = "\ndef make():\n    return workload\n\ndef danger():\n    open(__file__ + '.ran', 'w').close()\n"
+    (home / "train.py").write_text(TRAIN + functions)
+    (home / "evil.py").write_text(EVIL)
+    (folder / "evil.py").write_text(EVIL)
+    tuned = factory.of_profile(
+        profile(hardware=fingerprint.detect(), workload=digest(samples=256, batch_size=4)),
+        lambda: pytest.fail("imported"),
+        named=FileReference(path=str(home / "train.py")),
+    )
+    codegen.write(tuned, folder)
+    return home
+
+
+def _edit(project: Path, workload: dict[str, Any] | None) -> Path:
+    """Do what the attacker can: change the workload that the artefact names."""
+    path = project / "tuned" / "autopipe.json"
+    content = json.loads(path.read_text())
+    content["workload"] = workload
+    path.write_text(json.dumps(content))
+    return path
+
+
+def _python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def _ran(project: Path) -> list[str]:
+    return [path.name for path in project.rglob("*ran")]
+
+
+HOSTILE = [
+    {"kind": "file", "path": "../evil.py", "attribute": "workload"},
+    {"kind": "file", "path": "evil.py", "attribute": "main"},
+    {"kind": "file", "path": "../train.py", "attribute": "danger"},
+    {"kind": "module", "module": "pdb", "attribute": "main"},
+    {"kind": "module", "module": "evil", "attribute": "main"},
+    {"kind": "images", "path": "..", "model": "VGG16"},
+]
+
+
+@pytest.mark.parametrize("workload", HOSTILE, ids=lambda each: f"{each['kind']}-{each.get('attribute')}")
+@pytest.mark.parametrize("use", [USE_MODULE, USE_LOAD], ids=["module", "load"])
+def test_an_artefact_cannot_choose_what_the_generated_module_runs(
+    project: Path, workload: dict[str, Any], use: str
+) -> None:
+    path = _edit(project, workload)
+    done = _python(use.format(folder=str(path.parent), artifact=str(path)), project)
+    assert done.returncode == 1
+    assert "ArtifactError" in done.stderr
+    assert "autopipe repoint" in done.stderr
+    assert _ran(project) == []
+
+
+def test_where_the_workload_once_lay_is_the_codes_matter_too(project: Path) -> None:
+    workload = {"kind": "file", "path": "../train.py", "attribute": "workload", "origin": str(project / "evil.py")}
+    path = _edit(project, workload)
+    (project / "train.py").unlink()
+    done = _python(USE_LOAD.format(artifact=str(path)), project)
+    assert "is gone" in done.stderr
+    assert _ran(project) == []
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        (HOSTILE[0], "must stay inside its folder"),
+        (HOSTILE[3], "no code says that it may"),
+        (HOSTILE[5], "must stay inside its folder"),
+    ],
+)
+def test_without_a_module_an_artefact_names_files_of_its_own_folder_only(
+    project: Path, workload: dict[str, Any], said: str
+) -> None:
+    path = _edit(project, workload)
+    path.with_name("tuned_pipeline.py").unlink()
+    done = _python(USE_LOAD.format(artifact=str(path)), project)
+    assert said in done.stderr
+    assert _ran(project) == []
+
+
+def test_without_a_module_no_function_is_called(project: Path) -> None:
+    (project / "tuned" / "train.py").write_text((project / "train.py").read_text())
+    path = _edit(project, {"kind": "file", "path": "train.py", "attribute": "danger"})
+    path.with_name("tuned_pipeline.py").unlink()
+    done = _python(USE_LOAD.format(artifact=str(path)), project)
+    assert "what an artefact alone names is not called" in done.stderr
+    assert _ran(project) == []
+
+
+@pytest.mark.parametrize("command", ["check", "retune"])
+def test_a_command_holds_an_artefact_to_the_module_as_well(project: Path, command: str) -> None:
+    path = _edit(project, HOSTILE[0])
+    done = subprocess.run(
+        [sys.executable, "-m", "autopipe", command, str(path)], cwd=project, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "One of both was changed" in done.stderr
+    assert _ran(project) == []
+
+
+def test_a_function_that_the_module_names_is_called(project: Path) -> None:
+    """The tune was of `train.py:make`: the user named it."""
+    named = FileReference(path="../train.py", attribute="make")
+    path = _edit(project, named.model_dump(exclude_none=True))
+    path.with_name("tuned_pipeline.py").write_text(codegen.text_for(named, path.name))
+    done = _python(USE_MODULE.format(folder=str(path.parent)), Path("/"))
+    assert done.returncode == 0, done.stderr
+
+
+def _older_module(path: Path, more: str) -> None:
+    load = f'ap.load(Path(__file__).resolve().with_name("autopipe.json"){more})'
+    path.with_name("tuned_pipeline.py").write_text(
+        f'"""...\n\nWritten by autopipe 0.1.0.\n"""\nfrom pathlib import Path\nimport autopipe as ap\nTUNED = {load}\n'
+        "def make_loader(): return TUNED.make_loader()\n"
+    )
+
+
+def test_a_module_of_an_earlier_version_that_trusted_the_artefact_says_how_to_renew_it(project: Path) -> None:
+    path = project / "tuned" / "autopipe.json"
+    _older_module(path, ", allow_outside=True")
+    use = USE_MODULE.format(folder=str(path.parent))
+    done = _python(use, project)
+    assert "was written by an earlier version" in done.stderr
+    command = done.stderr.rpartition("Write it again, with the workload in it: ")[2].split()
+    assert command[:2] == ["autopipe", "repoint"]
+    renewed = subprocess.run(
+        [sys.executable, "-m", *command], cwd="/", capture_output=True, text=True, check=False, timeout=60
+    )
+    assert renewed.returncode == 0, renewed.stderr
+    assert _python(use, Path("/")).returncode == 0
+
+
+def test_a_module_of_an_earlier_version_beside_its_workload_goes_on(project: Path) -> None:
+    (project / "tuned" / "train.py").write_text(TRAIN)
+    path = _edit(project, {"kind": "file", "path": "train.py", "attribute": "workload"})
+    _older_module(path, "")
+    done = _python(USE_MODULE.format(folder=str(path.parent)), Path("/"))
+    assert done.returncode == 0, done.stderr
