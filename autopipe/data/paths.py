@@ -10,6 +10,7 @@ import errno
 import hashlib
 import itertools
 import os
+import stat
 from array import array
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -122,13 +123,15 @@ def read_file(path: bytes) -> bytes:
     """Return the content of a file: one open, one read, no buffer in between.
 
     Raises:
-        BadSampleError: it is missing, unreadable or empty.
+        BadSampleError: it is missing, unreadable, empty or no regular file.
         DataError: the process has run out of file descriptors or memory.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # to open a pipe would wait for its writer
         try:
-            content = os.pread(descriptor, os.lseek(descriptor, 0, os.SEEK_END), 0)
+            status = os.fstat(descriptor)
+            require_regular(path, status)
+            content = os.pread(descriptor, status.st_size, 0)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -139,8 +142,25 @@ def read_file(path: bytes) -> bytes:
     return content
 
 
+def require_regular(path: bytes, status: os.stat_result) -> None:
+    """Refuse what is no regular file; a named pipe would be waited for without end.
+
+    Raises:
+        BadSampleError: it is a folder, a pipe or a device.
+    """
+    mode = status.st_mode
+    if not stat.S_ISREG(mode):
+        kind = "folder" if stat.S_ISDIR(mode) else "named pipe" if stat.S_ISFIFO(mode) else "device"
+        raise BadSampleError(
+            f"`{os.fsdecode(path)}` must be a regular file, but is a {kind}.",
+            hint="Remove it, or leave it out of the list.",
+        )
+
+
 def scan(directory: bytes) -> tuple[list[bytes], list[bytes]]:
     """Return the names of the images and of the folders in `directory`, sorted; hidden ones are left out.
+
+    What bears an image's name is an image if it is a regular file, or a link: where that leads is seen when it is read.
 
     Raises:
         DataError: it is missing, no folder, or may not be read.
@@ -153,7 +173,7 @@ def scan(directory: bytes) -> tuple[list[bytes], list[bytes]]:
                 name = entry.name
                 if name.startswith(b"."):
                     continue
-                if name.lower().endswith(_SUFFIXES):
+                if name.lower().endswith(_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
                     images.append(name)
                 elif entry.is_dir():
                     folders.append(name)

@@ -18,6 +18,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.data.paths import require_regular
 from autopipe.errors import BadSampleError, DataError
 
 HEADER_BYTES = 12
@@ -71,12 +72,13 @@ def record_offsets(path: bytes) -> NDArray[np.uint64]:
     The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same.
 
     Raises:
-        DataError: the file is missing, no TFRecord file, compressed, or cut short.
+        DataError: the file is missing, no regular file, no TFRecord file, compressed, or cut short.
     """
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError as error:
         raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
+    require_regular(path, status)
     key = f"1\0{os.fsdecode(path)}\0{status.st_size}\0{status.st_mtime_ns}"
     kept = cache_folder() / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}.npy"
     offsets = _load_offsets(kept, status.st_size)

@@ -59,6 +59,30 @@ def test_scan_sorts_and_leaves_out_what_is_hidden_or_no_image(tmp_path: Path) ->
     assert scan(os.fsencode(tmp_path)) == ([b"a.png", b"b.JPG"], [b"y", b"z"])
 
 
+def test_scan_leaves_out_pipes_and_takes_a_folder_for_a_folder(tmp_path: Path) -> None:
+    write(tmp_path / "a.jpg")
+    os.mkfifo(tmp_path / "b.jpg")
+    write(tmp_path / "c.jpg" / "inner.jpg")
+    assert scan(os.fsencode(tmp_path)) == ([b"a.jpg"], [b"c.jpg"])
+
+
+def test_a_link_is_listed_wherever_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").symlink_to(tmp_path / "gone")
+    assert scan(os.fsencode(tmp_path)) == ([b"broken.jpg"], [])
+
+
+@pytest.mark.timeout(20)
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "linked.jpg").symlink_to(tmp_path / "pipe.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    for name, kind in (("pipe", "named pipe"), ("linked", "named pipe"), ("folder", "folder")):
+        with pytest.raises(BadSampleError, match=rf"{name}\.jpg` must be a regular file, but is a {kind}"):
+            read_file(os.fsencode(tmp_path / f"{name}.jpg"))
+    with pytest.raises(BadSampleError, match=r"must be a regular file, but is a device"):
+        read_file(b"/dev/null")
+
+
 def test_scan_of_a_missing_folder_says_where_relative_paths_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     with pytest.raises(DataError, match=r"`no/such` does not exist.*working directory, `/`"):

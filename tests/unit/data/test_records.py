@@ -132,3 +132,10 @@ def test_a_cache_folder_that_cannot_be_made_costs_nothing_but_time(path: bytes, 
     cache.parent.mkdir(parents=True)
     cache.write_text("in the way")
     assert len(records.record_offsets(path)) == len(DATA) + 1
+
+
+@pytest.mark.timeout(20)
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.tfrecord")
+    with pytest.raises(DataError, match="must be a regular file, but is a named pipe"):
+        records.record_offsets(os.fsencode(tmp_path / "train.tfrecord"))
