@@ -10,7 +10,6 @@ import hashlib
 import logging
 import os
 import struct
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from autopipe.data.paths import require_regular
 from autopipe.errors import BadSampleError, DataError
+from autopipe.hardware import atomic
 
 HEADER_BYTES = 12
 FRAMING_BYTES = 16
@@ -155,9 +155,8 @@ def _load_offsets(file: Path, size: int) -> NDArray[np.uint64] | None:
 def _keep_offsets(file: Path, offsets: NDArray[np.uint64]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as temporary:
-            np.save(temporary, offsets, allow_pickle=False)
-        Path(temporary.name).replace(file)
+        with atomic.replacing(file) as stream:
+            np.save(stream, offsets, allow_pickle=False)
     except OSError as error:  # the index only saves time
         _log.debug("The offset index %s was not kept: %s", file, error)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autopipe.data import source as data_source
 from autopipe.errors import StorageError
+from autopipe.hardware.atomic import PART_SUFFIX
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage
 from autopipe.storage.manifest import (
@@ -23,7 +24,6 @@ from autopipe.storage.manifest import (
     seal_of,
     shard_record_name,
 )
-from autopipe.storage.shard import PART_SUFFIX
 
 _SHARD_BYTES = 64 << 20
 _FEWEST_SHARDS, _ENOUGH_SHARDS = 8, 32  # so that several workers end at about the same time
@@ -168,7 +168,7 @@ def remove_parts(folder: Path, numbers: list[int]) -> None:
     """Remove what a killed run left unfinished of some shards."""
     chosen = set(numbers)
     for path in folder.glob(f"*{PART_SUFFIX}"):
-        match = _SHARD_FILE.match(path.name)
+        match = _SHARD_FILE.match(path.name.removeprefix("."))
         if match is not None and int(match[1]) in chosen:
             path.unlink(missing_ok=True)
 

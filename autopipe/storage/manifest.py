@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,7 +16,8 @@ import pydantic
 
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.errors import StorageError
-from autopipe.storage.shard import PART_SUFFIX, FileRecord
+from autopipe.hardware import atomic
+from autopipe.storage.shard import FileRecord
 
 SCHEMA_VERSION = 1
 HEADER_NAME = "conversion.json"
@@ -36,9 +36,8 @@ class Sealed(pydantic.BaseModel):
         """Write the record: whole or not at all."""
         body = self.model_dump(mode="json")
         text = json.dumps({**body, "seal": _seal(body)}, indent=1)
-        part = path.with_name(f"{path.name}.{os.getpid()}{PART_SUFFIX}")
-        part.write_text(text + "\n", encoding="utf-8")
-        part.replace(path)
+        with atomic.replacing(path) as stream:
+            stream.write(text.encode() + b"\n")
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -15,7 +15,8 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-PART_SUFFIX = ".part"
+from autopipe.hardware.atomic import PART_SUFFIX
+
 _BUFFER_BYTES = 1 << 16  # a larger sample goes to the file without another copy
 _CHECK_BYTES = 1 << 24
 

@@ -6,7 +6,6 @@ mean is in `autopipe.tuned.record`; which profile fits a machine, in `autopipe.t
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ import pydantic_core
 
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, near, shortened
+from autopipe.hardware import atomic
 from autopipe.tuned.record import SCHEMA_VERSION, Artifact
 
 MAX_BYTES: Final = 16 * 2**20
@@ -85,23 +85,17 @@ def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text file by way of a temporary one beside it.
+    """Write a text file, whole or not at all.
 
     Raises:
         ArtifactError: it cannot be written.
     """
     file = Path(path)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        with unfinished.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(file)
+        with atomic.replacing(file, sync=True) as stream:
+            stream.write(text.encode())
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # the rest names the temporary file
-        with contextlib.suppress(OSError, ValueError):
-            unfinished.unlink(missing_ok=True)
         raise ArtifactError(
             f"`{file}` cannot be written: {why}.", hint="Name a folder that exists and may be written to."
         ) from error

@@ -26,6 +26,7 @@ from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.core.stats import median
 from autopipe.core.value import JsonObject
 from autopipe.errors import TrialError
+from autopipe.hardware import atomic
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Effort, Measurer
 
@@ -134,13 +135,12 @@ def _whole_lines(path: Path) -> list[str]:
 
 def _mend(path: Path) -> None:
     """Cut off what the recorder left unfinished, so that the next line begins on a line of its own."""
-    whole = path.with_name(f"~{path.name}")
-    with _open(whole, "wt") as file:
-        file.writelines(_whole_lines(path))
-    whole.replace(path)
+    whole = "".join(_whole_lines(path)).encode()
+    with atomic.replacing(path) as stream:
+        stream.write(gzip.compress(whole) if path.suffix == ".gz" else whole)
 
 
-def _open(path: Path, mode: Literal["rt", "at", "wt"]) -> IO[str]:
+def _open(path: Path, mode: Literal["rt", "at"]) -> IO[str]:
     if path.suffix == ".gz":
         return cast(IO[str], gzip.open(path, mode, encoding="utf-8"))
     return path.open(mode, encoding="utf-8")

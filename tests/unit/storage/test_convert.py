@@ -93,11 +93,13 @@ def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[
     assert content(tmp_path / "set") == whole
 
 
-def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path, whole: dict[str, bytes]) -> None:
+@pytest.mark.parametrize("left", ["x-00001.bin.part", ".shard-00001.json.123-456.part"])
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path, whole: dict[str, bytes], left: str) -> None:
     folder = tmp_path / "set"
     convert(conversion(), ARRAY, folder, part=(0, 2))
-    (folder / "x-00001.bin.part").write_bytes(b"half")
+    (folder / left).write_bytes(b"half")
     convert(conversion(), ARRAY, folder)
+    assert not list(folder.glob("*.part"))
     assert content(folder) == whole
 
 
