@@ -27,8 +27,8 @@ from typing import Any
 import inside_trials
 from claims import Claim
 
-from autopipe.core.bound import bound
 from autopipe.core.config import PipelineConfig
+from autopipe.core.limits import bottleneck, limits
 from autopipe.core.outcome import Measurement, Phase, TrialFailure
 from autopipe.core.stats import median
 from autopipe.core.value import JsonObject
@@ -133,9 +133,9 @@ def share_of_bound(launch: Launch, configs: list[PipelineConfig], rounds: int) -
             if isinstance(ceiling, TrialFailure):
                 sys.exit(f"the ceiling failed: {ceiling.message}")
             behind = measured(runner.measure(best, SHORT))
-        limit = bound(ceiling, best)
+        limit = limits(ceiling, best)
         shares.append((rate(before) + rate(behind)) / 2 / limit.images_per_second)
-        show(f"  {rate(before):8.1f} {rate(behind):8.1f} images/s, {best.one_line()}: {limit.sentence}")
+        show(f"  {rate(before):8.1f} {rate(behind):8.1f} images/s, {best.one_line()}: {bottleneck(limit).sentence}")
     return median(shares)
 
 

@@ -11,7 +11,7 @@ from autopipe.hardware.machine import Machine
 from autopipe.tuned.record import WorkloadDigest
 
 
-def facts_of(machine: Machine, described: Description, folder: Path) -> Facts:
+def facts_of(machine: Machine, described: Description, folder: Path, *, simulated: bool = False) -> Facts:
     """Return the facts of a search; `folder` is where converted samples would be kept."""
     return Facts(
         cores=machine.cpu.cores,
@@ -20,6 +20,8 @@ def facts_of(machine: Machine, described: Description, folder: Path) -> Facts:
         memory_bytes=machine.memory.available_bytes,
         disk_bytes=disk.detect(folder).free_bytes,
         sample_count=described.samples,
+        source_bytes=described.mean_bytes,
+        accelerator=bool(machine.gpus) or simulated,
         prefix_bytes=described.fixed_bytes,
         cuts={
             storage: {each.cut: each.bytes for each in described.cuts if each.storage == storage}

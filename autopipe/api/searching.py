@@ -182,7 +182,7 @@ def search(
         TrialError: the study is another workload's, or its storage cannot be used.
     """
     found = machine.detect()
-    facts = facts_of(found, described, folder)
+    facts = facts_of(found, described, folder, simulated=plan.simulate is not None)
     hardware = fingerprint.of_machine(found, described.storage_kind, described.backend)
     own = described.wrapped
     space = library.load(plan.space, bounds(facts)) if own is None else wrap.space(own.choices)

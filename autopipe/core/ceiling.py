@@ -1,4 +1,7 @@
-"""The limits of a configuration: what model, loader and each op take alone; `bound` makes a rate of them."""
+"""What was measured of a workload before its configurations: the model alone, each op, and the reads.
+
+Values only; `autopipe.core.costs` makes predictions of them, `autopipe.core.limits` says what limits a configuration.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,114 @@ class OpCost(Value):
         name: the op, or "read".
         part: when it runs: "fixed" ops can be kept in a cache or another storage, "fresh" ones run every epoch on the
             host, "finish" ones may run on the device.
+        seconds_per_image: processor time.
+        wait_seconds_per_image: time in which it waits and takes no processor: a disk, a network, a sleep.
+        lock_seconds_per_image: the part of the processor time for which it holds Python's lock.
     """
 
     name: str
     part: Literal["fixed", "fresh", "finish"]
     seconds_per_image: float = pydantic.Field(ge=0)
+    wait_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
+    lock_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
+
+    @property
+    def wall_seconds_per_image(self) -> float:
+        """What a worker spends on it."""
+        return self.seconds_per_image + self.wait_seconds_per_image
+
+    def times(self, share: float) -> OpCost:
+        """Return what it costs where only this share of the samples goes through it."""
+        names = ("seconds_per_image", "wait_seconds_per_image", "lock_seconds_per_image")
+        return self.model_copy(update={name: share * getattr(self, name) for name in names})
+
+
+class ReadRung(Value):
+    """How fast samples were read with so many reads at a time."""
+
+    at_once: int = pydantic.Field(ge=1)
+    images_per_second: float = pydantic.Field(gt=0)
+
+
+class ReadCosts(Value):
+    """What reading does when several samples are read at a time: `rate(k) = min(k / latency, bandwidth / bytes)`.
+
+    Attributes:
+        latency_seconds: of one read with no other beside it, waiting and processor time, on average.
+        cpu_seconds: the processor time in it.
+        rungs: images/s by the number of reads at a time, ascending; the last brought little over the one before, or
+            time was up.
+        bytes_per_image: as they are read.
+    """
+
+    latency_seconds: float = pydantic.Field(gt=0)
+    cpu_seconds: float = pydantic.Field(ge=0)
+    rungs: tuple[ReadRung, ...] = pydantic.Field(min_length=1)
+    bytes_per_image: float = pydantic.Field(ge=0)
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long a read waits."""
+        return max(0.0, self.latency_seconds - self.cpu_seconds)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a read waits for most of its time, and more of them at a time bring more."""
+        return self.wait_seconds > max(_WAITING_SECONDS, self.cpu_seconds) and self.at_once > 1
+
+    @property
+    def best_images_per_second(self) -> float:
+        """The highest rate that was seen."""
+        return max(rung.images_per_second for rung in self.rungs)
+
+    @property
+    def at_once(self) -> int:
+        """The fewest reads at a time that came within a tenth of the highest rate."""
+        return min(rung.at_once for rung in self.rungs if rung.images_per_second >= 0.9 * self.best_images_per_second)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether more reads at a time had stopped to bring more, and that not for want of processor time."""
+        if len(self.rungs) < 2 or self.best_images_per_second * self.cpu_seconds > _BUSY:
+            return False
+        before, last = self.rungs[-2:]
+        return last.images_per_second < STILL_GAINS * before.images_per_second
+
+    def images_per_second(self, at_once: int) -> float:
+        """Return the rate of so many reads at a time."""
+        free = at_once / self.latency_seconds
+        return min(free, self.best_images_per_second) if self.saturated else free
+
+
+_WAITING_SECONDS = 0.0005  # a read from the page cache takes a tenth of it
+_BUSY = 0.7  # of a core: beyond it the reader's own work may be the limit
+STILL_GAINS = 1.3
+"""Four times as many reads at a time that bring less than this much more have come to what the storage gives."""
+
+
+class SampleTail(Value):
+    """How unequal samples are: seconds of reading and of all ops, one sample after the other.
+
+    Attributes:
+        samples: how many were timed.
+        p50_seconds: half of them take less.
+        p95_seconds: 95 % take less.
+        p99_seconds: 99 % take less.
+        slowest_share: the part of all time that the slowest 1 % take, 0 to 1.
+        slowest: name of the slowest one.
+    """
+
+    samples: int = pydantic.Field(ge=1)
+    p50_seconds: float = pydantic.Field(ge=0)
+    p95_seconds: float = pydantic.Field(ge=0)
+    p99_seconds: float = pydantic.Field(ge=0)
+    slowest_share: float = pydantic.Field(ge=0, le=1)
+    slowest: str = ""
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the slowest 1 % take more than a tenth of the time."""
+        return self.samples >= 100 and self.slowest_share > 0.1
 
 
 class Ceiling(Value):
@@ -32,6 +138,8 @@ class Ceiling(Value):
         model_core_seconds_per_image: processor time that one image costs while the model trains.
         loader_images_per_second: the loader alone, with nobody waiting for its batches.
         op_costs: the loader's work, op by op, with all cores busy.
+        reads: how reading scales with the number of reads at a time; None for a dataset of the user's own.
+        tail: how unequal samples are.
         read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
         bytes_per_image: as it is read.
         cores: how many cores the model and the loader share.
@@ -44,6 +152,8 @@ class Ceiling(Value):
     model_core_seconds_per_image: float = pydantic.Field(ge=0)
     loader_images_per_second: Estimate | None = None
     op_costs: tuple[OpCost, ...] = ()
+    reads: ReadCosts | None = None
+    tail: SampleTail | None = None
     read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
     bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
     cores: float | None = pydantic.Field(default=None, gt=0)

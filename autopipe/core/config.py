@@ -52,9 +52,18 @@ def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) ->
 
 
 class LoaderConfig(_Strict):
-    """The knobs of one loader. A subclass sets `kind` to a literal and thereby becomes known under it."""
+    """The knobs of one loader. A subclass sets `kind` to a literal and thereby becomes known under it.
+
+    What the rest must know of a loader it says itself, by the class attributes and methods here.
+
+    Class attributes:
+        work_factor: how much more the same ops cost in this loader than in a bare loop of them.
+        rank: by which of the loaders someone who knows the trade would begin; the lowest first.
+    """
 
     kind: str
+    work_factor: ClassVar[float] = 1.0
+    rank: ClassVar[int] = 100
     needs_tensorflow: ClassVar[bool] = False
 
     @classmethod
@@ -73,6 +82,30 @@ class LoaderConfig(_Strict):
     def buffered_batches(self) -> int | None:
         """Return how many batches may wait ahead of the model, or None where the loader decides by itself."""
         raise NotImplementedError
+
+    def reads_at_once(self) -> int | None:
+        """Return how many samples are read at a time, or None where the loader decides by itself."""
+        return self.worker_count()
+
+    def reads_ahead(self) -> bool:
+        """Whether samples are read by others than the workers, who then never wait for a read."""
+        return False
+
+    def works_ahead(self) -> bool:
+        """Whether batches are made while the model trains; else the two take turns."""
+        return True
+
+    def shares_lock(self) -> bool:
+        """Whether all workers run under one lock of Python."""
+        return True
+
+    def pipes_batches(self) -> bool:
+        """Whether each batch is pickled and sent through a pipe."""
+        return False
+
+    def forks(self) -> bool:
+        """Whether opening it forks this process, which hangs once a framework has run in it."""
+        return False
 
     def open(self, job: LoadJob) -> Loader:
         """Start a loader with these knobs."""

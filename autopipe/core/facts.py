@@ -23,10 +23,15 @@ class Facts:
         memory_bytes: memory that is free for this run.
         disk_bytes: free bytes where converted samples would be kept.
         sample_count: samples an epoch.
+        source_bytes: one sample as it is read.
         prefix_bytes: the whole data set after its deterministic first ops: what a cache would hold.
         cuts: the bytes that the whole set takes in a storage form, by the ops done before: `{"array": {1: 2**30}}`.
         compact_bytes: one sample as the loader hands it over with `finish="device"`.
         finished_bytes: one sample as the model takes it.
+        accelerator: whether the model trains on something else than the cores, that batches have to be sent to.
+        reads_at_once: how many reads at a time are of use, by measurement; 1 where reads do not wait.
+        workers_at_once: how many workers are of use, by measurement: more than the cores where they wait.
+        workers_beside_reads: the same where others read for them.
         impossible: settings that cannot run here or with this workload, with the reason:
             `{("loader", "tfdata"): "Map(augment, random=True) has no TensorFlow half"}`.
     """
@@ -37,10 +42,15 @@ class Facts:
     memory_bytes: int | None = None
     disk_bytes: int | None = None
     sample_count: int | None = None
+    source_bytes: float | None = None
     prefix_bytes: int | None = None
     cuts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     compact_bytes: int | None = None
     finished_bytes: int | None = None
+    accelerator: bool | None = None
+    reads_at_once: int | None = None
+    workers_at_once: int | None = None
+    workers_beside_reads: int | None = None
     impossible: Mapping[tuple[str, Value], str] = field(default_factory=dict)
 
 

@@ -6,7 +6,7 @@ opened after a framework has run; they import NumPy and OpenCV only.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pydantic
 
@@ -27,6 +27,7 @@ class Processes(LoaderConfig):
     """
 
     kind: Literal["processes"] = "processes"
+    rank: ClassVar[int] = 1
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
 
@@ -35,6 +36,9 @@ class Processes(LoaderConfig):
 
     def buffered_batches(self) -> int:
         return self.queue_size + self.workers
+
+    def shares_lock(self) -> bool:
+        return self.workers == 1
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe

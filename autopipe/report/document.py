@@ -13,9 +13,9 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     """Return the document that `autopipe tune --json` prints.
 
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name), `ceiling`
-    (model images/s, bound, shares, bottleneck), `conversions` (storage, cut, seconds and bytes to convert, epochs until
-    it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was measured), `stopped`, `warnings`,
-    `artifact` (its path).
+    (model images/s, bound, shares, the bottleneck as a sentence, its kind and op), `conversions` (storage, cut, seconds
+    and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
+    measured), `stopped`, `warnings`, `artifact` (its path).
     """
     return {
         "best": None if summary.best is None else summary.best.model_dump(mode="json"),
@@ -36,7 +36,9 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             "share_of_model": summary.share_of_model,
             "bound_images_per_second": None if summary.bound is None else summary.bound.images_per_second,
             "share_of_bound": summary.share_of_bound,
-            "bottleneck": None if summary.bound is None else summary.bound.sentence,
+            "bottleneck": None if summary.bottleneck is None else summary.bottleneck.sentence,
+            "bottleneck_kind": None if summary.bottleneck is None else summary.bottleneck.kind.value,
+            "bottleneck_op": None if summary.bottleneck is None else summary.bottleneck.op,
         },
         "conversions": payback.document(summary.paybacks),
         "trials": summary.trials,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.core import bound
+from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Resources
@@ -16,7 +16,8 @@ from autopipe.report import wording
 def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -> Table:
     """Return the table that `autopipe measure` prints."""
     rate = measurement.images_per_second
-    limit = bound.bound(ceiling, config)
+    limit = core_limits.limits(ceiling, config)
+    bottleneck = core_limits.bottleneck(limit, rate.value)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
@@ -26,10 +27,9 @@ def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -
         f"{_figure(rate.value)} ({_figure(rate.low)} to {_figure(rate.high)}), {len(measurement.windows)} windows",
     )
     table.add_row("model alone", f"{_figure(limit.model_images_per_second)} images/s")
-    table.add_row(
-        "share of bound", f"{rate.value / limit.images_per_second:.0%} of {_figure(limit.images_per_second)} images/s"
-    )
-    table.add_row("bottleneck", limit.sentence)
+    share = min(1.0, rate.value / limit.images_per_second)
+    table.add_row("share of bound", f"{share:.0%} of {_figure(limit.images_per_second)} images/s")
+    table.add_row("bottleneck", bottleneck.sentence)
     table.add_row("waiting for data", f"{measurement.data_wait_share:.1%} of the time")
     table.add_row("first batch", f"{measurement.first_batch_seconds:.3f} s after opening")
     if measurement.cache_fill_seconds is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from autopipe.core import bound
+from autopipe.core import limits as core_limits
 from autopipe.core.config import PipelineConfig
+from autopipe.core.limits import Bottleneck, Limits
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
@@ -47,7 +48,8 @@ class Summary:
         baselines: what it is compared with.
         model_rate: what the model alone takes.
         share_of_model: the rate's share of that, 0 to 1.
-        bound: the most this kind of configuration can reach here, and why.
+        bound: what this kind of configuration can reach here.
+        bottleneck: what keeps it from being faster.
         share_of_bound: the rate's share of it.
         stopped: why the search ended.
         trials: how many trials ran, the proof's blocks included.
@@ -65,7 +67,8 @@ class Summary:
     baselines: Sequence[BaselineLine]
     model_rate: Estimate | None
     share_of_model: float | None
-    bound: bound.Bound | None
+    bound: Limits | None
+    bottleneck: Bottleneck | None
     share_of_bound: float | None
     stopped: str
     trials: int
@@ -79,7 +82,7 @@ class Summary:
 
 def summary_of(result: SearchResult) -> Summary:
     """Return the summary of a search."""
-    limit = bound.bound(result.ceiling, result.best_config) if result.ceiling and result.best_config else None
+    limit = core_limits.limits(result.ceiling, result.best_config) if result.ceiling and result.best_config else None
     rate = result.estimate
     return Summary(
         best=result.best_config,
@@ -89,7 +92,8 @@ def summary_of(result: SearchResult) -> Summary:
         model_rate=result.ceiling.model_images_per_second if result.ceiling else None,
         share_of_model=result.share_of_ceiling,
         bound=limit,
-        share_of_bound=rate.value / limit.images_per_second if rate and limit and limit.images_per_second > 0 else None,
+        bottleneck=None if limit is None else core_limits.bottleneck(limit, rate.value if rate else None),
+        share_of_bound=min(1.0, rate.value / limit.images_per_second) if rate and limit else None,
         stopped=result.stopped_because.message,
         trials=len(result.trials),
         failed=len(result.failed),

@@ -48,12 +48,12 @@ def _sentences(summary: Summary) -> Table:
     grid.add_row("best config", wording.short(summary.best))
     if summary.share_of_model is not None:
         reached = f"{summary.share_of_model:.0%} of what the model alone takes"
-        known = summary.bound is not None and summary.bound.cores_images_per_second is not None
+        known = summary.bound is not None and bool(summary.bound.costs.ops)
         if known and summary.share_of_bound is not None:
             reached += f", {summary.share_of_bound:.0%} of what model and loader can reach on these cores"
         grid.add_row("reached", reached)
-    if summary.bound is not None:
-        grid.add_row("bottleneck", summary.bound.sentence)
+    if summary.bottleneck is not None:
+        grid.add_row("bottleneck", summary.bottleneck.sentence)
     grid.add_row("stopped", summary.stopped)
     failed = f", {summary.failed} failed" if summary.failed else ""
     grid.add_row("trials", f"{summary.trials}{failed}, in {summary.seconds:.0f} s")

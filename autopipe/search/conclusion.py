@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopipe.core import bound
+from autopipe.core import limits
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
@@ -49,7 +49,8 @@ def _ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
     ceiling = session.ceiling(config)
     if ceiling is None:
         return None
-    return ceiling.model_copy(update={"bound_images_per_second": bound.bound(ceiling, config).images_per_second})
+    bound = limits.limits(ceiling, config, session.facts).images_per_second
+    return ceiling.model_copy(update={"bound_images_per_second": bound})
 
 
 def _unproved(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.stats import Comparison, compare_pairs, student_t_95
 from autopipe.core.value import Estimate
 
@@ -62,7 +62,7 @@ def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: b
     """Return what a configuration takes, compared in order: conversion, workers, memory; then the familiar one."""
     workers = config.loader.worker_count()
     return (
-        float(config.storage != "files"),
+        float(STORAGES[config.storage].converts),
         float(cores if workers is None else workers),
         round(memory_bytes / 2**26),  # 64 MiB more or less is no difference
         0.0 if baseline else 1.0,

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core import costs
+from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.facts import Facts, Limits
 from autopipe.core.params import Params, Value, from_config, to_config
 from autopipe.core.space import Space
@@ -20,6 +21,7 @@ from autopipe.errors import ConfigError, SpaceError
 
 MOST_CANDIDATES = 10_000
 _GIB = 2**30
+_FEW = 4  # times what is of use, by measurement, is as far as a search looks
 _LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
 
@@ -89,6 +91,22 @@ def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
     return Trimmed(space=narrowed, candidates=tuple(candidates.values()), drops=drops)
 
 
+def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits) -> Trimmed:
+    """Leave out what has turned out to be of no use since `facts` know more; nothing if that would leave nothing."""
+    dropped = Counter({drop.reason: drop.configs for drop in trimmed.drops})
+    left = []
+    for candidate in trimmed.candidates:
+        why = why_not(candidate.config, facts, limits)
+        if why is None:
+            left.append(candidate)
+        else:
+            dropped[why] += 1
+    if not left:
+        return trimmed
+    drops = tuple(Drop(reason=reason, configs=count) for reason, count in dropped.most_common())
+    return Trimmed(space=trimmed.space, candidates=tuple(left), drops=drops)
+
+
 def _worth_listing(space: Space, facts: Facts) -> Space:
     """Return the space without cuts and parts of a cache that could be no candidate, which would multiply its grid."""
     cuts = {cut for storage in facts.cuts for cut in _worthwhile_cuts(storage, facts)}
@@ -126,30 +144,6 @@ def why_not(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     return None
 
 
-def cache_bytes(config: PipelineConfig, facts: Facts) -> int | None:
-    """Return what the configuration's cache takes once it is full; None if that is not known."""
-    if config.cache == "none" or facts.prefix_bytes is None:
-        return 0 if config.cache == "none" else None
-    return int(facts.prefix_bytes * config.cache_fraction)
-
-
-def kept_bytes(config: PipelineConfig, facts: Facts) -> int | None:
-    """Return what the configuration's converted samples take on disk; None if that is not known."""
-    sizes = facts.cuts.get(config.storage, {})
-    if not sizes:
-        return facts.prefix_bytes if config.storage == "array" else None
-    return sizes.get(max(sizes) if config.cut == "deepest" else config.cut)
-
-
-def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
-    """Return what batches waiting ahead of the model take; None if that is not known."""
-    sample_bytes = facts.finished_bytes if config.finish == "host" else facts.compact_bytes
-    buffered = config.loader.buffered_batches()
-    if sample_bytes is None or buffered is None:
-        return None
-    return (buffered + 1) * facts.batch_size * sample_bytes
-
-
 # ---------------------------------------------------------------- rules
 
 Rule = Callable[[PipelineConfig, Facts, Limits], str | None]
@@ -181,7 +175,7 @@ def _devices(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None
 
 
 def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
-    needed, free, whole = cache_bytes(config, facts), facts.memory_bytes, facts.prefix_bytes
+    needed, free, whole = costs.cache_bytes(config, facts), facts.memory_bytes, facts.prefix_bytes
     if config.cache_fraction < 1 and (whole is None or free is None or whole <= free):
         return f"cache_fraction {config.cache_fraction}: there is room for all samples"
     if needed is None or free is None or needed <= free:
@@ -191,13 +185,13 @@ def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
 
 
 def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
-    if config.storage == "files":
+    if not STORAGES[config.storage].converts:
         return None
     if not limits.convert:
         return (
             f"storage {config.storage}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
         )
-    needed, free = kept_bytes(config, facts), facts.disk_bytes
+    needed, free = costs.kept_bytes(config, facts), facts.disk_bytes
     if needed is not None and free is not None and needed > free:
         return f"storage {config.storage}: needs {_gib(needed)} on disk, {_gib(free)} free"
     return None
@@ -225,9 +219,30 @@ def _saves_room(cut: int, sizes: Mapping[int, int]) -> bool:
 
 
 def _fork(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
-    if getattr(config.loader, "use_multiprocessing", False):
-        return "keras with use_multiprocessing: forks after the framework has run, which can hang for ever"
+    if config.loader.forks():
+        return (
+            f"{config.loader.kind} with use_multiprocessing: forks after the framework has run, which can hang for ever"
+        )
     return None
+
+
+def _reads_at_once(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    at_once, useful = config.loader.reads_at_once(), facts.reads_at_once
+    if not config.loader.reads_ahead() or at_once is None or useful is None:
+        return None
+    if useful == 1:
+        return "read_ahead: reads do not wait here"
+    return (
+        f"read_ahead {at_once}: more than {useful} reads at a time bring nothing" if at_once >= _FEW * useful else None
+    )
+
+
+def _useful_workers(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    useful = facts.workers_beside_reads if config.loader.reads_ahead() else facts.workers_at_once
+    count = config.loader.worker_count()
+    if useful is None or count is None or count <= _FEW * max(facts.cores, useful):
+        return None
+    return f"more than {_FEW * max(facts.cores, useful)} workers: nothing waits that they could make use of"
 
 
 def _workers(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
@@ -242,7 +257,7 @@ def _workers(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None
 def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     if limits.memory_bytes is None:
         return None
-    needed = (cache_bytes(config, facts) or 0) + (queue_bytes(config, facts) or 0)
+    needed = (costs.cache_bytes(config, facts) or 0) + (costs.queue_bytes(config, facts) or 0)
     if needed <= limits.memory_bytes:
         return None
     return f"cache and queue need more than `--max-memory` {_gib(limits.memory_bytes)}"
@@ -256,6 +271,8 @@ _RULES: tuple[Rule, ...] = (
     _convert,
     _cut,
     _cache,
+    _reads_at_once,
+    _useful_workers,
     _workers,
     _memory,
 )

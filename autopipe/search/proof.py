@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autopipe.core import costs
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, median
 from autopipe.core.value import Estimate
-from autopipe.search import confirm, feasible
+from autopipe.search import confirm
 from autopipe.search.events import ProofStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.session import Point, Session
@@ -55,7 +56,7 @@ def contender(session: Session, point: Point, baseline: str | None) -> confirm.C
     """Return a point as a contender, with what it takes."""
     facts = session.facts
     used = [each.resources.peak_rss_bytes for each in point.measurements if each.resources.peak_rss_bytes is not None]
-    planned = (feasible.cache_bytes(point.config, facts) or 0) + (feasible.queue_bytes(point.config, facts) or 0)
+    planned = (costs.cache_bytes(point.config, facts) or 0) + (costs.queue_bytes(point.config, facts) or 0)
     memory = median([float(size) for size in used]) if used else float(planned)
     cost = confirm.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
     return confirm.Contender(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)

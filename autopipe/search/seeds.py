@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autopipe.core.config import STORAGES
 from autopipe.search.feasible import Candidate
 
 
@@ -23,10 +24,8 @@ def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
         config = candidate.config
         workers = config.loader.worker_count()
         return (
-            config.storage != "files",
-            ("threads", "processes", "tfdata").index(config.loader.kind)
-            if config.loader.kind in ("threads", "processes", "tfdata")
-            else 3,
+            STORAGES[config.storage].converts,
+            config.loader.rank,
             config.finish != "device",
             config.cache == "none",
             config.devices,

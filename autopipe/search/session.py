@@ -11,15 +11,17 @@ from typing import TypeVar
 
 import optuna
 
+from autopipe.core import costs
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.costs import Costs
 from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import median
 from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
-from autopipe.search import feasible, objective, predict, suggest
+from autopipe.search import feasible, objective, suggest
 from autopipe.search.events import CeilingMeasured, OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record, Row
@@ -75,7 +77,7 @@ class Session:
         self.record, self.on_event = record, on_event
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
-        self._costs: predict.Costs | None = None
+        self._costs: Costs | None = None
         self._points: dict[str, Point] = {}
         self._gathered = 0  # how many measurements `_points` holds
         self._began = settings.clock()
@@ -85,7 +87,11 @@ class Session:
         """Take up what the ceilings say; predictions become possible where they hold op costs."""
         self.ceilings = ceilings
         self._gathered = 0  # one-time costs, and with them values, may become known
-        self._costs = predict.costs(ceilings, self.facts)
+        known = any(ceiling.op_costs for ceiling in ceilings)
+        self._costs = Costs.of(ceilings, self.facts) if known else None
+        if self._costs is not None:
+            self.facts = costs.useful(self._costs, self.facts)
+            self.trimmed = feasible.narrowed(self.trimmed, self.facts, self.settings.limits)
 
     # ------------------------------------------------------------ how things stand
 
@@ -165,21 +171,21 @@ class Session:
         count = self.facts.sample_count
         predicted = (0.0, 0.0)
         if self._costs is not None and count is not None:
-            predicted = predict.one_time_seconds(config, self._costs, count)
+            predicted = costs.one_time_seconds(config, self._costs, count)
         return objective.one_time_seconds(measurements, predicted, count)
 
     def predicted(self, config: PipelineConfig) -> float | None:
         """Return what the cost model says, in images/s, or None where it says nothing."""
-        return None if self._costs is None else predict.predict(config, self._costs)
+        return None if self._costs is None else costs.predict(config, self._costs)
 
     def promise(self, config: PipelineConfig) -> float:
         """Return the prediction in terms of what the study maximises; only where `predicted` is not None."""
         assert self._costs is not None
-        rate = predict.predict(config, self._costs)
+        rate = costs.predict(config, self._costs)
         epochs, count = self.settings.epochs, self.facts.sample_count
         if epochs is None or count is None:
             return rate
-        once = sum(predict.one_time_seconds(config, self._costs, count))
+        once = sum(costs.one_time_seconds(config, self._costs, count))
         return objective.score(rate, one_time_seconds=once, sample_count=count, epochs=epochs)
 
     @property

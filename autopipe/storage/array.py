@@ -30,6 +30,7 @@ class Array(Storage):
     """Decoded samples, memory-mapped."""
 
     name: ClassVar[str] = "array"
+    holds_arrays: ClassVar[bool] = True
 
     def can_hold(self, spec: SampleSpec) -> bool:
         return all(field.kind is not FieldKind.ENCODED for field in spec.fields)

@@ -31,10 +31,12 @@ class Storage(abc.ABC):
     Class attributes:
         name: what it is called in a configuration.
         converts: whether anything is written at all; False for the source as it is.
+        holds_arrays: whether it can hold what any op gives, so that all of the prefix can be done before.
     """
 
     name: ClassVar[str]
     converts: ClassVar[bool] = True
+    holds_arrays: ClassVar[bool] = False
 
     def cuts(self, plan: Plan) -> tuple[int, ...]:
         """Return after how many ops of the prefix samples can be kept, ascending; the last is the default."""

@@ -1,0 +1,305 @@
+"""The cost model: from measured costs and a configuration to work, prediction, one-time seconds and bytes.
+
+Three costs of an op are told apart: processor time, waiting, and the part of the processor time under Python's lock.
+Predictions order candidates and serve the sampler as its first guess; they are never a result. What limits a
+configuration, and how that is said, is `autopipe.core.limits`'s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts
+from autopipe.core.config import STORAGES, ModelSetup, PipelineConfig
+from autopipe.core.facts import Facts
+
+# Seconds to move one byte, once: memory copy, and through a pipe with pickling on both ends.
+_COPY = 1 / 4e9
+PIPE = 1 / 0.4e9
+_SHARPNESS = {True: 8.0, False: 3.0}  # how close to the slowest part the whole comes: with and without a queue
+_MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to bring anything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What was measured of a workload on a machine.
+
+    Attributes:
+        ops: reading first, then each op in order.
+        model_rates: the model alone, by its setup, in images/s.
+        model_core_seconds: what an image costs the cores while the model trains.
+        cores: usable ones; None where not known.
+        reads: how reading scales; None where it was not measured.
+        read_bytes_per_second: what the disk gives where the files are not in memory; else None.
+        bytes_per_image: as it is read.
+        depths: how many ops are done at most before a storage form keeps a sample.
+        compact_bytes: one sample as it is handed over with `finish="device"`.
+        finished_bytes: the same with `finish="host"`.
+    """
+
+    ops: tuple[OpCost, ...]
+    model_rates: Mapping[ModelSetup, float]
+    model_core_seconds: float = 0.0
+    cores: float | None = None
+    reads: ReadCosts | None = None
+    read_bytes_per_second: float | None = None
+    bytes_per_image: float = 0.0
+    depths: Mapping[str, int] = field(default_factory=dict)
+    compact_bytes: int = 0
+    finished_bytes: int = 0
+
+    @classmethod
+    def of(cls, ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Self:
+        """Gather what ceilings say, at least one; those that know the ops come before those that do not."""
+        measured = next((ceiling for ceiling in ceilings if ceiling.op_costs), ceilings[0])
+        return cls(
+            ops=measured.op_costs,
+            model_rates={each.setup: each.model_images_per_second.value for each in ceilings},
+            model_core_seconds=measured.model_core_seconds_per_image,
+            cores=measured.cores or (None if facts is None else facts.cores),
+            reads=measured.reads,
+            read_bytes_per_second=measured.read_bytes_per_second,
+            bytes_per_image=measured.bytes_per_image or 0.0,
+            depths={} if facts is None else {storage: max(sizes) for storage, sizes in facts.cuts.items()},
+            compact_bytes=0 if facts is None else facts.compact_bytes or 0,
+            finished_bytes=0 if facts is None else facts.finished_bytes or facts.compact_bytes or 0,
+        )
+
+    @property
+    def fixed(self) -> list[OpCost]:
+        """Reading and the deterministic first ops."""
+        return [op for op in self.ops if op.part == "fixed"]
+
+    def model_rate(self, config: PipelineConfig) -> float:
+        """Return the model alone in this setup, images/s; where it was not measured, devices are taken to scale."""
+        known = self.model_rates.get(config.model_setup)
+        return known if known is not None else max(self.model_rates.values()) * config.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a loader does for one image on average, once its caches are filled.
+
+    Attributes:
+        paid: the ops, each with the share of the samples that goes through it.
+        sent_bytes: handed over.
+        cached: the share of the samples that comes from the memory cache, 0 to 1.
+        from_source: the share that is read from the source as it is.
+    """
+
+    paid: tuple[OpCost, ...]
+    sent_bytes: int
+    cached: float
+    from_source: float
+
+    @property
+    def core_seconds(self) -> float:
+        """Processor time."""
+        return sum(op.seconds_per_image for op in self.paid)
+
+    @property
+    def lock_seconds(self) -> float:
+        """The part of the processor time under Python's lock."""
+        return sum(op.lock_seconds_per_image for op in self.paid)
+
+    @property
+    def read_wait_seconds(self) -> float:
+        """Waiting of reads."""
+        return sum(op.wait_seconds_per_image for op in self.paid if op.name == READ)
+
+    @property
+    def op_wait_seconds(self) -> float:
+        """Waiting of ops other than the read."""
+        return sum(op.wait_seconds_per_image for op in self.paid if op.name != READ)
+
+
+READ = "read"
+"""The name under which reading a sample stands among the ops."""
+
+
+def work(config: PipelineConfig, costs: Costs) -> Work:
+    """Return what a loader of this configuration does for one image, on average, once its caches are filled."""
+    cached = config.cache_fraction if config.cache != "none" else 0.0
+    missed, converted = 1.0 - cached, STORAGES[config.storage].converts
+    depth = _depth(config, costs)
+    kept = costs.fixed if depth == 0 else costs.fixed[1 + depth :]
+    prefix = [_kept_read(op) if converted else op for op in kept]
+    paid = [op.times(missed) for op in prefix if missed > 0]
+    on_host = config.finish == "host"
+    paid += [op for op in costs.ops if op.part == "fresh" or (op.part == "finish" and on_host)]
+    return Work(
+        paid=tuple(paid),
+        sent_bytes=costs.finished_bytes if on_host else costs.compact_bytes,
+        cached=cached,
+        from_source=0.0 if converted else missed,
+    )
+
+
+def _kept_read(op: OpCost) -> OpCost:
+    """Return the reading of a converted set: it lies in a few large files on this machine, and nobody waits for it."""
+    return op.model_copy(update={"wait_seconds_per_image": 0.0}) if op.name == READ else op
+
+
+def _depth(config: PipelineConfig, costs: Costs) -> int:
+    """Return how many ops are done before a sample is kept."""
+    storage = STORAGES[config.storage]
+    if not storage.converts:
+        return 0
+    if config.cut != "deepest":
+        return config.cut
+    return costs.depths.get(config.storage, max(0, len(costs.fixed) - 1) if storage.holds_arrays else 0)
+
+
+# ---------------------------------------------------------------- predictions
+
+
+def predict(config: PipelineConfig, costs: Costs) -> float:
+    """Return the predicted steady images/s: what the slowest of model, workers, lock, reads and cores lets through.
+
+    The parts are joined by a p-norm of their times: a queue hides all but the slowest, without one they add up.
+    """
+    does = work(config, costs)
+    cores = costs.cores or 1.0
+    busy = max(loader_core_seconds(config, costs), 1e-9)
+    model_rate = costs.model_rate(config)
+    waits = does.op_wait_seconds + (0.0 if config.loader.reads_ahead() else does.read_wait_seconds)
+    shared = cores / (busy + costs.model_core_seconds)
+    if not config.loader.works_ahead():
+        return min(shared, 1 / (busy + waits + 1 / model_rate))
+    workers = config.loader.worker_count() or cores
+    made = min(workers / (busy + waits), cores / busy)
+    rates = [model_rate, shared]
+    reads, held = reads_rate(config, does, costs), lock_rate(config, does)
+    if reads is not None and config.loader.reads_ahead():
+        rates.append(reads)
+    elif reads is not None:
+        made = min(made, reads)  # the workers' own reads are in their time already
+    rates += [made] if held is None else [made, held]
+    # Core time and the model's time are limits that a queue reaches; without one the two wait for each other.
+    buffered = config.loader.buffered_batches()
+    sharpness = _SHARPNESS[buffered is None or buffered - (config.loader.worker_count() or 0) > 1]
+    slowness = sum(math.pow(rate, -sharpness) for rate in rates)
+    slowest = math.pow(slowness, -1 / sharpness)
+    if config.device_prefetch == 0:
+        slowest = 1 / (1 / slowest + does.sent_bytes * _COPY)
+    return slowest
+
+
+def loader_core_seconds(config: PipelineConfig, costs: Costs) -> float:
+    """Return the processor time of the loader for one image, with what this loader adds to its ops."""
+    does = work(config, costs)
+    spared = _depth(config, costs) > 0 and does.cached < 1
+    copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
+    busy = does.core_seconds + copied * _COPY
+    busy += does.sent_bytes * PIPE if config.loader.pipes_batches() else 0.0
+    return busy * config.loader.work_factor + does.sent_bytes * _COPY
+
+
+def reads_rate(config: PipelineConfig, does: Work, costs: Costs) -> float | None:
+    """Return images/s that the storage gives to as many reads at a time; None where it is no limit."""
+    limits = []
+    if costs.reads is not None and does.from_source > 0 and costs.reads.wait_seconds > 0:
+        at_once = config.loader.reads_at_once()
+        at_once = math.ceil(costs.cores or 1) if at_once is None else max(1, at_once)
+        limits.append(costs.reads.images_per_second(at_once) / does.from_source)
+    if costs.read_bytes_per_second and costs.bytes_per_image and does.from_source > 0:
+        limits.append(costs.read_bytes_per_second / costs.bytes_per_image / does.from_source)
+    return min(limits, default=None)
+
+
+def lock_rate(config: PipelineConfig, does: Work) -> float | None:
+    """Return images/s that Python's lock lets through; None where it is not held, or each worker has its own."""
+    held = does.lock_seconds
+    return 1 / held if held > 0 and config.loader.shares_lock() else None
+
+
+def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tuple[float, float]:
+    """Return the predicted seconds to convert the data set, and what filling the cache adds to the first epoch."""
+    cores = costs.cores or 1.0
+    convert = 0.0
+    if STORAGES[config.storage].converts:
+        before = costs.fixed[: 1 + _depth(config, costs)]
+        busy = sum(op.seconds_per_image for op in before) / cores
+        convert = samples * max(busy, sum(op.wall_seconds_per_image for op in before) / cores)
+    if config.cache == "none":
+        return convert, 0.0
+    made = work(config.model_copy(update={"cache": "none"}), costs)
+    fixed = [op for op in made.paid if op.part == "fixed"]
+    workers = config.loader.worker_count() or cores
+    busy = sum(op.seconds_per_image for op in fixed)
+    if _depth(config, costs) > 0:
+        busy += costs.compact_bytes * _COPY
+    waits = 0.0 if config.loader.reads_ahead() else sum(op.wait_seconds_per_image for op in fixed)
+    fill = max((busy + waits) / workers, busy / min(workers, cores))
+    reads = reads_rate(config.model_copy(update={"cache": "none"}), made, costs)
+    return convert, samples * config.cache_fraction * max(fill, 1 / reads if reads else 0.0)
+
+
+# ---------------------------------------------------------------- how much at once pays
+
+
+def reads_at_once(costs: Costs) -> int:
+    """Return how many reads at a time all that the cores and the storage can do; 1 where reads do not wait."""
+    reads = costs.reads
+    if reads is None or not reads.waits:
+        return 1
+    busy = sum(op.seconds_per_image for op in costs.ops if op.part != "finish")
+    target = min((costs.cores or 1) / max(busy, 1e-9), max(costs.model_rates.values()))
+    if reads.saturated:
+        target = min(target, reads.best_images_per_second)
+    return max(1, min(_MOST_AT_ONCE, math.ceil(1.25 * target * reads.latency_seconds)))
+
+
+def workers_at_once(costs: Costs, *, reading: bool) -> int:
+    """Return how many workers keep all cores busy although they wait; as many as there are cores where nothing waits.
+
+    Args:
+        costs: what was measured.
+        reading: whether the workers read for themselves.
+    """
+    cores = math.ceil(costs.cores or 1)
+    busy = sum(op.seconds_per_image for op in costs.ops)
+    waits = sum(op.wait_seconds_per_image for op in costs.ops if reading or op.name != READ)
+    return max(cores, min(_MOST_AT_ONCE, math.ceil(cores * (1 + waits / max(busy, 1e-9)))))
+
+
+def useful(costs: Costs, facts: Facts) -> Facts:
+    """Return the facts with what the measured costs say of how much at once is of use."""
+    return dataclasses.replace(
+        facts,
+        reads_at_once=reads_at_once(costs),
+        workers_at_once=workers_at_once(costs, reading=True),
+        workers_beside_reads=workers_at_once(costs, reading=False),
+    )
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def cache_bytes(config: PipelineConfig, facts: Facts) -> int | None:
+    """Return what the configuration's cache takes once it is full; None if that is not known."""
+    if config.cache == "none" or facts.prefix_bytes is None:
+        return 0 if config.cache == "none" else None
+    return int(facts.prefix_bytes * config.cache_fraction)
+
+
+def kept_bytes(config: PipelineConfig, facts: Facts) -> int | None:
+    """Return what the configuration's converted samples take on disk; None if that is not known."""
+    sizes = facts.cuts.get(config.storage, {})
+    if not sizes:
+        return facts.prefix_bytes if STORAGES[config.storage].holds_arrays else None
+    return sizes.get(max(sizes) if config.cut == "deepest" else config.cut)
+
+
+def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
+    """Return what waits ahead of the model takes: batches, and samples read ahead; None if that is not known."""
+    sample_bytes = facts.finished_bytes if config.finish == "host" else facts.compact_bytes
+    buffered = config.loader.buffered_batches()
+    if sample_bytes is None or buffered is None:
+        return None
+    ahead = (config.loader.reads_at_once() or 0) if config.loader.reads_ahead() else 0
+    return (buffered + 1) * facts.batch_size * sample_bytes + int(ahead * (facts.source_bytes or 0))

@@ -1,0 +1,177 @@
+"""The cost model's shape: what it must get right is the order, not the figure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from autopipe.core import costs as cost_model
+from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
+from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.costs import Costs
+from autopipe.core.facts import Facts
+from autopipe.core.params import Params, to_config
+from tests.fakes.surface import Surface
+
+OPS = (
+    OpCost(name="read", part="fixed", seconds_per_image=0.0001),
+    OpCost(name="Decode", part="fixed", seconds_per_image=0.0004),
+    OpCost(name="Resize", part="fixed", seconds_per_image=0.0002),
+    OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.00003),
+    OpCost(name="Rescale", part="finish", seconds_per_image=0.0001),
+)
+COSTS = Costs(
+    ops=OPS,
+    compact_bytes=150_528,
+    finished_bytes=602_112,
+    cores=2,
+    model_rates={ModelSetup(): 4000.0},
+)
+SLOW_READS = ReadCosts(
+    latency_seconds=0.0201,
+    cpu_seconds=0.0001,
+    rungs=tuple(ReadRung(at_once=count, images_per_second=count / 0.0201) for count in (1, 4, 16, 64)),
+    bytes_per_image=38_000,
+)
+WAITING = dataclasses.replace(
+    COSTS,
+    ops=(OpCost(name="read", part="fixed", seconds_per_image=0.0001, wait_seconds_per_image=0.02), *OPS[1:]),
+    reads=SLOW_READS,
+    model_rates={ModelSetup(): 1000.0},
+)
+
+
+def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> PipelineConfig:
+    params: Params = {"loader": "threads", "threads.workers": workers, "threads.queue_size": queue_size, **rest}
+    return to_config(params)
+
+
+def rate(chosen: PipelineConfig, costs: Costs = COSTS) -> float:
+    return cost_model.predict(chosen, costs)
+
+
+def test_costs_are_gathered_from_the_ceiling() -> None:
+    surface = Surface(cores=3)
+    costs = Costs.of(list(surface.ceilings([ModelSetup()])), surface.facts())
+    seconds = [op.seconds_per_image for op in costs.ops]
+    assert seconds == [surface.read_seconds, surface.decode_seconds, surface.augment_seconds, surface.cast_seconds]
+    assert costs.cores == 3
+    assert costs.compact_bytes == surface.compact_bytes
+
+
+def test_no_prediction_exceeds_the_model_or_the_cores() -> None:
+    assert rate(config(cache="memory")) <= 4000.0
+    assert rate(config(workers=8)) <= 2 / 0.00073
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (config(workers=2), config(workers=1)),
+        (config(cache="memory"), config()),
+        (config(storage="array"), config()),
+        (config(finish="device"), config(finish="host")),
+        (config(queue_size=8), config(queue_size=1)),
+        (config(device_prefetch=2), config(device_prefetch=0)),
+    ],
+)
+def test_the_order_is_right(better: PipelineConfig, worse: PipelineConfig) -> None:
+    assert rate(better) > rate(worse)
+
+
+def test_keras_without_workers_ahead_runs_one_after_the_other() -> None:
+    inline = to_config({"loader": "keras", "keras.workers": 1, "keras.max_queue_size": 10})
+    work = cost_model.loader_core_seconds(inline, COSTS)
+    assert rate(inline) == pytest.approx(1 / (work + 1 / 4000.0))
+
+
+def test_a_model_on_the_cores_leaves_less_for_the_loader() -> None:
+    assert rate(config(), dataclasses.replace(COSTS, model_core_seconds=0.002)) < 0.5 * rate(config())
+
+
+def test_devices_that_were_not_measured_are_taken_to_scale() -> None:
+    costs = dataclasses.replace(COSTS, cores=64)
+    assert rate(config(workers=64, devices=2), costs) > 1.9 * rate(config(workers=64), costs)
+
+
+def test_conversion_and_cache_are_charged_once() -> None:
+    both = cost_model.one_time_seconds(config(storage="array", cache="memory"), COSTS, 10_000)
+    assert both == pytest.approx((3.5, 10_000 * 150_528 / 4e9 / 2))  # the cache is filled from the array
+    assert cost_model.one_time_seconds(config(cache="memory"), COSTS, 10_000) == pytest.approx((0.0, 3.5))
+
+
+def test_a_shallower_cut_costs_less_once_and_more_each_time() -> None:
+    shallow, deep = config(storage="array", cut=1), config(storage="array")
+    assert cost_model.one_time_seconds(shallow, COSTS, 10_000) == pytest.approx((2.5, 0.0))
+    assert rate(config()) < rate(shallow) < rate(deep)
+
+
+def test_encoded_samples_are_copied_and_not_decoded() -> None:
+    costs = dataclasses.replace(COSTS, depths={"tfrecord": 0})
+    assert cost_model.one_time_seconds(config(storage="tfrecord"), costs, 10_000) == pytest.approx((0.5, 0.0))
+    assert rate(config(storage="tfrecord"), costs) == rate(config(), costs)
+
+
+def test_a_part_in_the_cache_is_between_none_and_all() -> None:
+    half = config(cache="memory", cache_fraction=0.5)
+    assert rate(config()) < rate(half) < rate(config(cache="memory"))
+    assert cost_model.one_time_seconds(half, COSTS, 10_000) == pytest.approx((0.0, 1.75))
+
+
+# ---------------------------------------------------------------- waiting and the lock
+
+
+def test_workers_that_wait_for_reads_bring_what_their_number_allows() -> None:
+    assert rate(config(workers=2), WAITING) == pytest.approx(2 / 0.02083, rel=0.01)
+    assert rate(config(workers=16), WAITING) == pytest.approx(16 / 0.02083, rel=0.05)
+
+
+def test_a_cache_ends_the_waiting() -> None:
+    assert rate(config(cache="memory"), WAITING) > 900
+    half = rate(config(cache="memory", cache_fraction=0.5), WAITING)
+    assert half == pytest.approx(2 * rate(config(), WAITING), rel=0.05)
+
+
+def test_filling_a_cache_waits_for_every_sample() -> None:
+    convert, fill = cost_model.one_time_seconds(config(workers=2, cache="memory"), WAITING, 1000)
+    assert convert == 0
+    assert fill == pytest.approx(1000 * 0.0207 / 2, rel=0.01)
+
+
+def test_the_storage_gives_no_more_than_its_bandwidth() -> None:
+    rungs = tuple(ReadRung(at_once=count, images_per_second=rate) for count, rate in ((1, 50), (4, 190), (16, 200)))
+    narrow = dataclasses.replace(WAITING, reads=SLOW_READS.model_copy(update={"rungs": rungs}))
+    assert rate(config(workers=64), narrow) == pytest.approx(200, rel=0.01)
+    assert cost_model.reads_at_once(narrow) == 6
+
+
+def test_the_lock_is_shared_by_threads_and_not_by_processes() -> None:
+    locked = OpCost(name="Map", part="fresh", seconds_per_image=0.005, lock_seconds_per_image=0.005)
+    costs = dataclasses.replace(COSTS, ops=(*OPS, locked))
+    processes = to_config({"loader": "processes", "processes.workers": 2, "processes.queue_size": 8})
+    assert rate(config(workers=2), costs) <= 200
+    assert 1.5 * rate(config(workers=2), costs) < rate(processes, costs)
+
+
+def test_as_many_reads_at_a_time_as_the_model_or_the_cores_can_use() -> None:
+    assert cost_model.reads_at_once(WAITING) == 26  # 1,000 images/s x 20.1 ms, and a quarter more
+    quicker = dataclasses.replace(WAITING, model_rates={ModelSetup(): 1e6})
+    assert cost_model.reads_at_once(quicker) == 69  # two cores make 2,740 images/s
+    assert cost_model.reads_at_once(COSTS) == 1
+
+
+def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
+    assert cost_model.workers_at_once(COSTS, reading=True) == 2
+    assert cost_model.workers_at_once(WAITING, reading=True) == 51
+    assert cost_model.workers_at_once(WAITING, reading=False) == 2
+
+
+def test_facts_take_up_what_is_of_use() -> None:
+    facts = cost_model.useful(WAITING, Facts(cores=2))
+    assert (facts.reads_at_once, facts.workers_at_once, facts.workers_beside_reads) == (26, 51, 2)
+
+
+def test_nobody_waits_for_the_reads_of_a_converted_set() -> None:
+    assert rate(config(storage="array"), WAITING) > 900
+    assert rate(config(storage="tfrecord"), dataclasses.replace(WAITING, depths={"tfrecord": 0})) > 900
