@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import os
 import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +17,9 @@ from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
 from autopipe.tuned import codegen
 from autopipe.tuned.factory import Tuned
+
+_ROOM_BYTES = 256 << 10
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +52,49 @@ def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose an
     return folder
 
 
-def write_outputs(tuned: Tuned, folder: Path) -> Written:
-    """Write `autopipe.json` and `tuned_pipeline.py`."""
-    artifact, module = codegen.write(tuned, folder)
-    return Written(artifact=artifact, module=module)
+@contextlib.contextmanager
+def reserved(folder: Path) -> Iterator[None]:
+    """Keep room in a folder for what is written at the end, so that a study that fills the disk cannot take it.
+
+    Raises:
+        ArtifactError: there is no room even now.
+    """
+    with contextlib.ExitStack() as kept:
+        try:
+            file = kept.enter_context(tempfile.TemporaryFile(dir=folder))  # without a name: nothing stays of it
+            os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise ArtifactError(
+                    f"`{folder}` must have room for {_ROOM_BYTES >> 10} KiB, but: {error.strerror}.",
+                    hint="Make some, or choose another folder with --out DIR.",
+                ) from None
+        yield
+
+
+def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> Written:
+    """Write `autopipe.json` and `tuned_pipeline.py` into the first of these folders that takes them.
+
+    Raises:
+        ArtifactError: none does; the hint then holds the configuration itself.
+    """
+    failures = []
+    for folder in folders:
+        try:
+            artifact, module = codegen.write(tuned, folder)
+            return Written(artifact=artifact, module=module)
+        except ArtifactError as error:
+            failures.append(error.message)
+    config = tuned.config.model_dump_json()
+    raise ArtifactError(
+        " ".join(failures), hint=f"What was found is ap.PipelineConfig.model_validate_json({config!r})."
+    )
+
+
+def folder_of(storage_url: str | None) -> list[Path]:
+    """Return the folder of a study that is a file: where else to write, if there is no room in `--out`."""
+    _, sqlite, file = (storage_url or "").partition("sqlite:///")
+    return [Path(file).parent] if sqlite and file else []
 
 
 def say_where(console: Console, written: Written, study: str, config: PipelineConfig, workload: str) -> None:

@@ -94,6 +94,8 @@ class Progress:
                 self._left_out([drop for drop in event.drops if drop.configs])
             case events.StudyOpened():
                 self._opened(event)
+            case events.StorageWaited() | events.StorageLost():
+                self._storage(event)
             case events.CeilingMeasured():
                 rate = event.ceiling.model_images_per_second
                 self.say(
@@ -116,6 +118,13 @@ class Progress:
         if event.resumed:
             lost = f"; {event.lost} that were cut off count as failed" if event.lost else ""
             self.say("resumed", f"{event.resumed} trials of this study are there already{lost}")
+
+    def _storage(self, event: events.StorageWaited | events.StorageLost) -> None:
+        if isinstance(event, events.StorageWaited):
+            self._doing, self._detail = f"waiting for the study: {event.reason}", ""
+            self.say("waiting", f"for the study, at most {event.seconds:.0f} s: {event.reason}")
+        else:
+            self.say("note", f"The study cannot be written any more: {event.reason}. The search goes on in memory.")
 
     def _left_out(self, drops: list[Drop]) -> None:
         if not drops:

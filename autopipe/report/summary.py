@@ -127,6 +127,11 @@ def _warnings(result: SearchResult) -> list[str]:
             f"The baselines ran {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'} at the end than "
             "at the beginning: something else used the machine. Ratios hold, since they were measured side by side."
         )
+    if result.unsaved is not None:
+        said.append(
+            f"The study could not be written to its end: {result.unsaved}. The figures here are whole; a next tune "
+            "goes on from what was written."
+        )
     said += payback.sentences(result.paybacks, result.epochs)
     if any(payback.NOT_TRIED in drop.reason for drop in result.dropped):
         said.append("Converted forms were not tried: `--epochs N` weighs their cost, `--convert` tries them anyway.")

@@ -41,6 +41,7 @@ def result(
         interrupted=interrupted,
         epochs=session.settings.epochs,
         paybacks=paybacks(session, None if best is None else best.config),
+        unsaved=session.record.lost,
         study=session.record.study,
     )
 

@@ -6,7 +6,7 @@ import optuna
 
 from autopipe.core.config import PipelineConfig
 from autopipe.search.record import Record
-from autopipe.search.storage import open_storage, settle
+from autopipe.search.storage import STORAGE_ERRORS, open_storage, settle, unusable
 
 
 def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
@@ -23,13 +23,16 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
         return []
     storage = open_storage(storage_url)
     best: dict[str, PipelineConfig] = {}
-    for name in reversed(optuna.get_all_study_names(storage)):
-        study = optuna.load_study(study_name=name, storage=storage)
-        if study.user_attrs.get("digests", {}).get("workload") != workload:
-            continue
-        rows = [row for row in Record(study, storage).rows() if row.value is not None and row.feasible]
-        if rows:
-            row = max(rows, key=lambda each: each.value or 0.0)
-            best.setdefault(row.key, row.config)
+    try:
+        for name in reversed(optuna.get_all_study_names(storage)):
+            study = optuna.load_study(study_name=name, storage=storage)
+            if study.user_attrs.get("digests", {}).get("workload") != workload:
+                continue
+            rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
+            if rows:
+                row = max(rows, key=lambda each: each.value or 0.0)
+                best.setdefault(row.key, row.config)
+    except STORAGE_ERRORS as error:
+        raise unusable(storage_url, error) from error
     settle(storage)
     return list(best.values())

@@ -38,6 +38,21 @@ class StudyOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageWaited:
+    """The study's storage does not answer, for a reason that may pass; it is waited for."""
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageLost:
+    """Nothing can be written to the study's storage any more; the search goes on in memory."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingMeasured:
     """What no configuration can exceed."""
 
@@ -95,6 +110,8 @@ Event: TypeAlias = (
     WaitingForMachine
     | SpaceTrimmed
     | StudyOpened
+    | StorageWaited
+    | StorageLost
     | CeilingMeasured
     | TrialStarted
     | TrialFinished

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from typing import Any
 import optuna
 import psutil
 from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage
+from optuna.storages import BaseStorage, get_storage
 from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.core.ceiling import Ceiling
@@ -26,8 +26,9 @@ from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.core.params import from_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError, shortened
-from autopipe.search import suggest
-from autopipe.search.storage import open_storage
+from autopipe.search import storage, suggest
+from autopipe.search.mirror import Mirror
+from autopipe.search.storage import Patience
 
 SCHEMA_VERSION = 1
 _GRACE = timedelta(seconds=60)
@@ -69,9 +70,20 @@ class Row:
 class Record:
     """A study, opened; its trials are read once and then kept up to date."""
 
-    def __init__(self, study: optuna.Study, storage: BaseStorage) -> None:
-        self.study, self.storage = study, storage
+    def __init__(self, study: optuna.Study, mirror: Mirror | None = None) -> None:
+        self.study = study
+        self._mirror = mirror
         self._rows: dict[int, Row] = {}
+
+    @property
+    def lost(self) -> str | None:
+        """Why the study is not written down any more; None as long as it is."""
+        return None if self._mirror is None else self._mirror.lost
+
+    def settle(self) -> None:
+        """Put everything into the storage's one file, so that it can be copied."""
+        if self._mirror is not None:
+            self._mirror.settle()
 
     def rows(self) -> list[Row]:
         """Return all finished trials that ran a configuration, oldest first."""
@@ -137,8 +149,15 @@ class Record:
 # ---------------------------------------------------------------- opening
 
 
-def open_record(
-    storage_url: str | None, name: str, *, sampler: BaseSampler, digests: Mapping[str, str], fresh: bool
+def open_record(  # noqa: PLR0913  what a study is known by, and who is told of its storage
+    storage_url: str | None,
+    name: str,
+    *,
+    sampler: BaseSampler,
+    digests: Mapping[str, str],
+    fresh: bool,
+    patience: Patience | None = None,
+    on_lost: Callable[[str], None] = lambda reason: None,
 ) -> tuple[Record, int]:
     """Open a study, or go on with it.
 
@@ -148,6 +167,8 @@ def open_record(
         sampler: what chooses its next trials.
         digests: what must be the same as when the study began.
         fresh: delete a study of that name first.
+        patience: how long a storage that is locked is waited for.
+        on_lost: told the reason if the storage fails later on; the study then goes on in memory.
 
     Returns:
         The record, and how many of its trials were cut off by the death of their process.
@@ -155,15 +176,26 @@ def open_record(
     Raises:
         TrialError: the study is of another workload, machine or space; or the storage cannot be used.
     """
-    storage = open_storage(storage_url)
-    with _quiet():
-        if fresh and name in optuna.get_all_study_names(storage):
-            optuna.delete_study(study_name=name, storage=storage)
-        study = optuna.create_study(
-            storage=storage, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
-        )
+    patience = patience or Patience()
+    kept = get_storage(storage.open_storage(storage_url, patience))
+    try:
+        with _quiet():
+            study = patience.ask(lambda: _opened(kept, name, sampler, fresh=fresh))
+            mirror = None if storage_url is None else Mirror(kept, name, patience, on_lost)
+    except (*storage.STORAGE_ERRORS, OSError) as error:
+        raise storage.unusable(storage_url, error) from error
+    if mirror is not None:
+        study = optuna.load_study(study_name=name, storage=mirror, sampler=sampler)
     _check_digests(study, {"schema_version": str(SCHEMA_VERSION), **digests})
-    return Record(study, storage), _recover(study)
+    return Record(study, mirror), _recover(study)
+
+
+def _opened(kept: BaseStorage, name: str, sampler: BaseSampler, *, fresh: bool) -> optuna.Study:
+    if fresh and name in optuna.get_all_study_names(kept):
+        optuna.delete_study(study_name=name, storage=kept)
+    return optuna.create_study(
+        storage=kept, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+    )
 
 
 def _check_digests(study: optuna.Study, wanted: dict[str, str]) -> None:

@@ -59,6 +59,7 @@ class SearchResult:
         interrupted: whether the user ended it.
         epochs: over which one-time costs were charged; None if the training's length is not known.
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
+        unsaved: why the last trials are in memory only, and not in the storage; None if the storage has them all.
         study: the Optuna study that holds all of this.
     """
 
@@ -79,6 +80,7 @@ class SearchResult:
     epochs: int | None
     paybacks: Sequence[Payback]
     study: optuna.Study
+    unsaved: str | None = None
 
     @property
     def failed(self) -> Sequence[Row]:

@@ -1,17 +1,69 @@
-"""Where a study is kept: an Optuna storage by its URL. What is in the study is `autopipe.search.record`'s."""
+"""Where a study is kept: an Optuna storage by its URL, what its errors mean, and how long it is waited for.
+
+What is in the study is `autopipe.search.record`'s; what happens when the storage fails for good is
+`autopipe.search.mirror`'s.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from autopipe.errors import TrialError
 
-_BUSY_SECONDS = 60
+STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
+"""What an Optuna storage raises where the database is at fault, and not who asks."""
+
+_BUSY_SECONDS = 1.0  # that SQLite waits by itself, deaf to Ctrl-C; `Patience` goes on from there
+_PAUSE_SECONDS = 0.2
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a storage is waited for that is locked, or whose server does not answer.
+
+    Attributes:
+        seconds: how long.
+        on_wait: told the reason, once for each wait.
+        clock: monotonic seconds.
+        sleep: waits so many seconds.
+    """
+
+    seconds: float = 60.0
+    on_wait: Callable[[str], None] = lambda reason: None
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def ask(self, act: Callable[[], _Answer]) -> _Answer:
+        """Return what `act` returns, tried again while it fails for a reason that may pass.
+
+        Raises:
+            StorageInternalError, SQLAlchemyError: it fails for good, or for longer than `seconds`.
+        """
+        ends: float | None = None
+        while True:
+            try:
+                return act()
+            except STORAGE_ERRORS as error:
+                now = self.clock()
+                if ends is None:
+                    ends = now + self.seconds
+                    if _may_pass(error) and self.seconds > 0:
+                        self.on_wait(reason(error))
+                if not _may_pass(error) or now >= ends:
+                    raise
+            self.sleep(_PAUSE_SECONDS)
 
 
 class _Connection(sqlite3.Connection):
@@ -27,7 +79,7 @@ class _Connection(sqlite3.Connection):
         self.execute("PRAGMA synchronous=NORMAL")
 
 
-def open_storage(url: str | None) -> BaseStorage:
+def open_storage(url: str | None, patience: Patience | None = None) -> BaseStorage:
     """Open a storage; None keeps everything in memory.
 
     Raises:
@@ -35,18 +87,65 @@ def open_storage(url: str | None) -> BaseStorage:
     """
     if url is None:
         return InMemoryStorage()
-    sqlite = {"connect_args": {"timeout": _BUSY_SECONDS, "factory": _Connection}}
+    connecting = {"connect_args": {"timeout": _BUSY_SECONDS, "factory": _Connection}}
+    engine = connecting if url.startswith("sqlite:") else None
     try:
-        return RDBStorage(url, engine_kwargs=sqlite if url.startswith("sqlite:") else None)
+        return (patience or Patience()).ask(lambda: RDBStorage(url, engine_kwargs=engine))
     except (OSError, ValueError, ImportError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
-        raise TrialError(
-            f"The storage {url!r} cannot be used: {str(error).splitlines()[0]}.",
-            hint="Give an Optuna storage URL, e.g. sqlite:///study.db, whose folder is there and can be written to.",
-        ) from error
+        raise unusable(url, error) from error
+
+
+def unusable(url: str | None, error: BaseException) -> TrialError:
+    """Return the error that says why a study cannot be opened."""
+    return TrialError(
+        f"The storage {url!r} cannot be used: {reason(error)}.",
+        hint="Give an Optuna storage URL with --storage, e.g. sqlite:///study.db, whose folder is there, has room and "
+        "can be written to.",
+    )
+
+
+def file_of(storage: BaseStorage) -> Path | None:
+    """Return the SQLite file that a storage keeps everything in; None if it is another kind."""
+    backend = getattr(storage, "_backend", storage)  # Optuna puts a cache in front of each RDBStorage
+    if not isinstance(backend, RDBStorage) or backend.engine.dialect.name != "sqlite":
+        return None
+    name = backend.engine.url.database
+    return None if name in (None, "", ":memory:") else Path(name)
 
 
 def settle(storage: BaseStorage) -> None:
     """Put everything into the one file, so that it can be copied; the storage stays usable."""
-    if isinstance(storage, RDBStorage):
-        storage.scoped_session.remove()
-        storage.engine.dispose()
+    backend = getattr(storage, "_backend", storage)
+    if isinstance(backend, RDBStorage):
+        backend.scoped_session.remove()
+        backend.engine.dispose()
+
+
+def reason(error: BaseException) -> str:
+    """Return in a few words why a storage failed."""
+    cause = _of_the_database(error)
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest is the extended code
+    known = {
+        sqlite3.SQLITE_FULL: "the disk is full",
+        sqlite3.SQLITE_BUSY: "another process holds the database locked",
+        sqlite3.SQLITE_LOCKED: "another process holds the database locked",
+        sqlite3.SQLITE_READONLY: "the database cannot be written to",
+        sqlite3.SQLITE_NOTADB: "the file is no SQLite database",
+    }
+    lines = str(cause).strip().splitlines()
+    return known.get(code) or (lines[0].rstrip(".") if lines else type(cause).__name__)
+
+
+def _of_the_database(error: BaseException) -> BaseException:
+    """Return the driver's own error, which Optuna and SQLAlchemy each wrap once."""
+    inner = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
+    original = inner.orig if isinstance(inner, DBAPIError) else None
+    return inner if original is None else original
+
+
+def _may_pass(error: BaseException) -> bool:
+    cause = _of_the_database(error)
+    if isinstance(cause, sqlite3.Error):
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    wrapped = error.__cause__ if isinstance(error, StorageInternalError) else error
+    return isinstance(wrapped, OperationalError)  # of a server: the connection broke, or it is being restarted

@@ -22,6 +22,8 @@ from autopipe.search.events import (
     OnEvent,
     SearchStopped,
     SpaceTrimmed,
+    StorageLost,
+    StorageWaited,
     StudyOpened,
     WaitingForMachine,
 )
@@ -33,11 +35,14 @@ from autopipe.search.samplers import Outlook
 from autopipe.search.session import Point, Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason, Stop
-from autopipe.search.storage import settle
+from autopipe.search.storage import Patience
 
 __all__ = ["run", "search", "space_digest"]
 
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
+
+_MOST_PATIENCE_SECONDS = 60.0
+_PATIENCE_SHARE = 0.25
 
 
 def _ignore(event: Event) -> None:
@@ -97,17 +102,27 @@ def search(
             sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
             digests={**settings.digests, "space": space_digest(trimmed.space)},
             fresh=settings.fresh,
+            patience=_patience(settings, on_event),
+            on_lost=lambda reason: on_event(StorageLost(reason=reason)),
         )
         session = Session(trimmed, measurer, facts, settings, record, on_event)
         on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
         try:
             return _Search(session).run()
         finally:
-            settle(record.storage)
+            record.settle()
 
 
 def _waits(who: str) -> Event:
     return WaitingForMachine(holder=who)
+
+
+def _patience(settings: Settings, on_event: OnEvent) -> Patience:
+    """Return how long a locked storage is waited for: a part of the budget, so that the search still has the rest."""
+    seconds = _MOST_PATIENCE_SECONDS
+    if settings.budget_seconds is not None:
+        seconds = min(seconds, settings.budget_seconds * _PATIENCE_SHARE)
+    return Patience(seconds=seconds, on_wait=lambda reason: on_event(StorageWaited(reason=reason, seconds=seconds)))
 
 
 class _Search:

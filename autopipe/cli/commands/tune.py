@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import source
+from autopipe.errors import ArtifactError
 
 
 class PageCache(StrEnum):
@@ -78,7 +79,7 @@ def tune(
 
     from autopipe.api import searching, tuning
     from autopipe.cli import settings
-    from autopipe.cli.output import say_where, writable_folder, write_outputs
+    from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.core.facts import Limits
     from autopipe.report import document, text
@@ -107,14 +108,19 @@ def tune(
         simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step"),
     )
     console = Console(stderr=True)
-    with Progress(console, verbose=verbose) as progress:
+    with Progress(console, verbose=verbose) as progress, reserved(folder):
         result, tuned = tuning.run(chosen.workload, plan, progress.watcher, named=chosen.named, folder=folder)
-    summary = summary_of(result)
-    written = None if tuned is None else write_outputs(tuned, folder)
+    summary, written, unwritten = summary_of(result), None, None
+    try:
+        written = None if tuned is None else write_outputs(tuned, [folder, *folder_of(storage)])
+    except ArtifactError as error:  # told when the figures have been shown: they are all that is left
+        unwritten = error
     if as_json:
         print(json.dumps(document.document(summary, None if written is None else str(written.artifact)), indent=2))
     elif tuned is not None:
         Console().print(text.render(summary), soft_wrap=True)
+    if unwritten is not None:
+        raise unwritten
     if tuned is None or written is None:
         raise searching.nothing_measured(result)
     say_where(console, written, storage or str(folder / "study.db"), tuned.config, chosen.arguments)

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from autopipe.cli.output import Written, say_where, writable_folder
+from autopipe.cli.output import Written, folder_of, reserved, say_where, writable_folder, write_outputs
 from autopipe.cli.source import Chosen
 from autopipe.core.config import PipelineConfig
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.errors import ArtifactError
 from autopipe.loaders.threads import Threads
-from autopipe.tuned.record import ImagesReference
+from autopipe.tuned import factory
+from autopipe.tuned.record import ImagesReference, ModuleReference
+from tests.fakes.profiles import profile
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 
@@ -55,3 +62,47 @@ def test_what_to_do_next_is_said(tmp_path: Path, storage: str, converts: bool) -
     before = f"before    autopipe convert train.py:workload --to array --out {tmp_path}/converted/array"
     assert (before in lines) == converts
     assert lines[-1] == f"          autopipe check {written.artifact}"
+
+
+def test_room_for_the_artefact_is_kept_and_leaves_no_file(tmp_path: Path) -> None:
+    with reserved(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_room_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, start: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(ArtifactError, match=r"must have room for 256 KiB, but: No space left"), reserved(tmp_path):
+        pytest.fail("it went on")
+
+
+def tuned() -> factory.Tuned:
+    named = ModuleReference(module="project.train")
+    return factory.of_profile(profile(), Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2), named=named)
+
+
+def test_what_does_not_fit_into_one_folder_is_written_to_the_next(tmp_path: Path) -> None:
+    gone, there = tmp_path / "gone", tmp_path / "there"
+    there.mkdir()
+    written = write_outputs(tuned(), [gone, there])
+    assert written.artifact == there / "autopipe.json"
+    assert written.module.is_file()
+
+
+def test_what_fits_nowhere_is_told_with_the_configuration_itself(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="cannot be written") as raised:
+        write_outputs(tuned(), [tmp_path / "gone", tmp_path / "gone too"])
+    assert "gone too" in raised.value.message
+    assert tuned().config.model_dump_json() in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("url", "folders"),
+    [(None, []), ("postgresql://host/studies", []), ("sqlite:////data/study.db", [Path("/data")])],
+)
+def test_the_folder_of_a_study_is_known_where_it_is_a_file(url: str | None, folders: list[Path]) -> None:
+    assert folder_of(url) == folders

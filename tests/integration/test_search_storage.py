@@ -1,0 +1,209 @@
+"""A search whose storage fails in the middle: it ends with its best, and what was measured is not lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.errors import TrialError
+from autopipe.search import library, study
+from autopipe.search.events import Event, StorageLost, StorageWaited
+from autopipe.search.measurer import Effort
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
+from tests.fakes.surface import Surface
+
+SPACE = """
+schema_version: 1
+parameters:
+  loader: [threads]
+  threads.workers: {range: [1, 2*cores], when: {loader: threads}}
+  threads.queue_size: {choices: [2, 8], when: {loader: threads}}
+  cache: [none, memory]
+  finish: [device, host]
+"""
+BROKEN_AT = 4  # the trial in which the storage breaks: a seed
+
+
+class Breaking(Surface):
+    """Does something to the storage within one of its trials."""
+
+    harm: Callable[[], None]
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        if len(self.measured) == BROKEN_AT:
+            self.harm()
+        return super().measure(config, effort=effort, must_reach=must_reach)
+
+
+def searched(
+    folder: Path, harm: Callable[[], None], on_event: Callable[[Event], None] = lambda event: None
+) -> tuple[SearchResult, list[Event]]:
+    surface = Breaking(quirks=1, model_rate=60_000.0)
+    surface.harm = harm
+    settings = Settings(
+        trials=9, budget_seconds=None, contenders=2, blocks=(3, 3), clock=surface.clock, digests={"workload": "w"}
+    )
+    told: list[Event] = []
+
+    def tell(event: Event) -> None:
+        told.append(event)
+        on_event(event)
+
+    space = library.parse(SPACE, {"cores": 4, "gpus": 0})
+    result = study.run(space, surface, surface.facts(), settings, f"sqlite:///{folder}/study.db", tell)
+    return result, told
+
+
+def lost(told: Sequence[Event]) -> list[str]:
+    return [event.reason for event in told if isinstance(event, StorageLost)]
+
+
+def written(folder: Path) -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name="autopipe", storage=f"sqlite:///{folder}/study.db").trials
+
+
+def nothing() -> None:
+    """Do no harm."""
+
+
+@pytest.fixture(scope="module")
+def unharmed(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
+    result, told = searched(tmp_path_factory.mktemp("unharmed"), nothing)
+    assert lost(told) == []
+    return result
+
+
+def test_a_storage_that_keeps_all_has_what_the_search_knows(tmp_path: Path) -> None:
+    result, _ = searched(tmp_path, nothing)
+    assert [(each.number, each.state, each.values, each.params, each.user_attrs) for each in result.study.trials] == [
+        (each.number, each.state, each.values, each.params, each.user_attrs) for each in written(tmp_path)
+    ]
+    assert result.unsaved is None
+
+
+def test_a_file_that_is_removed_costs_no_result(tmp_path: Path, unharmed: SearchResult) -> None:
+    result, told = searched(tmp_path, lambda: (tmp_path / "study.db").unlink())
+    assert lost(told) == [f"`{tmp_path / 'study.db'}` is gone"]
+    assert result.unsaved == lost(told)[0]
+    assert result.best_config == unharmed.best_config
+    assert [row.value for row in result.trials] == [row.value for row in unharmed.trials]
+    assert not (tmp_path / "study.db").exists()
+
+
+def lock(folder: Path) -> sqlite3.Connection:
+    other = sqlite3.connect(folder / "study.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    return other
+
+
+def test_a_database_that_stays_locked_is_waited_for_and_then_done_without(
+    tmp_path: Path, unharmed: SearchResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "_MOST_PATIENCE_SECONDS", 0.1)
+    holders: list[sqlite3.Connection] = []
+    result, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)))
+    holders[0].close()
+    reason = "another process holds the database locked"
+    assert [each for each in told if isinstance(each, StorageWaited)] == [StorageWaited(reason=reason, seconds=0.1)]
+    assert lost(told) == [reason]
+    assert result.best_config == unharmed.best_config
+    assert result.proved
+    assert [each.state for each in written(tmp_path)].count(TrialState.COMPLETE) == BROKEN_AT
+
+
+def test_a_database_that_is_unlocked_again_holds_everything(tmp_path: Path, unharmed: SearchResult) -> None:
+    holders: list[sqlite3.Connection] = []
+
+    def release(event: Event) -> None:
+        if isinstance(event, StorageWaited):
+            holders[0].close()
+
+    result, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)), release)
+    assert lost(told) == []
+    assert result.unsaved is None
+    assert [each.values for each in written(tmp_path)] == [each.values for each in unharmed.study.trials]
+
+
+FULL = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from tests.integration.test_search_storage import BROKEN_AT, lost, nothing, searched
+
+    folder, how = Path(sys.argv[1]), sys.argv[2]
+
+    def fill():
+        if how == "disk":
+            with (folder / "filler").open("wb", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(bytes(512))
+                except OSError:
+                    pass
+        else:
+            import resource
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "study.db-wal").stat().st_size, -1))
+
+    result, told = searched(folder, fill)
+    print(lost(told), result.proved, sum(row.value is not None for row in result.trials))
+    """
+)
+
+
+def full(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-c", FULL, str(folder), how], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Path:
+    """A file system of 600 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting needs root")
+    return folder
+
+
+def test_a_full_disk_costs_no_result(small_disk: Path, unharmed: SearchResult) -> None:
+    try:
+        ended = full(small_disk, "disk")
+    finally:
+        subprocess.run(["umount", str(small_disk)], check=True)
+    assert ended.stdout == f"['the disk is full'] True {len(unharmed.trials)}\n", ended.stderr
+    assert ended.stderr == ""
+
+
+def test_a_limit_of_a_files_size_costs_no_result(tmp_path: Path, unharmed: SearchResult) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ended = full(tmp_path, "limit")
+    assert resource.getrlimit(resource.RLIMIT_FSIZE) == before
+    reason, _, rest = ended.stdout.partition("]")
+    assert rest == f" True {len(unharmed.trials)}\n", ended.stderr
+    assert "disk" in reason
+    assert ended.stderr == ""
+
+
+def test_a_study_that_cannot_be_opened_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "study.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(TrialError, match="cannot be used: the file is no SQLite database"):
+        searched(tmp_path, nothing)
