@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +28,7 @@ from autopipe.hardware import machine
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, study
 from autopipe.search.events import OnEvent
+from autopipe.search.lock import MEASURING
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
@@ -62,7 +62,7 @@ class Plan:
         fresh: begin a new study.
         simulate: a simulated accelerator in place of the workload's model.
         known: configurations to try first.
-        lock: the file by which tunes on one machine queue up.
+        lock: the name under which tunes on one machine queue up; None to do without.
     """
 
     space: str = "default"
@@ -79,7 +79,7 @@ class Plan:
     fresh: bool = False
     simulate: SimulatedAccelerator | None = None
     known: Sequence[PipelineConfig] = ()
-    lock: Path | None = Path(tempfile.gettempdir()) / "autopipe-measuring.lock"
+    lock: str | None = MEASURING
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

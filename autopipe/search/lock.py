@@ -1,51 +1,77 @@
-"""One measurement at a time on a machine: two tunes queue up instead of disturbing each other.
+"""One measurement at a time on a machine: two tunes queue up instead of disturbing each other, whoever runs them.
 
-The operating system holds the lock (`flock`) and drops it when its process ends, however it ends.
+The lock is a name among Linux's abstract sockets: no file that somebody could have put a link, a folder or a pipe in
+the place of, none to clean up, and the kernel drops it when its process ends, however it ends. It is one for all users
+and for all containers that share the host's network; a container with a network of its own has a lock of its own.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import errno
+import logging
 import os
+import pwd
+import socket
+import struct
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
-import filelock
+MEASURING = "autopipe-measuring"
 
 _POLL_SECONDS = 0.2
+_CREDENTIALS = struct.Struct("3i")  # process, user and group, as SO_PEERCRED gives them
+_BACKLOG = 128  # nobody is ever let in: whoever knocks only reads whose door it is
+
+_LOG = logging.getLogger(__name__)
 
 
-@contextmanager
-def held(path: Path, on_wait: Callable[[str], None]) -> Iterator[None]:
+@contextlib.contextmanager
+def held(name: str, on_wait: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock while the block runs, after waiting for it as long as it takes.
 
     Args:
-        path: the lock's file. If it belongs to a user whose files this one may not open, one beside it is taken.
+        name: the lock's.
         on_wait: called once with who holds it, if it has to be waited for.
     """
-    usable = path if _may_open(path) else path.with_name(f"{path.stem}-{os.getuid()}{path.suffix}")
-    owner = usable.with_suffix(".owner")
-    lock = filelock.FileLock(usable, mode=0o666)
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        on_wait(_who(owner))
-        lock.acquire(poll_interval=_POLL_SECONDS)
-    try:
-        with suppress(OSError):  # only a courtesy to those who wait
-            owner.write_text(json.dumps({"pid": os.getpid()}), encoding="utf-8")
+    waited = False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        while not _taken(door, name):
+            if not waited:
+                waited = True
+                on_wait(_who(name))
+            time.sleep(_POLL_SECONDS)
         yield
-    finally:
-        lock.release()
 
 
-def _may_open(path: Path) -> bool:
-    return not path.exists() or os.access(path, os.R_OK | os.W_OK)
-
-
-def _who(owner: Path) -> str:
+def _taken(door: socket.socket, name: str) -> bool:
     try:
-        return f"process {int(json.loads(owner.read_text(encoding='utf-8'))['pid'])}"
-    except (OSError, ValueError, KeyError, TypeError):
+        door.bind(f"\0{name}")
+        door.listen(_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return False
+        _LOG.warning("Other tunes cannot be kept from measuring at the same time: %s.", error.strerror)
+    return True
+
+
+def _who(name: str) -> str:
+    """Return who holds the lock, as the kernel knows it."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+            knocking.setblocking(False)
+            knocking.connect(f"\0{name}")
+            told = knocking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:  # it has just been let go, or too many have knocked
         return "another process"
+    process, user, _ = _CREDENTIALS.unpack(told)
+    if user == os.getuid():
+        return f"process {process}"
+    return f"process {process} of {_user(user)}"
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"

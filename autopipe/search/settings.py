@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
@@ -34,7 +33,7 @@ class Settings:
         study_name: in the storage; one study is one workload on one kind of machine.
         digests: what must be equal to go on with a study, e.g. `{"workload": ..., "hardware": ...}`.
         fresh: begin anew even if there is such a study.
-        lock: the file by which tunes on one machine queue up; None to do without.
+        lock: the name under which tunes on one machine queue up; None to do without.
         clock: monotonic seconds.
     """
 
@@ -54,5 +53,5 @@ class Settings:
     study_name: str = "autopipe"
     digests: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
-    lock: Path | None = None
+    lock: str | None = None
     clock: Callable[[], float] = time.monotonic

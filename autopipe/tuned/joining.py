@@ -7,14 +7,15 @@ read right before, under a lock, because what was read before a search may be mi
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import itertools
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-import filelock
 
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
@@ -22,6 +23,7 @@ from autopipe.tuned import pick
 from autopipe.tuned.record import Artifact, Profile
 
 _PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: whoever holds the lock for longer hangs
+_POLL_SECONDS: Final = 0.02
 
 
 class KeptWarning(UserWarning):
@@ -82,11 +84,32 @@ def _set_aside(file: Path, why: str) -> None:
 @contextlib.contextmanager
 def alone(file: Path) -> Iterator[None]:
     """Let nobody else write the file meanwhile. Where nothing can be locked, writing goes on, or says what is wrong."""
-    lock = filelock.FileLock(file.with_name(f".{file.name}.lock"), mode=0o666)
-    with contextlib.suppress(OSError, ValueError, NotImplementedError):
-        if file.parent.is_dir():  # the lock would make the folder
-            lock.acquire(timeout=_PATIENCE_SECONDS)
-    try:
+    path = file.with_name(f".{file.name}.lock")
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            held.callback(os.close, _locked(path))
+            held.callback(_remove, path)  # first: whoever waits for it sees that it is gone, and makes another
         yield
-    finally:
-        lock.release()
+
+
+def _locked(path: Path) -> int:
+    """Return a descriptor of the file that holds the lock, which lies at `path` and has no links to elsewhere."""
+    give_up = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < give_up:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                return descriptor
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.ENOENT):
+                os.close(descriptor)
+                raise
+        os.close(descriptor)
+        time.sleep(_POLL_SECONDS)
+    raise TimeoutError
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

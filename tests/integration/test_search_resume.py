@@ -58,7 +58,8 @@ SCRIPT = textwrap.dedent(
     surface = Mortal(quirks=1, model_rate=60_000.0)
     space = library.parse(SPACE, {"cores": 4, "gpus": 0})
     settings = Settings(
-        trials=9, budget_seconds=None, contenders=2, blocks=(3, 3), clock=surface.clock, lock=folder / "lock",
+        trials=9, budget_seconds=None, contenders=2, blocks=(3, 3), clock=surface.clock,
+        lock=f"autopipe-test-{folder.parent.name}-{folder.name}",
         digests={"workload": "w"},
     )
     result = study.run(

@@ -89,3 +89,17 @@ def test_of_many_that_write_at_once_none_is_lost(path: Path) -> None:
         HERE.hardware.cpu_model,
         *(here.cpu_model for here in machines),
     }
+
+
+def test_no_lock_stays_beside_an_artefact(path: Path) -> None:
+    joining.write(artifact(profile()), path)
+    joining.renew(artifact(profile()), profile(), path)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_link_in_the_locks_place_is_not_followed(path: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    path.with_name(f".{path.name}.lock").symlink_to(victim)
+    joining.write(artifact(profile()), path)
+    assert len(files.read(path).profiles) == 1
+    assert not victim.exists()
