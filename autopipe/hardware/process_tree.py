@@ -9,10 +9,31 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Resident(NamedTuple):
+    """The memory of one process that is in RAM, by what it is made of."""
+
+    anonymous_bytes: int = 0
+    """Its own, and what it still shares with the parent that forked it."""
+    file_bytes: int = 0
+    """Mapped files and libraries, which others may map as well."""
+    shared_bytes: int = 0
+    """Shared memory, /dev/shm and memfd."""
+
+
+def resident(pid: int, proc: Path = PROC) -> Resident:
+    """Read a process's resident memory from /proc/PID/status; nothing if it has gone."""
+    sizes = dict.fromkeys((b"RssAnon", b"RssFile", b"RssShmem"), 0)
+    for line in _read(pid, "status", proc).splitlines():
+        name, _, value = line.partition(b":")
+        if name in sizes:
+            sizes[name] = int(value.split()[0]) * 1024
+    return Resident(*sizes.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +68,7 @@ class ProcessTree:
     Memory: the sum of resident sizes would count the shared blocks of a loader once a worker. The kernel's own fair
     figure (PSS, in smaps_rollup) takes 0.6 ms for a small process and 7 ms for one that has imported JAX, during which
     that process cannot map memory: 3 % of a core at 4 Hz, and a disturbance. So the shared pages (shared memory,
-    libraries, mapped files) count once, with the process that has most of them, at 10 microseconds a process. With 4
+    libraries, mapped files) count once, with the process that has most of them, at 20 microseconds a process. With 4
     workers on one block of 256 MiB, resident sizes add up to 1469 MiB, PSS to 366, this to 374. Memory that a forked
     child still shares with its parent is counted for both.
 
@@ -103,7 +124,7 @@ class ProcessTree:
 
     def _process(self, pid: int) -> _Process | None:
         """Read /proc/PID/stat (`man 5 proc`); None if the process has gone. Its name may hold spaces and brackets."""
-        fields = self._read(pid, "stat").rpartition(b") ")[2].split()
+        fields = _read(pid, "stat", self._proc).rpartition(b") ")[2].split()
         if len(fields) < 20:
             return None
         parent, group, session = map(int, fields[1:4])
@@ -111,24 +132,20 @@ class ProcessTree:
         return _Process(frozenset((parent, group, session)), parent, ticks, started)
 
     def _memory_bytes(self) -> int:
-        """Sum /proc/PID/statm, in pages: size, resident, the shared part of it, ..."""
-        private, shared = 0, 0
-        for pid in self._members:
-            fields = self._read(pid, "statm").split()
-            if len(fields) >= 3:
-                private += int(fields[1]) - int(fields[2])
-                shared = max(shared, int(fields[2]))
-        return (private + shared) * _PAGE_BYTES
+        each = [resident(pid, self._proc) for pid in self._members]
+        shared = max((one.file_bytes + one.shared_bytes for one in each), default=0)
+        return sum(one.anonymous_bytes for one in each) + shared
 
-    def _read(self, pid: int, name: str) -> bytes:
-        """Return a file of a process; empty if the process has gone meanwhile."""
-        try:
-            descriptor = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY)
-        except OSError:
-            return b""
-        try:
-            return os.read(descriptor, 4096)
-        except OSError:  # ESRCH: it went between open and read
-            return b""
-        finally:
-            os.close(descriptor)
+
+def _read(pid: int, name: str, proc: Path) -> bytes:
+    """Return a file of a process; empty if the process has gone meanwhile."""
+    try:
+        descriptor = os.open(f"{proc}/{pid}/{name}", os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # ESRCH: it went between open and read
+        return b""
+    finally:
+        os.close(descriptor)

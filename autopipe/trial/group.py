@@ -1,8 +1,8 @@
 """The processes of a trial, seen from outside: who belongs to it, how much memory they hold, and their end.
 
 A trial's child leads a process group. Whatever it starts is in that group or descends from it, and ends with it; out of
-reach is only what made a session of its own and lost its parent to a sudden death. This module sends signals and reads
-/proc; when to do so is decided by its callers.
+reach is only what made a session of its own and lost its parent to a sudden death. This module sends signals; when to
+do so is decided by its callers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Set
 from pathlib import Path
 
 import psutil
+
+from autopipe.hardware import process_tree
 
 _KILL_SECONDS = 2.0
 _POLL_SECONDS = 0.01
@@ -32,12 +34,8 @@ def memory_bytes(leader: int) -> int:
     Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Memory
     that processes share is counted once.
     """
-    anonymous, shared = 0, [0]
-    for process in members(leader):
-        sizes = _status(process)
-        anonymous += sizes["RssAnon"]
-        shared.append(sizes["RssShmem"])
-    return anonymous + max(shared)
+    each = [process_tree.resident(process.pid) for process in members(leader)]
+    return sum(one.anonymous_bytes for one in each) + max((one.shared_bytes for one in each), default=0)
 
 
 def descendants(leader: int) -> set[psutil.Process]:
@@ -116,16 +114,3 @@ def _is_resource_tracker(process: psutil.Process) -> bool:
 def _signal(process: psutil.Process, number: int) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
-
-
-def _status(process: psutil.Process) -> dict[str, int]:
-    sizes = {"RssAnon": 0, "RssShmem": 0}
-    try:
-        text = Path(f"/proc/{process.pid}/status").read_text()
-    except OSError:  # it has just ended
-        return sizes
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name in sizes:
-            sizes[name] = int(value.split()[0]) * 1024
-    return sizes

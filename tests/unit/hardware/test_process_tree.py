@@ -38,7 +38,11 @@ class Proc:
         (self.folder / str(pid) / "stat").write_text(
             f"{pid} ({name}) S {parent} {group} {group} 0 -1 0 9 9 9 9 {own} 0 {children} 0 20 0 1 0 {started} 9\n"
         )
-        (self.folder / str(pid) / "statm").write_text(f"9999 {pages[0]} {pages[1]} 1 0 1 0\n")
+        resident, shared = (count * PAGE // 1024 for count in pages)
+        (self.folder / str(pid) / "status").write_text(
+            f"Name:\t{name}\nVmRSS:\t{resident} kB\nRssAnon:\t{resident - shared} kB\n"
+            f"RssFile:\t{shared - shared // 4} kB\nRssShmem:\t{shared // 4} kB\nThreads:\t1\n"
+        )
 
     def remove(self, pid: int) -> None:
         for file in (self.folder / str(pid)).iterdir():
@@ -83,7 +87,7 @@ def test_shared_memory_counts_once(proc: Proc) -> None:
 def test_a_process_that_vanishes_during_the_walk_is_passed_over(proc: Proc) -> None:
     (proc.folder / str(WORKER)).mkdir()
     proc.put(CHILD, ROOT, pages=(7, 0))
-    (proc.folder / str(CHILD) / "statm").unlink()
+    (proc.folder / str(CHILD) / "status").unlink()
     reading = tree(proc).read()
     assert (reading.processes, reading.memory_bytes) == (2, 0)
 

@@ -63,7 +63,7 @@ def test_samples_are_those_of_the_files(play: Play) -> None:
         {
             "stat": "cpu  100 10 40 9999 9999 5 6 7 1 1\ncpu0 1 1 1 1 1 1 1 1 1 1\n",
             "50/stat": "50 (python) S 1 50 50 0 -1 0 0 0 0 0 30 20 4 6 20 0 1 0 7 0 0\n",
-            "50/statm": "900 300 100 1 0 1 0\n",
+            "50/status": "RssAnon: 800 kB\nRssFile: 300 kB\nRssShmem: 100 kB\n",
         }
     )
     with Sampler(50, period_seconds=60, proc=proc) as sampler:
@@ -71,7 +71,7 @@ def test_samples_are_those_of_the_files(play: Play) -> None:
     first = sampler.usage.samples[0]
     tick = os.sysconf("SC_CLK_TCK")
     assert (first.cpu_seconds, first.machine_cpu_seconds) == (60 / tick, 168 / tick)
-    assert (first.memory_bytes, first.processes) == (300 * os.sysconf("SC_PAGE_SIZE"), 1)
+    assert (first.memory_bytes, first.processes) == (1200 * 1024, 1)
 
 
 def test_a_process_that_has_gone_gives_empty_samples(tmp_path: Path) -> None:
