@@ -80,7 +80,8 @@ class Source(Protocol):
 
     `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
     pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
-    `files()`, and `reference(index)`, which is `read` with a `FilePath` in place of the content of each file.
+    `files()`, `reference(index)`, which is `read` with a `FilePath` in place of the content of each file, and `remote`,
+    what kind of URL the samples are behind ("s3") where they lie on no disk.
     """
 
     def __len__(self) -> int: ...

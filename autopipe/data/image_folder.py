@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Iterable
 
 from autopipe.core.sample import FieldKind, FilePath
-from autopipe.data.paths import EXTENSIONS, PathList, scan, walk
+from autopipe.data import places
+from autopipe.data.paths import EXTENSIONS
 from autopipe.data.source import DataWarning
 from autopipe.errors import DataError
 
@@ -21,10 +22,11 @@ class ImageFolder:
     their extension (jpg, jpeg, png, bmp, webp, tif, tiff), are left out; links are followed.
 
     Args:
-        path: the folder that holds the classes' folders.
+        path: the folder that holds the classes' folders; or its URL, such as "s3://bucket/photos".
 
     Attributes:
         classes: the names of the classes; y indexes it.
+        remote: the kind of URL, such as "s3"; None for files on a disk.
 
     Raises:
         DataError: the folder is missing or unreadable, or not laid out like this.
@@ -38,11 +40,11 @@ class ImageFolder:
     y_kind = FieldKind.LABEL
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        root = os.fsencode(path)
-        loose, folders = scan(root)
+        root = places.root_of(path)
+        loose, folders = places.scan(root)
         if not folders:
             _refuse_flat(root, len(loose))
-        entries = {folder: list(walk(root, folder)) for folder in folders}
+        entries = dict(zip(folders, places.walk(root, folders), strict=True))
         _check_counts(root, {folder: len(found) for folder, found in entries.items()})
         if loose:
             warnings.warn(
@@ -51,7 +53,8 @@ class ImageFolder:
                 stacklevel=2,
             )
         self.classes = tuple(os.fsdecode(folder) for folder in folders)
-        self._paths = PathList(root, (entry for found in entries.values() for entry in found))
+        self._paths = places.listed(root, (entry for found in entries.values() for entry in found))
+        self.remote = places.kind(self._paths)
         number = {folder: label for label, folder in enumerate(folders)}
         self._labels = tuple(number[directory.split(b"/", 1)[0]] for directory in self._paths.directories)
 

@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterable
 
 from autopipe.core.sample import FieldKind, FilePath
-from autopipe.data.paths import EXTENSIONS, Entry, PathList, walk
+from autopipe.data import places
+from autopipe.data.paths import EXTENSIONS, Entry
+from autopipe.data.places import Found
 from autopipe.errors import DataError
 
 
@@ -14,9 +16,12 @@ class ImagePairs:
     """Images with a mask each: the files of two folders whose path is the same, apart from the extension.
 
     Args:
-        images: the folder of images; folders below it count too.
+        images: the folder of images, or its URL; folders below it count too.
         masks: the folder of masks, laid out in the same way.
         mask_suffix: what a mask's name has more than its image's, such as "_L" where `0001.png` goes with `0001_L.png`.
+
+    Attributes:
+        remote: the kind of URL, such as "s3", if one of both is behind one; else None.
 
     Raises:
         DataError: a folder is missing, unreadable or empty, or an image or a mask has no partner.
@@ -30,15 +35,17 @@ class ImagePairs:
     y_kind = FieldKind.ENCODED
 
     def __init__(self, images: str | os.PathLike[str], masks: str | os.PathLike[str], *, mask_suffix: str = "") -> None:
-        if os.path.abspath(images) == os.path.abspath(masks):  # noqa: PTH100  links are not resolved
+        roots = places.root_of(images), places.root_of(masks)
+        if os.path.abspath(roots[0]) == os.path.abspath(roots[1]):  # noqa: PTH100  links are not resolved
             raise DataError(f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.")
-        found = _by_stem(os.fsencode(images), b"")
-        partners = _by_stem(os.fsencode(masks), os.fsencode(mask_suffix))
+        found = _by_stem(roots[0], b"")
+        partners = _by_stem(roots[1], os.fsencode(mask_suffix))
         if found.keys() != partners.keys():
             raise _unmatched(found, partners, os.fspath(images), os.fspath(masks))
         stems = sorted(found)
-        self._images = PathList(os.fsencode(images), (found[stem] for stem in stems))
-        self._masks = PathList(os.fsencode(masks), (partners[stem] for stem in stems))
+        self._images = places.listed(roots[0], (found[stem] for stem in stems))
+        self._masks = places.listed(roots[1], (partners[stem] for stem in stems))
+        self.remote = places.kind(self._images) or places.kind(self._masks)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -73,10 +80,11 @@ class ImagePairs:
         return " ".join((self._images.digest(), *masks))
 
 
-def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Entry]:
+def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Found]:
     """Return the files below `root` by (directory, name without extension and `suffix`)."""
-    found: dict[Entry, Entry] = {}
-    for directory, name in walk(root):
+    found: dict[Entry, Found] = {}
+    for entry in places.walk(root, [b""])[0]:
+        directory, name = entry[:2]
         stem = name[: name.rindex(b".")]
         key = (directory, stem.removesuffix(suffix) if suffix else stem)
         if key in found:
@@ -84,7 +92,7 @@ def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Entry]:
                 f"Each name must occur once, but `{os.fsdecode(name)}` and `{os.fsdecode(found[key][1])}` "
                 f"in `{os.fsdecode(os.path.join(root, directory))}` differ only in their ending."  # noqa: PTH118
             )
-        found[key] = (directory, name)
+        found[key] = entry
     if not found:
         raise DataError(
             f"There are no images in `{os.fsdecode(root)}`.",
@@ -93,7 +101,7 @@ def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Entry]:
     return found
 
 
-def _unmatched(found: dict[Entry, Entry], partners: dict[Entry, Entry], images: str, masks: str) -> DataError:
+def _unmatched(found: dict[Entry, Found], partners: dict[Entry, Found], images: str, masks: str) -> DataError:
     lonely_images = [found[stem] for stem in sorted(found.keys() - partners.keys())]
     lonely_masks = [partners[stem] for stem in sorted(partners.keys() - found.keys())]
     parts = [
@@ -106,16 +114,16 @@ def _unmatched(found: dict[Entry, Entry], partners: dict[Entry, Entry], images: 
     return DataError(f"Each image must have a mask of the same name. {'. '.join(parts)}.", hint=hint)
 
 
-def _common_suffix(found: dict[Entry, Entry], masks: list[Entry]) -> str:
+def _common_suffix(found: dict[Entry, Found], masks: list[Found]) -> str:
     """Return what the first masks' names have after an image's name, if it is the same for all of them."""
     suffixes = set()
-    for directory, name in masks[:5]:
+    for directory, name in (mask[:2] for mask in masks[:5]):
         stem = name[: name.rindex(b".")]
         lengths = [n for n in range(len(stem) - 1, 0, -1) if (directory, stem[:n]) in found]
         suffixes.add(stem[lengths[0] :] if lengths else b"")
     return os.fsdecode(suffixes.pop()) if len(suffixes) == 1 else ""
 
 
-def _listed(entries: list[Entry], limit: int = 5) -> str:
-    names = ", ".join(os.fsdecode(os.path.join(*entry)) for entry in entries[:limit])  # noqa: PTH118
+def _listed(entries: list[Found], limit: int = 5) -> str:
+    names = ", ".join(os.fsdecode(os.path.join(*entry[:2])) for entry in entries[:limit])  # noqa: PTH118
     return names if len(entries) <= limit else f"{names} and {len(entries) - limit} more"

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+from autopipe.data.url import is_url
 from autopipe.errors import BadSampleError, DataError
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
@@ -29,12 +30,13 @@ class PathList:
     """Paths below one root, 12 bytes each and the file's own name.
 
     Args:
-        root: the folder that all directories are relative to; made absolute.
+        root: the folder that all directories are relative to; made absolute, unless it is a URL.
         entries: (directory, name) of each file, in order.
     """
 
     def __init__(self, root: str | os.PathLike[str] | bytes, entries: Iterable[Entry]) -> None:
-        self.root = os.path.abspath(os.fsencode(root))  # noqa: PTH100  bytes, and no resolving of links
+        given = os.fsencode(root)
+        self.root = given if is_url(given) else os.path.abspath(given)  # noqa: PTH100  bytes, and no resolving of links
         numbers: dict[bytes, int] = {}
         names: list[bytes] = []
         self._directory = array("I")
@@ -84,20 +86,22 @@ class PathList:
         Names relative to the root all count, so that a moved folder stays the same. Sizes and modification times are
         those of 10,000 files at most, spread over the list.
         """
-        names = hashlib.sha256(b"\0".join((*self.directories, self._names)))
-        names.update(self._directory.tobytes())
-        names.update(self._ends.tobytes())
         stats = list(self._stats(_STAT_AT_MOST))
         sizes = array("q", (-1 if status is None else status.st_size for status in stats))
         times = array("q", (-1 if status is None else status.st_mtime_ns for status in stats))
-        return " ".join(
-            (
-                f"files={len(self)}",
-                f"names={names.hexdigest()[:12]}",
-                f"sizes={short_digest(sizes.tobytes())}",
-                f"times={short_digest(times.tobytes())}",
-            )
-        )
+        return f"{self.names_digest()} sizes={short_digest(sizes.tobytes())} times={short_digest(times.tobytes())}"
+
+    def names_digest(self) -> str:
+        """Describe the number of files and their names, relative to the root, as "files=... names=..."."""
+        names = hashlib.sha256(b"\0".join((*self.directories, self._names)))
+        names.update(self._directory.tobytes())
+        names.update(self._ends.tobytes())
+        return f"files={len(self)} names={names.hexdigest()[:12]}"
+
+    def missing(self) -> tuple[int, list[int]]:
+        """Look for the files, as far as that is quick; return how many were looked for, and which are not there."""
+        looked = spread(len(self), _STAT_AT_MOST)
+        return len(looked), [index for index in looked if not os.path.isfile(self.path(index))]  # noqa: PTH113
 
     def _stats(self, at_most: int) -> Iterator[os.stat_result | None]:
         for index in spread(len(self), at_most):
@@ -205,5 +209,7 @@ def walk(root: bytes, start: bytes = b"") -> Iterator[Entry]:
 
 
 def _joined(root: bytes, directory: bytes) -> bytes:
-    """Return `root/directory/`; either may be empty, and an absolute directory stands for itself."""
+    """Return `root/directory/`; either may be empty, and an absolute directory or URL stands for itself."""
+    if is_url(directory):
+        return b"%s/" % directory.rstrip(b"/")
     return os.path.join(root, directory, b"")  # noqa: PTH118

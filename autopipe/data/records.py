@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.data import filesystem
 from autopipe.data.paths import require_regular
+from autopipe.data.url import is_url, shown
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import atomic
 
@@ -29,6 +32,7 @@ _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # gzip, zlib
 _SCAN_BYTES = 1 << 18  # read at once while short records are scanned
+_FETCH_BYTES = 1 << 23  # the same over a network, where a request costs as much as a megabyte
 
 
 def masked_crc(data: bytes) -> int:
@@ -50,15 +54,11 @@ def read_record(path: bytes, start: int, end: int) -> bytes:
         BadSampleError: it cannot be read, is cut short, or does not match its checksum.
     """
     length = end - start - FRAMING_BYTES
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            data = os.pread(descriptor, length, start + HEADER_BYTES)
-            checksum = os.pread(descriptor, 4, end - 4)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise BadSampleError(f"{_place(path, start)} cannot be read: {error.strerror}.") from error
+    if is_url(path):
+        content = filesystem.read(path, start + HEADER_BYTES, end)
+        data, checksum = content[:length], content[length:]
+    else:
+        data, checksum = _pread(path, start, end)
     if len(data) != length or len(checksum) != 4:
         raise BadSampleError(f"{_place(path, start)} is cut short: the file has shrunk since it was opened.")
     if _CRC.unpack(checksum)[0] != masked_crc(data):
@@ -66,24 +66,45 @@ def read_record(path: bytes, start: int, end: int) -> bytes:
     return data
 
 
-def record_offsets(path: bytes) -> NDArray[np.uint64]:
+def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return (
+                os.pread(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES),
+                os.pread(descriptor, 4, end - 4),
+            )
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise BadSampleError(f"{_place(path, start)} cannot be read: {error.strerror}.") from error
+
+
+def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
     """Return where each record of a file starts, and, last, the file's size.
 
     The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same.
 
+    Args:
+        path: the file, or a URL.
+        size: of what is behind a URL, in bytes.
+        version: what changes with the content behind a URL.
+
     Raises:
         DataError: the file is missing, no regular file, no TFRecord file, compressed, or cut short.
     """
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except OSError as error:
-        raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
-    require_regular(path, status)
-    key = f"1\0{os.fsdecode(path)}\0{status.st_size}\0{status.st_mtime_ns}"
+    if size is None:
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except OSError as error:
+            raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
+        require_regular(path, status)
+        size, version = status.st_size, str(status.st_mtime_ns)
+    key = f"1\0{os.fsdecode(path)}\0{size}\0{version}"
     kept = cache_folder() / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}.npy"
-    offsets = _load_offsets(kept, status.st_size)
+    offsets = _load_offsets(kept, size)
     if offsets is None:
-        offsets = scan_records(path)
+        offsets = _scan_url(path, size) if is_url(path) else scan_records(path)
         _keep_offsets(kept, offsets)
     return offsets
 
@@ -96,7 +117,8 @@ def scan_records(path: bytes) -> NDArray[np.uint64]:
     """
     try:
         with open(path, "rb", buffering=0) as file:
-            return _scan(path, file.fileno(), os.fstat(file.fileno()).st_size)
+            descriptor = file.fileno()
+            return _scan(path, lambda count, start: os.pread(descriptor, count, start), os.fstat(descriptor).st_size)
     except OSError as error:
         raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
 
@@ -107,7 +129,13 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "autopipe" / "tfrecord"
 
 
-def _scan(path: bytes, descriptor: int, size: int) -> NDArray[np.uint64]:
+def _scan_url(path: bytes, size: int) -> NDArray[np.uint64]:
+    if size < 0:
+        raise DataError(f"The server of `{shown(path)}` does not say how large the file is.")
+    return _scan(path, lambda count, start: filesystem.read(path, start, min(start + count, size)), size, _FETCH_BYTES)
+
+
+def _scan(path: bytes, read: Callable[[int, int], bytes], size: int, at_once: int = _SCAN_BYTES) -> NDArray[np.uint64]:
     offsets = [0]
     start = 0
     window, window_start = b"", 0
@@ -115,8 +143,8 @@ def _scan(path: bytes, descriptor: int, size: int) -> NDArray[np.uint64]:
         at = start - window_start
         if at + HEADER_BYTES > len(window):
             # Long records are skipped by reading their headers alone; short ones come many to a read.
-            long = len(offsets) > 1 and start - offsets[-2] > _SCAN_BYTES // 8
-            window, window_start, at = os.pread(descriptor, HEADER_BYTES if long else _SCAN_BYTES, start), start, 0
+            long = len(offsets) > 1 and start - offsets[-2] > at_once // 8
+            window, window_start, at = read(HEADER_BYTES if long else at_once, start), start, 0
         header = window[at : at + HEADER_BYTES]
         if len(header) < HEADER_BYTES:
             raise DataError(f"{_place(path, start)} is cut short: the file ends within its header, at {size} bytes.")
@@ -133,11 +161,11 @@ def _scan(path: bytes, descriptor: int, size: int) -> NDArray[np.uint64]:
 def _bad_header(path: bytes, start: int, header: bytes) -> DataError:
     if start == 0 and header[:2] in _COMPRESSED:
         return DataError(
-            f"`{os.fsdecode(path)}` is compressed as a whole, so that single records cannot be read.",
+            f"`{shown(path)}` is compressed as a whole, so that single records cannot be read.",
             hint="Write it again without compression; JPEG and PNG are compressed already.",
         )
     if start == 0:
-        return DataError(f"`{os.fsdecode(path)}` is no TFRecord file: its first header does not match its checksum.")
+        return DataError(f"`{shown(path)}` is no TFRecord file: its first header does not match its checksum.")
     return DataError(f"{_place(path, start)} is corrupt: its header does not match its checksum.")
 
 
@@ -162,4 +190,4 @@ def _keep_offsets(file: Path, offsets: NDArray[np.uint64]) -> None:
 
 
 def _place(path: bytes, start: int) -> str:
-    return f"The record at byte {start} of `{os.fsdecode(path)}`"
+    return f"The record at byte {start} of `{shown(path)}`"

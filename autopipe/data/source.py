@@ -19,9 +19,20 @@ class DataWarning(UserWarning):
 
 
 def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:
-    """Return the files that hold the given samples (None: all), as far as the source tells."""
+    """Return the files on disks that hold the given samples (None: all), as far as the source tells."""
     lister = getattr(source, "files", None)
     return [os.fspath(path) for path in lister(indices)] if callable(lister) else []
+
+
+def remote(source: Source) -> str | None:
+    """Return what kind of URL the samples are behind, such as "s3"; None for files, memory, and what does not tell."""
+    kind = getattr(source, "remote", None)
+    return kind if isinstance(kind, str) else None
+
+
+def has_references(source: Source) -> bool:
+    """Tell whether a source can name its samples' files, so that a framework may read them itself."""
+    return callable(getattr(source, "reference", None)) and remote(source) is None
 
 
 def digest(source: Source) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 from array import array
 from collections.abc import Iterable
-from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.sample import FieldKind, FilePath
-from autopipe.data.paths import PathList, short_digest, spread
-from autopipe.errors import DataError, near, shortened
+from autopipe.data import filesystem, places
+from autopipe.data.paths import Entry, short_digest
+from autopipe.data.url import is_url, located, shown
+from autopipe.errors import BadSampleError, DataError, near, shortened
 
-_CHECK_AT_MOST = 10_000  # files looked for when the table is opened; any other is named when it is read
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -27,13 +29,14 @@ class Table:
     Otherwise each distinct text is a class, numbered in sorted order.
 
     Args:
-        csv: the file; its first row names the columns, which are separated by commas, semicolons or tabs.
-        path: the column with the images' paths.
+        csv: the file, or its URL; its first row names the columns, which are separated by commas, semicolons or tabs.
+        path: the column with the images' paths, or URLs.
         label: the column with the labels; None for images alone.
-        root: the folder that relative paths start from; by default the one that holds the CSV file.
+        root: the folder or URL that relative paths start from; by default the one that holds the CSV file.
 
     Attributes:
         classes: the names of the classes where labels are texts, else None.
+        remote: the kind of URL that the images are behind, such as "s3"; None for files on a disk.
 
     Raises:
         DataError: the file cannot be read, lacks a column, or names images that are not there.
@@ -52,10 +55,12 @@ class Table:
         label: str | None = "label",
         root: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._csv = os.fspath(csv)
-        paths, labels, self._rows = _read_columns(Path(csv), path, label)
-        base = Path(csv).parent if root is None else Path(root)
-        self._paths = PathList(base, (os.fsencode(text).rpartition(b"/")[::2] for text in paths))
+        place = located(csv)
+        self._csv = shown(place)
+        paths, labels, self._rows = _read_columns(place, path, label)
+        base = places.root_of(os.path.dirname(place) if root is None else root)  # noqa: PTH120  it may be a URL
+        self._paths = places.named(base, [_split(text) for text in paths])
+        self.remote = places.kind(self._paths)
         self.y_kind: FieldKind | None = None
         self.classes: tuple[str, ...] | None = None
         self._labels: array[int] | NDArray[np.float32] | None = None
@@ -99,23 +104,23 @@ class Table:
 
     def _require_files(self) -> None:
         """Look for the images, as far as that is quick, and name the rows whose image is missing."""
-        looked = spread(len(self), _CHECK_AT_MOST)
-        missing = [index for index in looked if not os.path.isfile(self._paths.path(index))]  # noqa: PTH113
+        looked, missing = self._paths.missing()
         if missing:
             shown = "; ".join(f"row {self._rows[index]}: {self._paths.text(index)}" for index in missing[:3])
             raise DataError(
-                f"`{self._csv}` must name images that exist, but {len(missing)} of {len(looked)} are missing: {shown}.",
+                f"`{self._csv}` must name images that exist, but {len(missing)} of {looked} are missing: {shown}.",
                 hint=f"Relative paths start at `{os.fsdecode(self._paths.root)}`; pass another as root=.",
             )
 
 
-def _read_columns(file: Path, path: str, label: str | None) -> tuple[list[str], list[str], array[int]]:
+def _read_columns(place: str, path: str, label: str | None) -> tuple[list[str], list[str], array[int]]:
     """Return the paths, the labels and the row numbers (the header is row 1)."""
+    file = shown(place)
     paths: list[str] = []
     labels: list[str] = []
     rows = array("I")
     try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
+        with _opened(place) as stream:
             header_line = stream.readline()
             reader = csv.reader(stream, delimiter=_delimiter(header_line))
             header = [name.strip() for name in next(csv.reader([header_line], delimiter=_delimiter(header_line)), [])]
@@ -129,6 +134,8 @@ def _read_columns(file: Path, path: str, label: str | None) -> tuple[list[str], 
                 paths.append(values[0])
                 labels.append(values[-1])
                 rows.append(row)
+    except BadSampleError as error:  # of a URL; a table is no sample
+        raise DataError(f"The table {error.message}", hint=error.hint) from None
     except FileNotFoundError as error:
         raise DataError(f"The table `{file}` does not exist.") from error
     except OSError as error:
@@ -140,7 +147,18 @@ def _read_columns(file: Path, path: str, label: str | None) -> tuple[list[str], 
     return paths, labels, rows
 
 
-def _require_cells(values: list[str], row: int, file: Path) -> None:
+def _opened(place: str) -> TextIO:
+    if is_url(place):
+        return io.StringIO(filesystem.read(place).decode("utf-8-sig"), newline="")
+    return open(place, newline="", encoding="utf-8-sig")
+
+
+def _split(text: str) -> Entry:
+    directory, _, name = os.fsencode(text).rpartition(b"/")
+    return directory, name
+
+
+def _require_cells(values: list[str], row: int, file: str) -> None:
     if not all(values):
         raise DataError(f"Row {row} of `{file}` must have a path and a label, but one of them is empty.")
     if "\0" in values[0]:
@@ -151,7 +169,7 @@ def _delimiter(header: str) -> str:
     return max(",;\t", key=header.count)
 
 
-def _position(header: list[str], name: str, file: Path) -> int:
+def _position(header: list[str], name: str, file: str) -> int:
     if name not in header:
         raise DataError(
             f"`{file}` has no column `{name}`; its columns are {', '.join(f'`{column}`' for column in header)}."

@@ -11,11 +11,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autopipe.core.sample import FieldKind
-from autopipe.data import example
+from autopipe.data import example, filesystem, places, remote
 from autopipe.data.paths import PathList
 from autopipe.data.records import read_record, record_offsets
+from autopipe.data.remote import Info, ObjectList
 from autopipe.data.source import DataWarning
+from autopipe.data.url import is_url, located, shown
 from autopipe.errors import BadSampleError, DataError, near
 
 _NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
@@ -30,10 +35,13 @@ class TFRecords:
     that any record can be read alone and an epoch has the same order as from files. Checksums are verified.
 
     Args:
-        pattern: a glob such as "train-*.tfrecord", or a sequence of paths.
+        pattern: a glob such as "train-*.tfrecord" or "s3://bucket/train-*", or a sequence of paths or URLs.
         image_key: the bytes feature that holds the encoded image.
         label_key: the int64 feature that holds the label; None for images alone.
         mask_key: the bytes feature that holds an encoded mask; if given, y is the mask and no label is read.
+
+    Attributes:
+        remote: the kind of URL that the files are behind, such as "s3"; None for files on a disk.
 
     Raises:
         DataError: no file matches; one is compressed, cut short, or no TFRecord file; the first record lacks a key.
@@ -52,10 +60,8 @@ class TFRecords:
         label_key: str | None = "image/class/label",
         mask_key: str | None = None,
     ) -> None:
-        paths = _matching(pattern)
-        root = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
-        relative = (os.fsencode(os.path.relpath(path, root)) for path in paths)
-        self._files = PathList(root, (path.rpartition(b"/")[::2] for path in relative))
+        self._files, scanned = _scanned(pattern)
+        self.remote = places.kind(self._files)
         self._image_key = image_key
         self._label_key = None if mask_key is not None else label_key
         self._mask_key = mask_key
@@ -63,14 +69,13 @@ class TFRecords:
         self._offsets = array("Q")
         self._firsts: list[int] = []  # the number of each file's first record
         count = 0
-        for number in range(len(self._files)):
-            offsets = record_offsets(self._files.path(number))
+        for offsets in scanned:
             self._firsts.append(count)
             self._offsets.frombytes(offsets.tobytes())
             count += len(offsets) - 1
         self._count = count
         if count == 0:
-            raise DataError(f"There are no records in the {len(paths)} files of {pattern!r}.")
+            raise DataError(f"There are no records in the {len(self._files)} files of {pattern!r}.")
         self._require_keys()
 
     def __len__(self) -> int:
@@ -141,12 +146,44 @@ class TFRecords:
             raise DataError(f"{place} {error}.", hint=_NAME_KEYS) from error
 
 
+def _scanned(
+    pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
+    """Return the files, and where the records of each start."""
+    urls = _urls(pattern)
+    if urls:
+        top, objects = remote.named(urls)
+        files: PathList = ObjectList(top, objects)
+        found = [(files.path(number), each) for number, each in enumerate(objects)]
+        return files, filesystem.at_once(lambda one: record_offsets(one[0], one[1].size, one[1].tag.hex()), found)
+    paths = _matching(pattern)
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
+    relative = (os.fsencode(os.path.relpath(path, root)) for path in paths)
+    files = PathList(root, (path.rpartition(b"/")[::2] for path in relative))
+    return files, (record_offsets(files.path(number)) for number in range(len(files)))
+
+
+def _urls(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, Info]:
+    """Return what is known of each URL that is meant; none where files on a disk are."""
+    if not isinstance(pattern, str | os.PathLike):
+        places = [located(place) for place in pattern]
+        return remote.asked(places) if any(map(is_url, places)) else {}
+    place = located(pattern)
+    if not is_url(place):
+        return {}
+    found = remote.matching(place)
+    if not found:
+        raise DataError(f"No object matches `{shown(place)}`.", hint="Check the address.")
+    _warn_of_missing_files(sorted(found))
+    return found
+
+
 def _matching(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
     if not isinstance(pattern, str | os.PathLike):
         if not pattern:
             raise DataError("`pattern` must name at least one file, but is an empty sequence.")
-        return [os.path.abspath(path) for path in pattern]  # noqa: PTH100  links are not resolved
-    paths = sorted(glob.glob(os.fspath(pattern), recursive=True))  # noqa: PTH207  takes absolute patterns too
+        return [os.path.abspath(located(path)) for path in pattern]  # noqa: PTH100  links are not resolved
+    paths = sorted(glob.glob(located(pattern), recursive=True))  # noqa: PTH207  takes absolute patterns too
     if not paths:
         raise DataError(
             f"No file matches {os.fspath(pattern)!r}.",

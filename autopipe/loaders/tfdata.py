@@ -27,12 +27,14 @@ from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch, FilePath, SampleSpec
+from autopipe.data import source as data_source
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import cpu
 from autopipe.ops import plan
 from autopipe.ops.tensorflow import TENSORFLOW, apply_step, shaped, tensor_types
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
+_AUTO_READS = 64  # threads among which tf.data's own tuning may choose where samples come over a network
 _UNUSED = 1  # columns of numbers that no op takes: TensorFlow 2.21 crashes where an empty tensor is unbatched
 
 
@@ -187,7 +189,7 @@ class _Work:
             if step.op.draws
         ]
         numbers = np.concatenate([*drawn, np.zeros((len(indices), _UNUSED))], axis=1)
-        if not _has_references(recipe.source):
+        if not data_source.has_references(recipe.source):
             return [numbers, indices]
         return [numbers, *self._references(recipe.source, indices.tolist(), _source_spec(job))]
 
@@ -224,6 +226,7 @@ class _Graph:
         self._work = work
         self._whole_batches = whole_batches
         self._calls = tf.data.AUTOTUNE if knobs.num_parallel_calls == "auto" else knobs.num_parallel_calls
+        self._parallel_reads = _AUTO_READS if knobs.num_parallel_calls == "auto" else knobs.num_parallel_calls
         self._prefetch = tf.data.AUTOTUNE if knobs.prefetch == "auto" else knobs.prefetch
         self._element_spec: Any = None
         number = tf.TensorSpec((), tf.int64)
@@ -248,6 +251,10 @@ class _Graph:
         options.deterministic = True
         options.autotune.enabled = tf.data.AUTOTUNE in (self._calls, self._prefetch)
         options.autotune.min_parallelism = cpu.usable_cores()  # each epoch it starts anew, from one, and may stay there
+        if (
+            data_source.remote(self._job.recipe.source) is not None
+        ):  # by default there is a thread a core, and reads wait
+            options.threading.private_threadpool_size = max(cpu.usable_cores(), self._parallel_reads)
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
         self._element_spec = dataset.element_spec
@@ -283,7 +290,7 @@ class _Graph:
     def _requested(self, number: Any) -> Any:
         import tensorflow as tf
 
-        spec, referenced = _source_spec(self._job), _has_references(self._job.recipe.source)
+        spec, referenced = _source_spec(self._job), data_source.has_references(self._job.recipe.source)
         types = [tf.float64, *(tensor_types(spec) if referenced else [tf.int64])]
         columns = tf.numpy_function(self._work.request, [number], types)
         columns[0].set_shape((None, sum(step.op.draws for step in self._job.recipe.steps) + _UNUSED))
@@ -305,7 +312,7 @@ class _Graph:
 
         source: Any = self._job.recipe.source
         spec = _source_spec(self._job)
-        if _has_references(source):
+        if data_source.has_references(source):
             reference = plan.normalise(source.reference(0))
             parts = [
                 tf.io.read_file(part) if isinstance(like, FilePath) else part
@@ -332,11 +339,6 @@ class _Graph:
         steps = self._job.recipe.steps
         end = max((number for number, step in enumerate(steps, start=1) if not step.op.batchable), default=0)
         return steps[:end]
-
-
-def _has_references(source: Any) -> bool:
-    """Tell whether a source can name its samples' files, so that TensorFlow reads them itself."""
-    return callable(getattr(source, "reference", None))
 
 
 def _source_spec(job: LoadJob) -> SampleSpec:

@@ -18,6 +18,7 @@ class Subset:
         self._stride = len(source) // self._count
         self.x_kind = getattr(source, "x_kind", None)
         self.y_kind = getattr(source, "y_kind", None)
+        self.remote = data_source.remote(source)
 
     def __len__(self) -> int:
         return self._count

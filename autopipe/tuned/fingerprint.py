@@ -147,9 +147,12 @@ def of_machine(found: machine.Machine, storage: str = _UNKNOWN, keras_backend: s
 
 
 def storage_of(data: Source | None) -> str:
-    """Return the kind of storage that the samples lie on, "memory" for those in no file."""
+    """Return the kind of storage that the samples lie on: a file system, that of a URL ("s3"), or "memory"."""
     if data is None:
         return _UNKNOWN
+    remote = data_source.remote(data)
+    if remote is not None:
+        return remote
     files = data_source.files(data, [0])
     if not files:
         return "memory"

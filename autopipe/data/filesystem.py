@@ -1,0 +1,162 @@
+"""The file system behind a URL, through fsspec: one instance a process, and every failure as an error of ours.
+
+Credentials are fsspec's business, and so are retries. Nothing of what fsspec raises is chained to our errors or logged,
+because a signed URL may be in it; the text is shown without users and queries.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from autopipe.data.url import scheme, scrubbed, shown
+from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExtraError
+
+_AT_ONCE = 32  # requests for listings and sizes
+_CONNECTIONS = 128  # of S3; botocore's own 10 would keep 64 readers waiting for each other
+_TEXT_AT_MOST = 200
+_PACKAGES = {"http": "aiohttp", "https": "aiohttp", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+_HINT_DENIED = (
+    "Credentials come from where fsspec looks for them, such as the environment, ~/.aws or ~/.config/fsspec: "
+    "docs/remote.md lists the places."
+)
+_TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
+_TIMES = ("mtime", "modified", "created")  # where a file system has nothing better
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def opened(url: str | bytes) -> Any:
+    """Return this process's fsspec file system for a URL.
+
+    An asynchronous one is shared by all threads, and makes their requests at once in one event loop. Others are those
+    of the calling thread, as fsspec has it. A forked process gets its own.
+
+    Raises:
+        MissingExtraError: fsspec, or the package that knows the scheme, is not installed.
+        DataError: the scheme is unknown, or the file system cannot be set up.
+    """
+    text = os.fsdecode(url)
+    kind = _implementation(scheme(text))
+    server = "/".join(text.split("/", 3)[:3]) + "/"
+    return _shared(os.getpid(), server) if getattr(kind, "async_impl", False) else _made(server)
+
+
+def read(url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
+    """Return the content of an object, or its bytes from `start` to `end`.
+
+    Raises:
+        BadSampleError: it does not exist, or is empty.
+        DataError: access is denied, or the connection is lost; not the object's fault.
+    """
+    try:
+        content: bytes = opened(url).cat_file(os.fsdecode(url), start=start, end=end)
+    except Exception as error:  # noqa: BLE001  # each file system raises its own
+        raise failure(url, error) from None
+    if not content:
+        raise BadSampleError(f"`{shown(url)}` is empty (0 bytes).")
+    if start is not None and end is not None and len(content) > end - start:
+        raise DataError(f"The server of `{shown(url)}` cannot send a part of a file, which reading records needs.")
+    return content
+
+
+def attempt(url: str | bytes, call: Callable[[Any], T]) -> T:
+    """Return what `call` makes of the file system of a URL.
+
+    Raises:
+        DataError: it failed; the URL is named.
+    """
+    try:
+        return call(opened(url))
+    except Exception as error:  # noqa: BLE001  # each file system raises its own
+        raise failure(url, error) from None
+
+
+def size_and_tag(info: Mapping[str, Any]) -> tuple[int, bytes]:
+    """Return an object's size, -1 if it is not known, and what changes with its content."""
+    size = info.get("size")
+    tag = next((info[key] for key in (*_TAGS, *_TIMES) if info.get(key) is not None), "")
+    return -1 if size is None else int(size), str(tag).encode()
+
+
+def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
+    """Yield `call` of each value, in order, with many at work at a time."""
+    with ThreadPoolExecutor(_AT_ONCE, "autopipe-remote") as pool:
+        try:
+            yield from pool.map(call, values)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def failure(url: str | bytes, error: Exception) -> AutopipeError:
+    """Return the error to raise where a file system has raised `error` about a URL."""
+    if isinstance(error, AutopipeError):
+        return error
+    place = f"`{shown(url)}`"
+    if isinstance(error, FileNotFoundError):
+        return BadSampleError(f"{place} does not exist.")
+    if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
+        return DataError(f"Access to {place} is denied: {_text(error)}", hint=_HINT_DENIED)
+    if type(error).__name__ in ("NoCredentialsError", "DefaultCredentialsError", "CredentialRetrievalError"):
+        return DataError(f"Access to {place} needs credentials: {_text(error)}", hint=_HINT_DENIED)
+    return DataError(
+        f"{place} cannot be read: {_text(error)}", hint="Check the address and the network, and try again."
+    )
+
+
+def _text(error: Exception) -> str:
+    text = scrubbed(f"{type(error).__name__}: {error}".replace("\n", " ")).rstrip(": .")
+    return (text if len(text) <= _TEXT_AT_MOST else f"{text[:_TEXT_AT_MOST]}…") + "."
+
+
+@functools.lru_cache(maxsize=256)
+def _shared(process: int, server: str) -> Any:
+    del process  # only tells forked processes apart
+    return _made(server)
+
+
+def _made(server: str) -> Any:
+    import fsspec
+
+    return fsspec.core.url_to_fs(server, **_options(scheme(server)))[0]
+
+
+def _options(protocol: str) -> dict[str, Any]:
+    """Return what a file system is set up with; the user's own settings for fsspec go before."""
+    import fsspec
+
+    if protocol not in ("s3", "s3a"):
+        return {}
+    own = {**fsspec.config.conf.get("s3", {}), **fsspec.config.conf.get(protocol, {})}
+    config = own.get("config_kwargs") or {}
+    # With more than one request an object, s3fs asks for the size before it reads: twice the latency.
+    return {"max_concurrency": 1, "config_kwargs": {"max_pool_connections": _CONNECTIONS, **config}}
+
+
+@functools.cache
+def _implementation(protocol: str) -> type[Any]:
+    try:
+        import fsspec
+        from fsspec.registry import known_implementations
+    except ImportError:
+        raise MissingExtraError.of("remote", "fsspec") from None
+    try:
+        kind: type[Any] = fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        known = known_implementations.get(protocol, {})
+        package = _PACKAGES.get(protocol) or str(known.get("class", protocol)).partition(".")[0]
+        raise MissingExtraError(
+            f"`{protocol}://` needs a package that is not installed: {error}.", hint=f"Run: pip install {package}"
+        ) from None
+    except ValueError:
+        raise DataError(
+            f"`{protocol}://` is no kind of URL that fsspec knows.",
+            hint="s3://, gs://, abfs://, https://, sftp:// and others are; python -c "
+            '"import fsspec; print(fsspec.available_protocols())" lists them.',
+        ) from None
+    return kind

@@ -1,0 +1,56 @@
+"""Where image files lie, on a disk or behind a URL: which of `paths` and `remote` finds, names and reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from autopipe.data import paths, remote
+from autopipe.data.paths import Entry, PathList
+from autopipe.data.remote import Object, ObjectList
+from autopipe.data.url import is_url, located
+
+Found: TypeAlias = Entry | Object
+
+
+def root_of(place: str | os.PathLike[str]) -> bytes:
+    """Return a folder or URL of the user's as bytes.
+
+    Raises:
+        DataError: it is a URL that cannot be used.
+    """
+    return os.fsencode(located(place))
+
+
+def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the names of the images and of the folders directly in `root`, sorted; hidden ones are left out."""
+    return remote.scan(root) if is_url(root) else paths.scan(root)
+
+
+def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
+    """Return, for each of `folders`, every image below it, folder by folder in sorted order."""
+    return remote.walk_all(root, folders) if is_url(root) else [list(paths.walk(root, each)) for each in folders]
+
+
+def listed(root: bytes, found: Iterable[Found]) -> PathList:
+    """Return the list of what was found below `root`."""
+    if is_url(root):
+        return ObjectList(root, (each if isinstance(each, Object) else Object(*each) for each in found))
+    return PathList(root, (each[:2] for each in found))
+
+
+def named(root: bytes, entries: list[Entry]) -> PathList:
+    """Return a list of files that were named one by one; any of them may be a URL.
+
+    Raises:
+        DataError: some are URLs and some are not.
+    """
+    if is_url(root) or any(is_url(directory) for directory, _ in entries):
+        return ObjectList(root, (Object(*entry) for entry in entries))
+    return PathList(root, entries)
+
+
+def kind(listing: PathList) -> str | None:
+    """Return what kind of URL a list's files are behind, such as "s3", or None for files on a disk."""
+    return listing.kind if isinstance(listing, ObjectList) else None

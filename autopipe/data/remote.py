@@ -1,0 +1,236 @@
+"""Image files behind a URL: listed once, named compactly, read. The counterpart of `paths` for what is on no disk.
+
+A listing is in the order of a local folder's, so that the same files make the same batches wherever they lie. How a
+file system is opened, and what its failures mean, is in `filesystem`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from autopipe.data import filesystem
+from autopipe.data.paths import EXTENSIONS, PathList, short_digest, spread
+from autopipe.data.url import is_url, require_no_password, scheme, shown
+from autopipe.errors import BadSampleError, DataError
+
+Info: TypeAlias = dict[str, Any]  # what fsspec says of an object; its keys differ from one file system to the next
+
+_ENDINGS = tuple(f".{extension}" for extension in EXTENSIONS)
+_ASK_AT_MOST = 256  # objects that are asked about where there is no listing; each is a request
+_UNKNOWN = -1
+_NO_LISTING = ("http", "https")
+
+
+class Object(NamedTuple):
+    """One object of a listing: where it lies below the root, its size (-1: not known), and what tells its content."""
+
+    directory: bytes
+    name: bytes
+    size: int = _UNKNOWN
+    tag: bytes = b""
+
+
+class ObjectList(PathList):
+    """URLs, 20 bytes each and the object's own name. A pickle holds them and no connection.
+
+    Args:
+        root: the URL that all directories are relative to.
+        objects: in order.
+    """
+
+    def __init__(self, root: str | bytes, objects: Iterable[Object]) -> None:
+        self._sizes = array("q")
+        tags = hashlib.sha256()
+
+        def entries() -> Iterator[tuple[bytes, bytes]]:
+            for directory, name, size, tag in objects:
+                self._sizes.append(size)
+                tags.update(tag + b"\0")
+                yield directory, name
+
+        super().__init__(root, entries())
+        self._tags = tags.hexdigest()[:12]
+        for prefix in self._prefixes:
+            if not is_url(prefix):
+                raise DataError(
+                    f"All files must be URLs where some are, but `{os.fsdecode(prefix)}` is a folder.",
+                    hint="Write URLs throughout, or paths that are relative to a root= that is a URL.",
+                )
+            require_no_password(os.fsdecode(prefix))
+
+    @property
+    def kind(self) -> str:
+        return scheme(self._prefixes[0])
+
+    def text(self, index: int) -> str:
+        return shown(self.path(index))
+
+    def size(self, index: int) -> int:
+        """Return the size of an object in bytes as it was listed, -1 if it is not known."""
+        return self._sizes[index]
+
+    def read(self, index: int) -> bytes:
+        """Return the content of an object.
+
+        Raises:
+            BadSampleError: it does not exist, is empty, or has changed since it was listed.
+            DataError: access is denied, or the connection is lost.
+        """
+        content = filesystem.read(self.path(index), start=0)
+        expected = self._sizes[index]
+        if expected not in (_UNKNOWN, len(content)):
+            raise BadSampleError(
+                f"`{self.text(index)}` has changed since it was listed: {len(content)} bytes came, not {expected}."
+            )
+        return content
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return no file: there is none on a disk."""
+        return []
+
+    def mean_bytes(self, at_most: int = 256) -> float:
+        known = [size for size in self._sizes if size != _UNKNOWN]
+        return sum(known) / max(len(known), 1)
+
+    def digest(self) -> str:
+        """Describe the objects as they were listed: "files=... names=... sizes=... tags=..."."""
+        return f"{self.names_digest()} sizes={short_digest(self._sizes.tobytes())} tags={self._tags}"
+
+    def missing(self) -> tuple[int, list[int]]:
+        """Ask about some objects, spread over the list; note their sizes and tags, and return which do not exist."""
+        looked = list(spread(len(self), _ASK_AT_MOST))
+        missing = []
+        tags = hashlib.sha256()
+        infos = filesystem.at_once(_info, [self.path(index) for index in looked])
+        for index, info in zip(looked, infos, strict=True):
+            if info is None:
+                missing.append(index)
+                continue
+            self._sizes[index], tag = filesystem.size_and_tag(info)
+            tags.update(tag + b"\0")
+        self._tags = tags.hexdigest()[:12]
+        return len(looked), missing
+
+
+def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the names of the images and of the folders directly below a URL, sorted; hidden ones are left out.
+
+    Raises:
+        DataError: there is nothing, it cannot be listed, or may not be.
+    """
+    _require_listing(root)
+    images: list[bytes] = []
+    folders: list[bytes] = []
+    for info in _listed(root, lambda system: _fresh(system).ls(os.fsdecode(root), detail=True)):
+        name = str(info["name"]).rstrip("/").rpartition("/")[2]
+        if not name or name.startswith("."):
+            continue
+        if info.get("type") == "directory":
+            folders.append(os.fsencode(name))
+        elif name.lower().endswith(_ENDINGS):
+            images.append(os.fsencode(name))
+    return sorted(images), sorted(set(folders))
+
+
+def walk(root: bytes, start: bytes = b"") -> list[Object]:
+    """Return every image below `root/start`, in the order of `paths.walk`.
+
+    Raises:
+        DataError: there is nothing, it cannot be listed, or may not be.
+    """
+    _require_listing(root)
+    url = os.fsdecode(root if not start else b"%s/%s" % (root, start))
+    inside = "" if not start else f"{os.fsdecode(start)}/"
+
+    def found(system: Any) -> list[Object]:
+        top = str(system._strip_protocol(url)).rstrip("/") + "/"
+        return [
+            _object(inside, name.removeprefix(top), info)
+            for name, info in system.find(url, detail=True).items()
+            if name.startswith(top) and _is_image(name.removeprefix(top))
+        ]
+
+    objects: list[Object] = _listed(os.fsencode(url), found)
+    return sorted(objects, key=lambda each: (each.directory.split(b"/") if each.directory else [], each.name))
+
+
+def walk_all(root: bytes, folders: list[bytes]) -> list[list[Object]]:
+    """Return the images of several folders, listed many at a time."""
+    found = list(filesystem.at_once(lambda folder: walk(root, folder), folders))
+    filesystem.attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
+    return found
+
+
+def matching(pattern: str) -> dict[str, Info]:
+    """Return what is known of each object that a pattern such as `s3://bucket/train-*` stands for, by URL."""
+    _require_listing(os.fsencode(pattern))
+    before = pattern.partition("://")[0]
+    found: dict[str, Info] = filesystem.attempt(pattern, lambda system: _fresh(system).glob(pattern, detail=True))
+    return {f"{before}://{name.lstrip('/')}": info for name, info in sorted(found.items())}
+
+
+def asked(urls: Sequence[str]) -> dict[str, Info]:
+    """Return what is known of each of some objects.
+
+    Raises:
+        DataError: one does not exist, or is no URL.
+    """
+    local = [url for url in urls if not is_url(url)]
+    if local:
+        raise DataError(f"All files must be URLs where some are, but `{local[0]}` is none.")
+    infos = dict(zip(urls, filesystem.at_once(_info, map(os.fsencode, urls)), strict=True))
+    missing = [url for url, info in infos.items() if info is None]
+    if missing:
+        raise DataError(f"{len(missing)} of {len(urls)} files do not exist, the first is `{shown(missing[0])}`.")
+    return {url: info for url, info in infos.items() if info is not None}
+
+
+def named(infos: dict[str, Info]) -> tuple[bytes, list[Object]]:
+    """Return the URL that several are below, and each as an object below it."""
+    root = os.path.commonprefix([f"{url.rpartition('/')[0]}/" for url in infos])  # noqa: RUF071  commonpath eats "//"
+    root = root.rpartition("/")[0]
+    if not is_url(root):  # of several servers: their files keep their whole URLs
+        root = next(iter(infos)).rpartition("/")[0]
+    return os.fsencode(root), [_object("", url.removeprefix(f"{root}/"), info) for url, info in infos.items()]
+
+
+def _object(inside: str, relative: str, info: Info) -> Object:
+    directory, _, name = f"{inside}{relative}".rpartition("/")
+    return Object(os.fsencode(directory), os.fsencode(name), *filesystem.size_and_tag(info))
+
+
+def _is_image(relative: str) -> bool:
+    return relative.lower().endswith(_ENDINGS) and not relative.startswith(".") and "/." not in relative
+
+
+def _info(url: bytes) -> Info | None:
+    try:
+        info: Info = filesystem.attempt(url, lambda system: system.info(os.fsdecode(url)))
+    except BadSampleError:
+        return None
+    return info
+
+
+def _fresh(system: Any) -> Any:
+    """Return the file system without the listings that it remembers."""
+    system.invalidate_cache()
+    return system
+
+
+def _listed(url: bytes, call: Any) -> Any:
+    try:
+        return filesystem.attempt(url, call)
+    except BadSampleError:
+        raise DataError(f"There is nothing at `{shown(url)}`.", hint="Check the address.") from None
+
+
+def _require_listing(url: bytes) -> None:
+    if scheme(url) in _NO_LISTING:
+        raise DataError(
+            f"A web server cannot list what is below `{shown(url)}`.",
+            hint="Name each file in a table, as a URL: ap.Table(csv, path=..., label=...).",
+        )

@@ -1,0 +1,258 @@
+"""Sources on a real S3 server on loopback, with a proxy before it that delays, refuses and cuts connections."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cv2
+import fsspec
+import numpy as np
+import pytest
+
+import autopipe as ap
+from autopipe.data import filesystem
+from autopipe.errors import BadSampleError, DataError
+from autopipe.tuned.fingerprint import storage_of
+from tests.fakes.s3 import PATIENCE_SECONDS, Fault, Handler, Proxy, server
+
+SECRET = "hunter2hunter2"
+PER_CLASS = 32
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """An S3 server with 64 photographs in two classes at s3://photos/train, behind a proxy that s3fs finds."""
+    with server() as port, pytest.MonkeyPatch.context() as environment:
+        between = Proxy(port)
+        environment.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        environment.setenv("AWS_ENDPOINT_URL", between.url)
+        environment.setenv("AWS_ACCESS_KEY_ID", "testing")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        environment.setenv("AWS_MAX_ATTEMPTS", "1")  # botocore waits seconds between attempts
+        filesystem._shared.cache_clear()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        system = fsspec.filesystem("s3")
+        system.mkdir("photos")
+        system.pipe({f"photos/train/{name}": content for name, content in photographs().items()})
+        yield between
+        between.close()
+        filesystem._shared.cache_clear()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def photographs() -> dict[str, bytes]:
+    made = {}
+    for number in range(2 * PER_CLASS):
+        image = np.random.default_rng(number).integers(0, 255, (24, 24, 3), np.uint8)
+        made[f"{'cat' if number < PER_CLASS else 'dog'}/{number:03d}.jpg"] = cv2.imencode(".jpg", image)[1].tobytes()
+    return made
+
+
+@pytest.fixture
+def photos(proxy: Proxy) -> Iterator[str]:
+    proxy.reset()
+    yield "s3://photos/train"
+    proxy.reset()
+
+
+def workload(data: object, **settings: object) -> ap.Workload:
+    ops = [ap.Decode(), ap.Resize(16, 16), ap.RandomFlip(), ap.Rescale(1 / 255)]
+    return ap.Workload(data=data, ops=ops, batch_size=8, **settings)  # type: ignore[arg-type]  # of any kind
+
+
+def test_a_bucket_holds_what_was_put_there(photos: str) -> None:
+    data = ap.ImageFolder(photos)
+    expected = photographs()
+    assert data.classes == ("cat", "dog")
+    assert {data.name(index).removeprefix(f"{photos}/"): data.read(index)[0] for index in range(len(data))} == expected
+    assert storage_of(data) == "s3"
+
+
+def test_a_read_is_one_request_and_the_listing_is_not_asked_for_again(photos: str, proxy: Proxy) -> None:
+    data = ap.ImageFolder(photos)
+    proxy.requests.clear()
+    again = pickle.loads(pickle.dumps(data))
+    again.read(0), again.digest(), again.mean_bytes(), len(again)
+    assert proxy.requests == [("GET", "/photos/train/cat/000.jpg")]
+
+
+def test_64_reads_are_in_flight_at_a_time(photos: str, proxy: Proxy) -> None:
+    data = ap.ImageFolder(photos)
+    together = threading.Barrier(64)
+
+    def wait_for_all(handler: Handler) -> bool:
+        together.wait(PATIENCE_SECONDS)  # raises, and so cuts the connection, if fewer than 64 come
+        return False
+
+    proxy.fault = wait_for_all
+    with ThreadPoolExecutor(64) as pool:
+        read = list(pool.map(data.read, range(64)))
+    assert [content for content, _ in read] == list(photographs().values())
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [ap.Threads(workers=16, queue_size=2), ap.TfData(num_parallel_calls=16)],
+    ids=lambda loader: loader.kind,
+)
+def test_as_many_reads_wait_at_a_time_as_a_loader_was_told(
+    loader: ap.Threads | ap.TfData, photos: str, proxy: Proxy
+) -> None:
+    data = ap.ImageFolder(photos)
+    together, first = threading.Barrier(16), iter(range(16))
+
+    def wait_for_all(handler: Handler) -> bool:
+        if next(first, None) is not None:
+            together.wait(PATIENCE_SECONDS)  # raises, and so cuts the connection, if fewer than 16 come
+        return False
+
+    config = ap.PipelineConfig(loader=loader)
+    small = dataclasses.replace(workload(data), batch_size=2)
+    with ap.build_loader(small, config) as built:
+        proxy.fault = wait_for_all
+        assert len(list(built.batches(0))) == 32
+    assert not together.broken
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [ap.Threads(workers=2, queue_size=2), ap.Processes(workers=2, queue_size=2), ap.TfData(num_parallel_calls=4)],
+    ids=lambda loader: loader.kind,
+)
+def test_every_loader_makes_the_batches_of_the_same_files_on_a_disk(
+    loader: ap.Threads | ap.Processes | ap.TfData, photos: str, tmp_path: Path, proxy: Proxy
+) -> None:
+    for name, content in photographs().items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    proxy.latency_seconds = 0.005
+    config = ap.PipelineConfig(loader=loader)
+    with (
+        ap.build_loader(workload(ap.ImageFolder(photos)), config) as there,
+        ap.build_loader(workload(ap.ImageFolder(tmp_path)), config) as here,
+    ):
+        pairs = list(zip(there.batches(0), here.batches(0), strict=True))
+    assert len(pairs) == 8
+    for mine, theirs in pairs:
+        np.testing.assert_array_equal(mine[0], theirs[0])
+        np.testing.assert_array_equal(mine[1], theirs[1])
+
+
+def test_a_forked_process_reads_with_a_connection_of_its_own(photos: str) -> None:
+    script = (
+        "import os, autopipe as ap\n"
+        f"data = ap.ImageFolder({photos!r})\n"
+        "first = data.read(0)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(0 if data.read(0) == first else 3)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def refuse(part: str, status: int, code: str) -> Fault:
+    def fault(handler: Handler) -> bool:
+        if part not in handler.path:
+            return False
+        handler.answer(status, code)
+        return True
+
+    return fault
+
+
+def test_an_object_that_vanishes_in_an_epoch_stops_it_and_is_named(photos: str, proxy: Proxy) -> None:
+    data = ap.ImageFolder(photos)
+    proxy.fault = refuse("cat/007.jpg", 404, "NoSuchKey")
+    with (
+        ap.build_loader(workload(data), ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader,
+        pytest.raises(BadSampleError, match=r"`s3://photos/train/cat/007\.jpg` does not exist"),
+    ):
+        list(loader.batches(0))
+
+
+def test_an_object_that_vanishes_is_replaced_where_bad_samples_are_skipped(
+    photos: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    data = ap.ImageFolder(photos)
+    log = tmp_path / "bad.jsonl"
+    skipping = workload(data, on_bad_sample="skip", bad_sample_log=str(log))
+    proxy.fault = refuse("cat/007.jpg", 404, "NoSuchKey")
+    with ap.build_loader(skipping, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
+        for _ in loader.batches(0):
+            pass
+    assert "s3://photos/train/cat/007.jpg" in log.read_text()
+
+
+def test_denied_access_is_named_and_no_credential_is(
+    photos: str, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.fault = refuse("photos", 403, "AccessDenied")
+    caplog.set_level("DEBUG", "autopipe")
+    with pytest.raises(DataError, match="Access to `s3://photos/train` is denied") as caught:
+        ap.ImageFolder(photos)
+    assert SECRET not in f"{caught.value!r}{caught.value.__cause__!r}{caplog.text}"
+
+
+def test_denied_access_in_an_epoch_stops_it_even_where_bad_samples_are_skipped(
+    photos: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    data = ap.ImageFolder(photos)
+    skipping = workload(data, on_bad_sample="skip", bad_sample_log=str(tmp_path / "bad.jsonl"))
+    with ap.build_loader(skipping, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
+        proxy.fault = refuse("cat/007.jpg", 403, "ExpiredToken")
+        with pytest.raises(DataError, match=r"Access to `s3://photos/train/cat/007\.jpg` is denied"):
+            list(loader.batches(0))
+
+
+def test_a_connection_that_is_cut_once_is_tried_again(photos: str, proxy: Proxy) -> None:
+    data = ap.ImageFolder(photos)
+    cuts = iter([True])
+
+    def fault(handler: Handler) -> bool:
+        if next(cuts, False):
+            handler.cut()
+            return True
+        return False
+
+    proxy.fault = fault
+    proxy.requests.clear()
+    assert data.read(0)[0] == photographs()["cat/000.jpg"]
+    assert len(proxy.requests) == 2
+
+
+def test_a_connection_that_is_always_cut_is_an_error_that_names_the_object(photos: str, proxy: Proxy) -> None:
+    data = ap.ImageFolder(photos)
+
+    def fault(handler: Handler) -> bool:
+        handler.cut()
+        return True
+
+    proxy.fault = fault
+    with pytest.raises(DataError, match=r"`s3://photos/train/cat/000\.jpg` cannot be read") as caught:
+        data.read(0)
+    assert not isinstance(caught.value, BadSampleError)
+
+
+def test_neither_a_pickle_nor_a_digest_holds_a_credential(photos: str) -> None:
+    data = ap.ImageFolder(photos)
+    data.read(0)
+    assert SECRET.encode() not in pickle.dumps(data)
+    assert SECRET not in f"{data.digest()} {data!r} {data.name(0)}"
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == SECRET
+
+
+def test_a_bucket_that_does_not_exist_is_named(photos: str) -> None:
+    with pytest.raises(DataError, match="There is nothing at `s3://no-such-bucket/train`"):
+        ap.ImageFolder("s3://no-such-bucket/train")

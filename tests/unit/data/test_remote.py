@@ -1,0 +1,339 @@
+"""URLs on fsspec's own memory file system. What only a server can do is in tests/integration/test_s3.py."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+import autopipe as ap
+from autopipe.data import filesystem
+from autopipe.data import source as data_source
+from autopipe.data.example import serialise
+from autopipe.data.records import frame
+from autopipe.data.remote import Object, ObjectList
+from autopipe.errors import BadSampleError, DataError, MissingExtraError
+from autopipe.storage.tfrecord import IMAGE_KEY, LABEL_KEY
+from autopipe.tuned.fingerprint import storage_of
+
+Put = Callable[..., str]
+
+NAMES = ("cat/b.jpg", "cat/a.JPG", "cat/deep/er/x.png", "cat-2/y.jpg", "cat-2/z.jpg", "dog/ä ö?.jpg", "dog/[1].jpg")
+LEFT_OUT = ("cat/.hidden.jpg", "cat/.git/x.jpg", "dog/notes.txt", ".trash/x.jpg")
+
+
+@pytest.fixture
+def put() -> Iterator[Put]:
+    """Write files into a bucket of the test's own, and return its URL."""
+    url = f"memory://{uuid.uuid4().hex}"
+    system = fsspec.filesystem("memory")
+
+    def write(*names: str, content: bytes | None = None) -> str:
+        for name in names:
+            system.pipe_file(f"{url}/{name}", name.encode() if content is None else content)
+        return url
+
+    yield write
+    if system.exists(url):
+        system.rm(url, recursive=True)
+
+
+def test_a_folder_behind_a_url_is_read_by_class(put: Put) -> None:
+    data = ap.ImageFolder(put(*NAMES, *LEFT_OUT))
+    assert data.classes == ("cat", "cat-2", "dog")
+    assert sorted(NAMES) == sorted(data.read(index)[0].decode() for index in range(len(data)))
+    assert data.classes[data.read(0)[1]] == data.read(0)[0].decode().split("/")[0]
+
+
+def test_a_folder_has_the_order_and_the_names_of_the_same_folder_on_a_disk(put: Put, tmp_path: Path) -> None:
+    for name in (*NAMES, *LEFT_OUT):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(name.encode())
+    here, there = ap.ImageFolder(tmp_path), ap.ImageFolder(put(*NAMES, *LEFT_OUT))
+    assert [here.read(index) for index in range(len(here))] == [there.read(index) for index in range(len(there))]
+    assert data_source.difference(here.digest(), there.digest()) == "times, tags"
+
+
+def test_a_source_pickles_small_and_without_its_connection(put: Put) -> None:
+    url = put(*NAMES)
+    packed = pickle.dumps(ap.ImageFolder(url))
+    assert b"fsspec" not in packed
+    assert pickle.loads(packed).read(0)[0] == b"cat/a.JPG"
+
+
+def test_a_million_urls_take_well_under_64_bytes_each() -> None:
+    objects = (
+        Object(b"n%08d" % (k // 1300), b"n%08d_%d.JPEG" % (k // 1300, k), 110_000 + k, b"%032x" % k)
+        for k in range(100_000)
+    )
+    assert len(pickle.dumps(ObjectList("s3://bucket/train", objects))) < 48 * 100_000
+
+
+def test_what_changes_behind_a_url_changes_the_digest(put: Put) -> None:
+    before = ap.ImageFolder(put("a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")).digest()
+    assert ap.ImageFolder(put()).digest() == before
+    after = ap.ImageFolder(put("b/1.jpg", content=b"b/X.jpg")).digest()
+    assert data_source.difference(before, after) == "tags"
+    assert (
+        data_source.difference(after, ap.ImageFolder(put("b/1.jpg", content=b"longer than")).digest()) == "sizes, tags"
+    )
+
+
+def test_a_source_tells_of_its_url_and_names_no_file_on_a_disk(put: Put) -> None:
+    data = ap.ImageFolder(put(*NAMES))
+    assert data.remote == "memory"
+    assert data.files() == []
+    assert data.name(0).endswith("/cat/a.JPG")
+    assert not data_source.has_references(data)
+    assert storage_of(data) == "memory"
+    assert data.mean_bytes() == np.mean([len(name.encode()) for name in NAMES])
+
+
+def test_a_vanished_object_is_a_bad_sample_and_is_named(put: Put) -> None:
+    url = put(*NAMES)
+    data = ap.ImageFolder(url)
+    fsspec.filesystem("memory").rm(f"{url}/cat/a.JPG")
+    with pytest.raises(BadSampleError, match=r"`memory://\w+/cat/a\.JPG` does not exist"):
+        data.read(0)
+
+
+def test_an_object_that_has_another_size_than_was_listed_is_a_bad_sample(put: Put) -> None:
+    data = ap.ImageFolder(put(*NAMES))
+    put("cat/a.JPG", content=b"more than before")
+    with pytest.raises(BadSampleError, match=r"a\.JPG` has changed since it was listed: 16 bytes came, not 9"):
+        data.read(0)
+
+
+def test_an_empty_object_is_a_bad_sample(put: Put) -> None:
+    data = ap.ImageFolder(put("a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg", content=b""))
+    with pytest.raises(BadSampleError, match=r"a/1\.jpg` is empty"):
+        data.read(0)
+
+
+def test_nothing_at_a_url_is_said_so() -> None:
+    with pytest.raises(DataError, match="There is nothing at `memory://gone-for-good/photos`"):
+        ap.ImageFolder("memory://gone-for-good/photos")
+
+
+def test_images_without_folders_behind_a_url_are_refused_as_on_a_disk(put: Put) -> None:
+    with pytest.raises(DataError, match="needs a folder for each class, but the 2 images lie in"):
+        ap.ImageFolder(put("1.jpg", "2.jpg"))
+
+
+def test_pairs_are_matched_behind_urls(put: Put) -> None:
+    url = put("images/b.jpg", "images/s/a.jpg", "masks/b_L.png", "masks/s/a_L.png")
+    data = ap.ImagePairs(f"{url}/images/", f"{url}/masks", mask_suffix="_L")
+    assert [data.read(index) for index in range(2)] == [
+        (b"images/b.jpg", b"masks/b_L.png"),
+        (b"images/s/a.jpg", b"masks/s/a_L.png"),
+    ]
+    assert data.remote == "memory"
+
+
+def test_an_image_without_mask_is_named_behind_a_url(put: Put) -> None:
+    url = put("images/a.jpg", "images/b.jpg", "masks/a.png")
+    with pytest.raises(DataError, match=r"1 files of `memory://\w+/images` have no partner: b\.jpg"):
+        ap.ImagePairs(f"{url}/images", f"{url}/masks")
+
+
+def test_images_may_be_behind_a_url_and_masks_on_a_disk(put: Put, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"mask")
+    data = ap.ImagePairs(put("a.jpg"), tmp_path)
+    assert data.read(0) == (b"a.jpg", b"mask")
+    assert not data_source.has_references(data)
+
+
+def test_a_table_behind_a_url_names_images_beside_it(put: Put) -> None:
+    url = put("images/1.jpg", "images/2.jpg")
+    put("table.csv", content="file,label\nimages/1.jpg,cat\nimages/2.jpg,dög\n".encode())
+    data = ap.Table(f"{url}/table.csv", path="file")
+    assert [data.read(index) for index in range(2)] == [(b"images/1.jpg", 0), (b"images/2.jpg", 1)]
+    assert data.classes == ("cat", "dög")
+    assert data.name(1).endswith("/images/2.jpg (row 3 of " + f"{url}/table.csv)")
+    assert data.mean_bytes() == 12
+
+
+def test_a_table_on_a_disk_names_urls(put: Put, tmp_path: Path) -> None:
+    url = put("1.jpg", "s/2.jpg")
+    table = tmp_path / "table.csv"
+    table.write_text(f"path,label\n{url}/1.jpg,3\n{url}/s/2.jpg,4\n")
+    data = ap.Table(table)
+    assert [data.read(index) for index in range(2)] == [(b"1.jpg", 3), (b"s/2.jpg", 4)]
+    assert data.remote == "memory"
+
+
+def test_a_table_names_the_rows_whose_url_does_not_exist(put: Put, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("path,label\n1.jpg,3\n2.jpg,4\n")
+    with pytest.raises(DataError, match=r"1 of 2 are missing: row 3: memory://\w+/2\.jpg"):
+        ap.Table(table, root=put("1.jpg"))
+
+
+def test_a_table_of_urls_and_paths_is_refused(put: Put, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"path,label\n{put('1.jpg')}/1.jpg,3\n2.jpg,4\n")
+    with pytest.raises(DataError, match=f"All files must be URLs where some are, but `{tmp_path}/` is a folder"):
+        ap.Table(table)
+
+
+def test_a_missing_table_behind_a_url_is_named(put: Put) -> None:
+    with pytest.raises(DataError, match=r"The table `memory://\w+/gone\.csv` does not exist"):
+        ap.Table(f"{put('1.jpg')}/gone.csv")
+
+
+def records(*labels: int) -> bytes:
+    return b"".join(frame(serialise({IMAGE_KEY: b"image %d" % label, LABEL_KEY: label})) for label in labels)
+
+
+@pytest.fixture
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("_cache")
+def test_records_behind_urls_are_read_in_any_order(put: Put) -> None:
+    url = put("train/data-0.tfrecord", content=records(1, 2))
+    put("train/data-1.tfrecord", content=records(3))
+    for data in (
+        ap.TFRecords(f"{url}/train/data-*"),
+        ap.TFRecords([f"{url}/train/data-0.tfrecord", f"{url}/train/data-1.tfrecord"]),
+    ):
+        assert [data.read(index) for index in (2, 0, 1)] == [(b"image 3", 3), (b"image 1", 1), (b"image 2", 2)]
+        assert data.remote == "memory"
+        assert data.files() == []
+
+
+@pytest.mark.usefixtures("_cache")
+def test_records_that_changed_behind_their_url_are_scanned_again(put: Put) -> None:
+    url = put("data.tfrecord", content=records(1, 2))
+    assert len(ap.TFRecords(f"{url}/data.tfrecord")) == 2
+    put("data.tfrecord", content=records(1, 2, 3))
+    assert len(ap.TFRecords(f"{url}/data.tfrecord")) == 3
+
+
+@pytest.mark.usefixtures("_cache")
+def test_a_scan_over_several_requests_finds_every_record(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autopipe.data.records._FETCH_BYTES", 100)
+    data = ap.TFRecords(f"{put('data.tfrecord', content=records(*range(20)))}/data.tfrecord")
+    assert [data.read(index) for index in range(20)] == [(b"image %d" % label, label) for label in range(20)]
+
+
+@pytest.mark.usefixtures("_cache")
+def test_records_whose_url_does_not_exist_are_named(put: Put) -> None:
+    url = put("data.tfrecord", content=records(1))
+    with pytest.raises(DataError, match=r"1 of 2 files do not exist, the first is `memory://\w+/gone`"):
+        ap.TFRecords([f"{url}/data.tfrecord", f"{url}/gone"])
+    with pytest.raises(DataError, match="No object matches"):
+        ap.TFRecords(f"{url}/*.records")
+
+
+@pytest.mark.parametrize("url", ["https://example.invalid/photos", "http://example.invalid/photos/"])
+def test_a_web_server_cannot_be_listed_and_the_way_out_is_named(url: str) -> None:
+    with pytest.raises(DataError, match=r"A web server cannot list.*ap\.Table"):
+        ap.ImageFolder(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://user:hunter2@bucket/x", "https://user:hunter2@host/x.csv", "https://hunter2@host/x.csv"]
+)
+def test_a_password_in_a_url_is_refused_and_not_repeated(url: str, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"path,label\n{url}/1.jpg,3\n")
+    for make in (
+        lambda: ap.ImageFolder(url),
+        lambda: ap.ImagePairs(url, url),
+        lambda: ap.Table(url),
+        lambda: ap.Table(table),
+        lambda: ap.TFRecords(url),
+        lambda: ap.TFRecords([url]),
+    ):
+        with pytest.raises(DataError, match="must not hold a user name or password") as caught:
+            make()
+        assert "hunter2" not in str(caught.value)
+
+
+def test_a_signature_in_a_url_is_in_no_message_and_no_name(put: Put, tmp_path: Path) -> None:
+    url = put("1.jpg?sig=hunter2")
+    table = tmp_path / "table.csv"
+    table.write_text(f"path,label\n{url}/1.jpg?sig=hunter2,3\n")
+    data = ap.Table(table)
+    assert data.read(0) == (b"1.jpg?sig=hunter2", 3)
+    assert "hunter2" not in f"{data.name(0)} {data.digest()} {data!r}"
+    fsspec.filesystem("memory").rm_file(f"{url}/1.jpg?sig=hunter2")
+    put("other.jpg")
+    with pytest.raises(BadSampleError) as caught:
+        data.read(0)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_what_a_file_system_says_is_shown_without_users_and_signatures() -> None:
+    said = OSError("GET https://me:hunter2@host/1.jpg?X-Amz-Signature=hunter2 failed")
+    error = filesystem.failure("https://host/1.jpg?X-Amz-Signature=hunter2", said)
+    assert "hunter2" not in str(error)
+    assert "OSError: GET https://host/1.jpg?… failed" in str(error)
+
+
+def test_access_that_is_denied_is_not_the_samples_fault_and_says_where_credentials_go() -> None:
+    error = filesystem.failure("s3://bucket/1.jpg", PermissionError("Forbidden"))
+    assert type(error) is DataError
+    assert "Access to `s3://bucket/1.jpg` is denied" in error.message
+    assert error.hint is not None
+    assert "~/.aws" in error.hint
+
+
+def test_a_chain_of_urls_is_refused() -> None:
+    with pytest.raises(DataError, match="Chains of URLs"):
+        ap.ImageFolder("simplecache::s3://bucket/photos")
+
+
+def test_a_url_that_was_made_a_path_is_refused() -> None:
+    with pytest.raises(DataError, match="must be passed as text"):
+        ap.ImageFolder(Path("s3://bucket/photos"))
+
+
+def test_a_file_url_is_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a b" / "cat").mkdir(parents=True)
+    (tmp_path / "a b" / "cat" / "1.jpg").write_bytes(b"1")
+    (tmp_path / "a b" / "cat" / "2.jpg").write_bytes(b"2")
+    data = ap.ImageFolder(f"file://{tmp_path}/a%20b")
+    assert data.remote is None
+    assert data.files([0]) == [f"{tmp_path}/a b/cat/1.jpg"]
+
+
+def test_an_unknown_scheme_is_named() -> None:
+    with pytest.raises(DataError, match="`nosuch://` is no kind of URL that fsspec knows"):
+        ap.ImageFolder("nosuch://bucket/photos")
+
+
+@pytest.fixture
+def _nothing_opened() -> Iterator[None]:
+    filesystem._implementation.cache_clear()
+    yield
+    filesystem._implementation.cache_clear()
+
+
+@pytest.mark.usefixtures("_nothing_opened")
+def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtraError, match=r"`fsspec` is not installed.*autopipe-tuner\[remote\]"):
+        ap.ImageFolder("s3://bucket/photos")
+
+
+@pytest.mark.usefixtures("_nothing_opened")
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [("gs://bucket/x", "gcsfs"), ("abfs://bucket@account.dfs.core.windows.net/x", "adlfs"), ("s3://bucket/x", "s3fs")],
+)
+def test_without_the_package_of_a_scheme_it_is_named(url: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(importlib.import_module("fsspec.registry"), "_registry", {})  # what is imported already
+    with pytest.raises(MissingExtraError, match=f"Run: pip install {package}"):
+        ap.ImageFolder(url)
