@@ -6,12 +6,15 @@ Errors that were raised on purpose become one line and a hint; `--debug` shows w
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import signal
+import stat
 import sys
 import traceback
 import warnings
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -64,6 +67,8 @@ def main() -> None:
     arguments = [each for each in sys.argv[1:] if each != _DEBUG]
     warnings.showwarning = _show_warning
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job that is ended writes what it has, as on Ctrl-C
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+        signal.signal(signal.SIGHUP, _hang_up)
     try:
         application()(arguments, prog_name="autopipe")
     except AutopipeError as error:
@@ -72,6 +77,16 @@ def main() -> None:
         if end.code == INTERRUPTED:
             print("interrupted", file=sys.stderr)
         raise
+
+
+def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
+    """End as on Ctrl-C, without the terminal: it is gone, and printing to it would be an error."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a shell and the kernel both send it
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            os.dup2(nowhere, descriptor)
+    raise KeyboardInterrupt
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:

@@ -28,6 +28,7 @@ from autopipe.errors import WorkloadError
 from autopipe.trial import group, protocol
 from autopipe.trial.channel import Channel
 from autopipe.trial.log import ChildLog
+from autopipe.trial.scratch import Scratch
 
 _EXIT_SECONDS = 1.0
 _DUMP_SECONDS = 0.5
@@ -63,7 +64,7 @@ class Child:
     def __init__(self, launch: Launch) -> None:
         self.log = ChildLog()
         # What the child leaves in its temporary folder, converted samples say, goes even if it dies on the spot.
-        self._temporary = tempfile.TemporaryDirectory(prefix="autopipe-trial-", ignore_cleanup_errors=True)
+        self._scratch = Scratch()
         self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
         ours, theirs = socket.socketpair()
         inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
@@ -74,7 +75,7 @@ class Child:
                 stdout=self.log.fd,
                 stderr=self.log.fd,
                 cwd=launch.directory,
-                env=_environment(launch, self._temporary.name),
+                env=_environment(launch, str(self._scratch.path)),
                 pass_fds=inherited,
                 start_new_session=True,
             )
@@ -159,7 +160,7 @@ class Child:
             self.log.close()
             if self._pickle is not None:
                 self._pickle.close()
-            self._temporary.cleanup()
+            self._scratch.close()
 
 
 def _pickled(workload: Workload) -> IO[bytes]:

@@ -17,7 +17,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Phase
 from autopipe.core.workload import Workload
 from autopipe.loaders.threads import Threads
-from autopipe.trial import group
+from autopipe.trial import group, scratch
 from autopipe.trial.child import Launch
 from autopipe.trial.protocol import Event, PhaseBegan
 from autopipe.trial.supervise import Recycling, TrialRunner
@@ -149,7 +149,10 @@ with TrialRunner(launch, on_event=show) as runner:
     runner.measure(PipelineConfig(loader=Threads(workers=1)), options)
 """)
     root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)}
     with subprocess.Popen(
         [sys.executable, str(study)], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -159,6 +162,10 @@ with TrialRunner(launch, on_event=show) as runner:
         leader = int(line.split()[-1])
         family = group.members(leader)
         assert len(family) == (2 if fault == "grandchild" else 1)
+        scratch.collect(temporary)
+        assert len(list(temporary.glob(f"{scratch.PREFIX}*"))) == 1  # as long as it lives
         process.kill()
     _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
     assert left == []
+    scratch.collect(temporary)  # as the next start does
+    assert list(temporary.glob(f"{scratch.PREFIX}*")) == []

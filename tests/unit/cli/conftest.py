@@ -28,7 +28,7 @@ Autopipe = Callable[..., Ended]
 @pytest.fixture
 def autopipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Autopipe]:
     """Run `autopipe ARGUMENTS` here, and return how it ended."""
-    on_sigterm = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def run(*arguments: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["autopipe", *map(str, arguments)])
@@ -43,4 +43,5 @@ def autopipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         return Ended(status if isinstance(status, int) else 0, said.out, said.err)
 
     yield run
-    signal.signal(signal.SIGTERM, on_sigterm)
+    for number, handler in before.items():
+        signal.signal(number, handler)

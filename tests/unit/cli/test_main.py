@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,47 @@ def test_the_version_is_printed(autopipe: Autopipe) -> None:
     from autopipe import __version__
 
     assert autopipe("--version").out == f"{__version__}\n"
+
+
+WORKS = """
+import os, pathlib, signal, sys
+from autopipe.cli import main
+
+if sys.argv[1] == "nohup":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.open(os.ttyname(1), os.O_RDWR)  # the terminal of this session, whose end is a hang-up
+
+def command(arguments, prog_name):
+    try:
+        print("ready", flush=True)
+        signal.pause() if sys.argv[1] != "nohup" else sys.stdin.read()
+    except (KeyboardInterrupt, OSError) as end:
+        kind = type(end).__name__
+        if kind == "KeyboardInterrupt":
+            print("what a terminal that is gone would refuse", flush=True)
+        pathlib.Path("saved").write_text(kind)
+
+main.application = lambda: command
+main.main()
+"""
+
+
+@pytest.mark.parametrize(("how", "ended"), [("plain", "KeyboardInterrupt"), ("nohup", "OSError")])
+def test_a_terminal_that_is_closed_ends_a_command_as_ctrl_c_does_unless_it_was_told_to_go_on(
+    tmp_path: Path, how: str, ended: str
+) -> None:
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKS, how],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    assert os.read(ours, 5) == b"ready"
+    os.close(ours)
+    assert process.wait(60) == 0
+    assert (tmp_path / "saved").read_text() == ended  # with `nohup`, reading goes on until the terminal's end
