@@ -50,6 +50,7 @@ class StreamingLoader(Loader):
         self.spec = job.recipe.spec
         self.finish = job.finish
         self.batch_size = job.order.batch_size
+        self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
         self.buffered_batches = queue_size + len(fillers)
         self._job = job
         self._queue_size = queue_size

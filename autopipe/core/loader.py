@@ -37,12 +37,14 @@ class Loader(abc.ABC):
         finish: what is still to be done to a compact batch; identity where workers do it.
         batch_size: samples a batch.
         buffered_batches: how many batches may wait ahead of the consumer.
+        last_batch_samples: samples in the last batch of an epoch; None where the loader cannot tell.
     """
 
     spec: SampleSpec
     finish: Finish
     batch_size: int
     buffered_batches: int
+    last_batch_samples: int | None = None
 
     @abc.abstractmethod
     def __len__(self) -> int:

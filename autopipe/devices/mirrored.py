@@ -23,7 +23,8 @@ class Mirrored(DeviceStrategy):
         """Take the first `devices` GPUs; without any GPU, split the CPU into that many.
 
         Raises:
-            ModelError: there are not so many devices, or TensorFlow is already running with fewer.
+            ModelError: there are not so many devices, TensorFlow is already running with fewer, or this process has
+                trained on another number of them.
         """
         self.devices = devices
         self._kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
@@ -37,7 +38,7 @@ class Mirrored(DeviceStrategy):
                 hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES.",
             )
         self._names = [f"{self._kind}:{number}" for number in range(devices)]
-        self._strategy = tf.distribute.MirroredStrategy(self._names)
+        self._strategy = _shared(tuple(self._names))
 
     @classmethod
     def available(cls) -> int:
@@ -46,6 +47,20 @@ class Mirrored(DeviceStrategy):
 
     def scope(self) -> AbstractContextManager[Any]:
         return self._strategy.scope()  # type: ignore[no-any-return]  # TensorFlow has no types
+
+    def check_model(self, model: Any) -> None:
+        if model.jit_compile:
+            raise ModelError(
+                "TensorFlow cannot compile a step over several devices by XLA, "
+                f"but the model is compiled with jit_compile=True, and devices={self.devices}.",
+                hint="Compile it with jit_compile=False, or use devices=1 or the jax backend.",
+            )
+        if steps := getattr(model.optimizer, "gradient_accumulation_steps", None):
+            raise ModelError(
+                "On several devices Keras's TensorFlow backend cannot accumulate gradients, but the optimizer has "
+                f"gradient_accumulation_steps={steps}, and devices={self.devices}.",
+                hint="Leave gradient_accumulation_steps out, or use devices=1 or the jax backend.",
+            )
 
     def place(self, array: Any) -> Any:
         if isinstance(array, tf.distribute.DistributedValues):
@@ -70,6 +85,28 @@ class Mirrored(DeviceStrategy):
                 f"but it has {rows} samples for devices={self.devices}.",
                 hint=f"Leave {rows} of these samples out, or add {self.devices - rows}.",
             )
+
+    def check_array_rows(self, rows: int) -> None:
+        """TensorFlow shares out any number of them."""
+
+
+_strategies: dict[tuple[str, ...], Any] = {}
+
+
+def _shared(names: tuple[str, ...]) -> Any:
+    """Return the process's one strategy for these devices.
+
+    A second one would number its collectives as the first did, and TensorFlow would take them for the first's.
+    """
+    if names not in _strategies:
+        if _strategies:
+            raise ModelError(
+                "One process can train on one number of devices only with TensorFlow, "
+                f"but got devices={len(names)} after devices={len(next(iter(_strategies)))}.",
+                hint="Build this trainer in a fresh process.",
+            )
+        _strategies[names] = tf.distribute.MirroredStrategy(names)
+    return _strategies[names]
 
 
 def _split_cpu(devices: int) -> None:

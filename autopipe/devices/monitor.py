@@ -120,6 +120,7 @@ class _Meter(Loader):
         self.spec = loader.spec
         self.finish = loader.finish
         self.batch_size = loader.batch_size
+        self.last_batch_samples = loader.last_batch_samples
         self.buffered_batches = loader.buffered_batches
         self._clock = clock
 

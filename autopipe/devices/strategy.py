@@ -40,6 +40,13 @@ class DeviceStrategy(abc.ABC):
         NumPy memory may be aliased; the result then refers to its array.
         """
 
+    def check_model(self, model: Any) -> None:  # noqa: B027  # most train whatever their backend trains
+        """Refuse a compiled model that the backend cannot train on these devices.
+
+        Raises:
+            ModelError: what it is compiled with works on one device only.
+        """
+
     def check_rows(self, rows: int) -> None:
         """Refuse a batch that cannot be shared out equally.
 
@@ -65,3 +72,7 @@ class DeviceStrategy(abc.ABC):
                 f"but it has {rows} samples for devices={self.devices}.",
                 hint=f"Leave {rest} of these samples out, or add {self.devices - rest}.",
             )
+
+    def check_array_rows(self, rows: int) -> None:
+        """Do the same for arrays that Keras itself cuts into batches and places."""
+        self.check_evaluation_rows(rows)

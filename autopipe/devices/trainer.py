@@ -25,7 +25,7 @@ from autopipe.devices.single import SingleDevice
 from autopipe.devices.strategy import DeviceStrategy
 from autopipe.errors import ModelError, shortened
 
-_OF_THE_WORKLOAD = ("x", "y", "batch_size", "shuffle", "sample_weight", "validation_split", "validation_batch_size")
+_OF_THE_WORKLOAD = ("x", "y", "batch_size", "shuffle", "sample_weight", "validation_split")
 
 
 class Trainer:
@@ -78,6 +78,8 @@ class Trainer:
         self._first = (0, 0)
         self._session: TrainingCallbacks | None = None
         self._placement.strategy.check_rows(loader.batch_size)
+        self._placement.strategy.check_rows(loader.last_batch_samples or loader.batch_size)
+        self._placement.strategy.check_model(model)
         with self._placement.strategy.scope():
             models.check(model, loader)
 
@@ -97,7 +99,8 @@ class Trainer:
 
         Args:
             epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
-            validation: samples, a loader, or anything that Keras takes as `validation_data`.
+            validation: samples, a loader, or anything that Keras takes as `validation_data`; arrays are taken in batches
+                of the workload's size, or of `validation_batch_size`.
             callbacks: Keras callbacks.
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
 
@@ -143,9 +146,9 @@ class Trainer:
 
         Args:
             data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
-            **keras_arguments: arguments of Keras's `evaluate`.
+            **keras_arguments: arguments of Keras's `evaluate`; `batch_size` is the workload's unless told.
         """
-        with self._over(data, keras_arguments.get("steps")) as x:
+        with self._over(data, keras_arguments) as x:
             return self.model.evaluate(x, **keras_arguments)
 
     def predict(self, data: Any, **keras_arguments: Any) -> Any:
@@ -153,9 +156,9 @@ class Trainer:
 
         Args:
             data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
-            **keras_arguments: arguments of Keras's `predict`.
+            **keras_arguments: arguments of Keras's `predict`; `batch_size` is the workload's unless told.
         """
-        with self._over(data, keras_arguments.get("steps")) as x:
+        with self._over(data, keras_arguments) as x:
             return self.model.predict(x, **keras_arguments)
 
     def state_dict(self) -> dict[str, Any]:
@@ -212,19 +215,23 @@ class Trainer:
     ) -> Finish:
         loader = self._loader_over(stack, data, arguments.get("validation_steps"))
         if loader is None:
+            if data is not None:
+                self._set_batch_size(data, arguments, "validation_batch_size", arguments.get("validation_steps"))
             arguments["validation_data"] = data
             return Finish()
+        arguments.pop("validation_batch_size", None)  # the loader has its own
         steps = arguments.pop("validation_steps", None) or len(loader)
         replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, steps)))
         arguments["validation_data"] = replay.feed()
         return loader.finish
 
     @contextlib.contextmanager
-    def _over(self, data: Any, steps: int | None) -> Iterator[Any]:
-        fault = Fault()
+    def _over(self, data: Any, arguments: dict[str, Any]) -> Iterator[Any]:
+        fault, steps = Fault(), arguments.get("steps")
         with contextlib.ExitStack() as stack:
             loader = self._loader_over(stack, data, steps)
             if loader is None:
+                self._set_batch_size(data, arguments, "batch_size", steps)
                 yield data
                 return
             self._enter(stack, fault, train=None, test=loader.finish)
@@ -235,6 +242,7 @@ class Trainer:
     def _loader_over(self, stack: contextlib.ExitStack, data: Any, steps: int | None) -> Loader | None:
         """Return a loader for `data`, closed with `stack` if it was made here; None where Keras is to take the data."""
         if isinstance(data, Loader):
+            self._check_last(data, steps)
             return data
         if not isinstance(data, Source):
             return None
@@ -244,9 +252,20 @@ class Trainer:
                 hint="Pass a loader, or make the trainer by ap.build_trainer.",
             )
         loader = stack.enter_context(self._evaluation_loader(data))
-        if not steps or steps >= len(loader):  # the last batch is taken
-            self._placement.strategy.check_evaluation_rows(len(data) % loader.batch_size or loader.batch_size)
+        self._check_last(loader, steps)
         return loader
+
+    def _check_last(self, loader: Loader, steps: int | None) -> None:
+        if not steps or steps >= len(loader):  # the last batch is taken
+            self._placement.strategy.check_evaluation_rows(loader.last_batch_samples or loader.batch_size)
+
+    def _set_batch_size(self, data: Any, arguments: dict[str, Any], name: str, steps: int | None) -> None:
+        """Have Keras cut arrays into the workload's batches, not into its own of 32."""
+        size = arguments.get(name) or self.loader.batch_size
+        arguments[name] = size
+        shape = getattr(data[0] if isinstance(data, tuple) and data else data, "shape", ())
+        if shape and (not steps or steps * size > shape[0]):
+            self._placement.strategy.check_array_rows(shape[0] % size or size)
 
 
 def _checked(arguments: dict[str, Any]) -> dict[str, Any]:

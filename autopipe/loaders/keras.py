@@ -95,6 +95,7 @@ class _KerasLoader(Loader):
         self.spec = job.recipe.spec
         self.finish = job.finish
         self.batch_size = job.order.batch_size
+        self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
         self.buffered_batches = knobs.buffered_batches()
         self._job = job
         self._forks = knobs.use_multiprocessing

@@ -77,6 +77,7 @@ class _TfDataLoader(Loader):
         self.spec = job.recipe.spec
         self.finish = job.finish
         self.batch_size = job.order.batch_size
+        self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
         self.buffered_batches = buffered
         self._job = job
         self._work = _Work(job, Kernel(job.recipe, cache), remember=buffered + 8)

@@ -31,6 +31,7 @@ class TimedLoader(Loader):
         self.spec = loader.spec
         self.finish = loader.finish
         self.batch_size = loader.batch_size
+        self.last_batch_samples = loader.last_batch_samples
         self.buffered_batches = loader.buffered_batches
         self.waited_seconds = 0.0
         self.taken = 0

@@ -6,6 +6,7 @@ Usage: KERAS_BACKEND=... python -m tests.contract.device_strategy_run DEVICES FO
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,33 @@ def build() -> keras.Model:
         ]
     )
     model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def wider() -> keras.Model:
+    keras.utils.set_random_seed(4)
+    model = keras.Sequential(
+        [
+            keras.Input((SIDE, SIDE, 3)),
+            keras.layers.AveragePooling2D(12),
+            keras.layers.Flatten(),
+            keras.layers.Dense(5),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile("sgd", "categorical_crossentropy")
+    return model
+
+
+def by_xla() -> keras.Model:
+    model = build()
+    model.compile("sgd", "categorical_crossentropy", jit_compile=True)
+    return model
+
+
+def accumulating() -> keras.Model:
+    model = build()
+    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=2), "categorical_crossentropy")
     return model
 
 
@@ -166,7 +194,16 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     uneven.finish = SlotLoader().finish
     out["uneven_batch_error"] = error_of(lambda: trainer(uneven))
     out["too_many_devices_error"] = error_of(lambda: choose.strategy(4096)) if devices > 1 else "ModelError: not asked"
+    two = np.eye(3, dtype=np.float32)[Y[:16]]
+    small = trainer(model=wider)  # another model in the same process
+    small_history = small.fit(validation=((X[:16] / 255).astype(np.float32), two), verbose=0).history
+    out["second_model"] = [*small_history["loss"], *small_history["val_loss"]]
     if devices > 1:
+        out["other_count_error"] = error_of(lambda: type(strategy)(devices - 1))
+        out["model_errors"] = [error_of(functools.partial(trainer, model=make)) for make in (by_xla, accumulating)]
+        uneven_loader = ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
+        uneven_loader.finish = SlotLoader().finish
+        out["uneven_validation_error"] = error_of(lambda: trainer().fit(validation=uneven_loader, verbose=0))
         out["finished_model_error"] = error_of(lambda: models.build(build(), strategy=strategy))
     simulated = trainer(model=SimulatedAccelerator(1e-4, 8))
     out["simulated"] = simulated.fit(epochs=1, verbose=0).history

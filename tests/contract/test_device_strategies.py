@@ -121,6 +121,27 @@ def test_what_devices_cannot_share_is_refused(pair: tuple[Run, Run, int]) -> Non
         assert run["available"] >= devices
 
 
+def test_another_model_trains_in_the_same_process(pair: tuple[Run, Run, int]) -> None:
+    run, single, _ = pair
+    np.testing.assert_allclose(run["second_model"], single["second_model"], rtol=1e-4)
+
+
+def test_what_a_backend_cannot_do_on_several_devices_is_refused_up_front(pair: tuple[Run, Run, int]) -> None:
+    run, _, devices = pair
+    if devices == 1:
+        return
+    if run.folder.name.startswith("tensorflow"):
+        by_xla, accumulating = run["model_errors"]
+        assert "jit_compile=True, and devices=2" in by_xla
+        assert "gradient_accumulation_steps=2, and devices=2" in accumulating
+        assert "devices=1 after devices=2" in run["other_count_error"]
+        assert run["uneven_validation_error"] == "none"  # TensorFlow shares out uneven batches where nothing is trained
+    else:
+        assert run["model_errors"] == ["none", "none"]
+        assert run["other_count_error"] == "none"
+        assert "it has 5 samples for devices=2" in run["uneven_validation_error"]
+
+
 def test_the_simulated_accelerator_runs_on_it(pair: tuple[Run, Run, int]) -> None:
     run, _, _ = pair
     assert run["simulated"] == {"loss": [0.0]}

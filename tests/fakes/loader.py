@@ -36,6 +36,7 @@ class ArrayLoader(Loader):
     ) -> None:
         self.x, self.y = x, y
         self.batch_size = batch_size
+        self.last_batch_samples = len(x) % batch_size or batch_size
         self.buffered_batches = 0
         self.finish = finish or Finish()
         label = None if y is None else Field(FieldKind.LABEL if y.ndim == 1 else FieldKind.ARRAY, y.shape[1:], y.dtype)

@@ -111,6 +111,35 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
     assert [source.closed for source in made] == ([True] if kind == "source" else [])
 
 
+@pytest.mark.parametrize(("arguments", "size"), [({}, 4), ({"validation_batch_size": 5}, 5)])
+def test_arrays_are_validated_in_the_workloads_batches_unless_told(arguments: dict[str, int], size: int) -> None:
+    batches: list[int] = []
+
+    class Counts(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            batches.append(batch)
+
+    trainer = Trainer(classifier(), loader())
+    trainer.fit(validation=(X, Y), callbacks=[Counts()], verbose=0, **arguments)
+    assert batches == list(range(-(-24 // size)))
+
+
+def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
+    seen: list[int] = []
+
+    class Counts(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(batch)
+
+        on_predict_batch_end = on_test_batch_end
+
+    trainer = Trainer(classifier(), loader())
+    trainer.evaluate(X, y=Y, callbacks=[Counts()], verbose=0)
+    trainer.predict(X, callbacks=[Counts()], verbose=0)
+    trainer.predict(X, batch_size=12, callbacks=[Counts()], verbose=0)
+    assert seen == [*range(6), *range(6), *range(2)]
+
+
 def test_samples_need_a_trainer_that_can_load_them() -> None:
     class Samples:
         def __len__(self) -> int:
@@ -272,6 +301,34 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
     assert (source.asked, [each.closed for each in made]) == ([], [True, True])
     if samples > 4:
         assert len(trainer.predict(Samples(), steps=5, verbose=0)) == 20  # the short batch is not among them
+
+
+@pytest.mark.parametrize("kind", ["loader", "arrays"])
+def test_validation_that_devices_cannot_share_is_refused_before_training(kind: str) -> None:
+    from tests.unit.devices.test_feed import Host
+
+    class Four(Host):
+        devices = 4
+
+        def scope(self) -> Any:
+            return contextlib.nullcontext()
+
+    source = loader()
+    trainer = Trainer(classifier(), source, strategy=Four())
+    uneven: Any = {"loader": ArrayLoader(X[:23], Y[:23], 4, shuffle=False), "arrays": (X[:23], Y[:23])}[kind]
+    with pytest.raises(ModelError, match="it has 3 samples for devices=4"):
+        trainer.fit(validation=uneven, verbose=0)
+    assert source.asked == []
+    trainer.fit(validation=uneven, validation_steps=5, verbose=0)  # the short batch is not among them
+
+
+def test_a_loader_with_a_short_last_batch_that_devices_cannot_share_is_refused_at_once() -> None:
+    from tests.unit.devices.test_feed import Host
+
+    host = Host()
+    host.devices = 4
+    with pytest.raises(ModelError, match="3 samples for devices=4"):
+        Trainer(classifier(), ArrayLoader(X[:23], Y[:23], 4), strategy=host)
 
 
 def test_closing_closes_the_loader_and_may_be_repeated() -> None:
