@@ -1,24 +1,19 @@
 """Datasets that somebody else makes: a function that returns a `tf.data.Dataset` or a `keras.utils.PyDataset`.
 
-Says what their batches are like, and reads them epoch by epoch. The loader of such data is `autopipe.loaders.wrapped`;
-nothing here changes what a dataset gives.
+Says what their batches are like. `autopipe.batching.datasets` reads them; their loader is `autopipe.loaders.wrapped`.
 """
 
 from __future__ import annotations
 
 import inspect
-import itertools
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from autopipe.batching.datasets import Feeder, feeder, first_batch
 from autopipe.core.params import Value
-from autopipe.errors import AutopipeError, WorkloadError, near, shortened
-
-_INFINITE = -1  # tf.data.INFINITE_CARDINALITY; -2 is UNKNOWN_CARDINALITY
+from autopipe.errors import AutopipeError, WorkloadError, near
 
 
 class WrappedData:
@@ -43,11 +38,12 @@ class WrappedData:
     ) -> None:
         """Make the dataset as it is today, and look at its first batch. `steps` is needed where it has no length."""
         self.function = function
-        self.choices = {name: tuple(values) for name, values in choices.items()}
+        self.choices = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
         self.defaults = _defaults(function, self.choices)
-        feeder = self.make(self.defaults)
-        self.steps = _steps(feeder, steps, self)
-        self._x, self._y = arrays_of(next(iter(feeder.arrays()), None))
+        self._wanted_steps = steps
+        dataset = self.make(self.defaults)
+        self.steps = _steps(dataset, steps, self)
+        self._x, self._y, self._like = first_batch(dataset)
         self.batch_size = len(self._x)
 
     def make(self, parameters: Mapping[str, Value]) -> Feeder:
@@ -58,7 +54,7 @@ class WrappedData:
         """
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
         try:
-            return _feeder(self.function(**parameters), call)
+            return feeder(self.function(**parameters), call, self._wanted_steps)
         except AutopipeError:
             raise
         except Exception as error:
@@ -85,113 +81,12 @@ class WrappedData:
         return f"function={_name(self.function)} samples={len(self)} shapes={shapes.replace(' ', '')}"
 
     def is_like(self, x: Any) -> bool:
-        """Return whether a batch's x has the shape of the first batch, but for the number of samples."""
-        return len(x) <= self.batch_size and tuple(x.shape[1:]) == self._x.shape[1:]
+        """Return whether a batch's x has the shape of the first batch, but for the number of samples.
 
-
-class Feeder(Protocol):
-    """A dataset of either kind.
-
-    Attributes:
-        endless: whether it is known to have no end.
-    """
-
-    endless: bool
-
-    def length(self) -> int | None:
-        """Return the batches of an epoch; None if it is endless, or nobody knows."""
-
-    def arrays(self) -> Iterator[Any]:
-        """Begin an epoch, an endless one where the last stopped; yield its batches as NumPy arrays."""
-
-    def elements(self) -> Iterator[Any]:
-        """Do the same; yield them as `fit` gets them where TensorFlow is Keras's backend."""
-
-
-class _Epochs:
-    """Reads a dataset epoch by epoch: one that ends from its start, an endless one from where it stopped last."""
-
-    def __init__(self, *, endless: bool) -> None:
-        self._endless = endless
-        self._running: dict[str, Iterator[Any]] = {}
-
-    def next(self, form: str, begin: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-        """Yield the batches of the next epoch, and beyond, in one of the forms in which the dataset can be begun."""
-        if not self._endless:
-            yield from begin()
-            return
-        if form not in self._running:
-            self._running[form] = iter(begin())
-        try:
-            yield from itertools.chain(self._running[form])  # without `chain` it would be closed with the epoch
-        except Exception:
-            del self._running[form]  # it cannot go on
-            raise
-
-
-class _Tensors:
-    """A `tf.data.Dataset`."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        self._count = int(dataset.cardinality())
-        self.endless = self._count == _INFINITE
-        self._epochs = _Epochs(endless=self.endless)
-
-    def length(self) -> int | None:
-        return self._count if self._count >= 0 else None
-
-    def arrays(self) -> Iterator[Any]:
-        return self._epochs.next("arrays", self._dataset.as_numpy_iterator)
-
-    def elements(self) -> Iterator[Any]:
-        return self._epochs.next("elements", lambda: self._dataset)
-
-
-class _Sequence:
-    """A `keras.utils.PyDataset`, read by Keras's own adapter."""
-
-    def __init__(self, dataset: Any) -> None:
-        from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-
-        self._adapter = PyDatasetAdapter(dataset)
-        self._tensors: Any = None
-        self.endless = self._adapter.num_batches is None
-        self._epochs = _Epochs(endless=self.endless)
-
-    def length(self) -> int | None:
-        count = self._adapter.num_batches
-        return None if count is None else int(count)
-
-    def arrays(self) -> Iterator[Any]:
-        return self._epoch("arrays", self._adapter.get_numpy_iterator)
-
-    def elements(self) -> Iterator[Any]:
-        if self._tensors is None:
-            self._tensors = self._adapter.get_tf_dataset()
-        return self._epoch("elements", lambda: self._tensors)
-
-    def _epoch(self, form: str, begin: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-        self._adapter.on_epoch_begin()
-        try:
-            yield from self._epochs.next(form, begin)
-        finally:
-            self._adapter.on_epoch_end()
-
-
-def _feeder(dataset: Any, call: str) -> Feeder:
-    tensorflow, keras = (
-        sys.modules.get("tensorflow"),
-        sys.modules.get("keras"),
-    )  # imported already, if it is one of theirs
-    if tensorflow is not None and isinstance(dataset, tensorflow.data.Dataset):
-        return _Tensors(dataset)
-    if keras is not None and isinstance(dataset, keras.utils.PyDataset):
-        return _Sequence(dataset)
-    raise WorkloadError(
-        f"`{call}` must return a tf.data.Dataset or a keras.utils.PyDataset, but returned {shortened(dataset)}.",
-        hint="Is a `return` missing?" if dataset is None else None,
-    )
+        Axes in which the dataset's batches differ by themselves may be of any length.
+        """
+        rows, *shape = x.shape
+        return rows <= self.batch_size and _fits(shape, self._like)
 
 
 def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
@@ -211,8 +106,8 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
     return found
 
 
-def _steps(feeder: Feeder, wanted: int | None, data: WrappedData) -> int:
-    steps = wanted if wanted is not None else feeder.length()
+def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
+    steps = wanted if wanted is not None else dataset.length()
     if steps is None or steps < 1:
         raise WorkloadError(
             f"The dataset of `{_name(data.function)}` has no length, or none that is known.",
@@ -221,25 +116,13 @@ def _steps(feeder: Feeder, wanted: int | None, data: WrappedData) -> int:
     return steps
 
 
-def arrays_of(element: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return x and y of a batch as NumPy arrays."""
-    x, y = parts_of(element)
-    return np.asarray(x), None if y is None else np.asarray(y)
+def _fits(shape: Sequence[int], like: Sequence[int | None]) -> bool:
+    return len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))
 
 
-def parts_of(element: Any) -> tuple[Any, Any]:
-    """Return x and y of a batch; y is None where there is none.
-
-    Raises:
-        WorkloadError: it is no such batch.
-    """
-    parts = tuple(element) if isinstance(element, tuple | list) else (element,)
-    if len(parts) > 2 or not all(hasattr(part, "shape") and len(part.shape) > 0 for part in parts):
-        raise WorkloadError(
-            f"A wrapped dataset must give batches (x, y), or x, of one array each, but gave {shortened(element)}.",
-            hint="Batch it in its function. Several inputs, dictionaries and sample weights cannot be wrapped.",
-        )
-    return (parts[0], None) if len(parts) == 1 else (parts[0], parts[1])
+def _plain(value: Any) -> Any:
+    """Return a NumPy number as Python's own, so that it can be written down."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _name(function: Callable[..., Any]) -> str:

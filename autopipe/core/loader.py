@@ -7,7 +7,7 @@ are referenced, also after closing.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -136,3 +136,12 @@ class Loader(abc.ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def end(batches: Iterator[Any]) -> None:
+    """End an iterator over batches here and now.
+
+    What a user's code raises at the end of an epoch is lost where the garbage collector ends it.
+    """
+    if isinstance(batches, Generator):
+        batches.close()

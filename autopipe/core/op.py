@@ -54,6 +54,13 @@ class Op(abc.ABC):
         """Return what x and y hold after the op."""
         return spec.x.kind, spec.y.kind if spec.y is not None else None
 
+    def check(self, sample: Sample, spec: SampleSpec) -> None:  # noqa: B027  # most ops keep the rule by themselves
+        """Try the op on one sample when a loader or a search opens; nothing is measured meanwhile.
+
+        Raises:
+            OpError: it is no pure function of the sample and the sample's own random numbers.
+        """
+
     @abc.abstractmethod
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         """Return the sample after the op (NumPy half).

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter  # the base class that `fit` takes as it is
 
-from autopipe.core.loader import Loader
+from autopipe.core.loader import Loader, end
 from autopipe.devices.strategy import DeviceStrategy
 from autopipe.errors import AutopipeError, ModelError
 
@@ -113,8 +113,12 @@ def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -
 
 
 def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]:
+    elements = iter(dataset)
     try:
-        yield from itertools.islice(dataset, steps)
+        try:
+            yield from itertools.islice(elements, steps)
+        finally:
+            end(elements)
     except AutopipeError:
         raise
     except Exception as error:  # a framework's own, which says neither op nor sample
@@ -132,8 +136,7 @@ def _numpy(loader: Loader, first: tuple[int, int], steps: int) -> Iterator[Any]:
         try:
             yield from itertools.islice(batches, steps)
         finally:
-            if isinstance(batches, Generator):
-                batches.close()
+            end(batches)
         steps, epoch, start = steps - left, epoch + 1, 0
 
 

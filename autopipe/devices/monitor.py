@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import keras
 
-from autopipe.core.loader import Loader
+from autopipe.core.loader import Loader, end
 from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, ModelError
 
@@ -143,15 +143,18 @@ class _Meter(Loader):
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield what the iterator yields."""
-        while True:
-            asked = self._clock()
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            self.waited_seconds += self._clock() - asked
-            yield batch
-            del batch  # its memory goes back to the loader before the next one is asked for
+        try:
+            while True:
+                asked = self._clock()
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                self.waited_seconds += self._clock() - asked
+                yield batch
+                del batch  # its memory goes back to the loader before the next one is asked for
+        finally:
+            end(batches)
 
     def occupancy(self) -> tuple[int, int] | None:
         return self.loader.occupancy()

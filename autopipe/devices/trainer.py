@@ -99,8 +99,8 @@ class Trainer:
 
         Args:
             epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
-            validation: samples, a loader, or anything that Keras takes as `validation_data`; arrays are taken in batches
-                of the workload's size, or of `validation_batch_size`.
+            validation: samples, a loader, or anything that Keras takes as `validation_data`. Arrays are cut into
+                batches of the workload's size unless `validation_batch_size` is given.
             callbacks: Keras callbacks.
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
 

@@ -8,8 +8,6 @@ business.
 from __future__ import annotations
 
 import functools
-import multiprocessing
-import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,6 +16,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from autopipe import frameworks
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.diagnosis import failure_of, refuse_skipping
 from autopipe.batching.kernel import Kernel
@@ -29,6 +28,7 @@ from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, LoaderError
 
 _DEFAULT_QUEUE_SIZE = 10
+_INSTEAD = "Use the `processes` loader, or use_multiprocessing=False."
 
 
 class Keras(LoaderConfig):
@@ -80,7 +80,7 @@ class Keras(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         refuse_skipping(job, self.kind)
         if self.use_multiprocessing:
-            _require_safe_fork()
+            frameworks.require_safe_fork(_INSTEAD)
         recipe = job.recipe
         require_memory(job, self.buffered_batches() + 2)
         cv2.setNumThreads(0)
@@ -131,7 +131,7 @@ class _KerasLoader(Loader):
     def _read(self, epoch: int, start: int, *, arrays: bool) -> Iterator[Any]:
         self._require_open()
         if self._forks:
-            _require_safe_fork()
+            frameworks.require_safe_fork(_INSTEAD)
         self._dataset.turn_to(epoch, start)
         reader, self._reader = self._reader or _Reader(self._dataset, forks=self._forks), None
         taken = 0
@@ -225,30 +225,3 @@ def _has_tensorflow_path(forks: bool) -> bool:
     import keras
 
     return not forks and keras.config.backend() == "tensorflow"
-
-
-def _require_safe_fork() -> None:
-    running = _running_framework()
-    if multiprocessing.get_start_method() != "fork":
-        raise LoaderError(
-            "`use_multiprocessing` of Keras is supported with the start method `fork` only, "
-            f"but it is `{multiprocessing.get_start_method()}`.",
-            hint="Use the `processes` loader.",
-        )
-    if running is not None:
-        raise LoaderError(
-            f"`use_multiprocessing` of Keras forks, and children forked after {running} has run, as it has here, hang.",
-            hint="Use the `processes` loader, or use_multiprocessing=False.",
-        )
-
-
-def _running_framework() -> str | None:
-    """Return the framework whose threads a fork would lose, without importing any."""
-    tensorflow = sys.modules.get("tensorflow.python.eager.context")
-    context = tensorflow.context_safe() if tensorflow is not None else None
-    if context is not None and getattr(context, "_initialized", True):
-        return "TensorFlow"
-    jax = sys.modules.get("jax._src.xla_bridge")
-    if jax is not None and getattr(jax, "_backends", True):
-        return "JAX"
-    return None

@@ -5,19 +5,22 @@ promise that other loaders keep (the same batches whatever the configuration) is
 knobs like any other loader's, though only its function knows their names.
 
 A dataset that ends is begun anew for each epoch. One that does not is begun once, and each epoch goes on where the one
-before stopped, as in Keras's `fit(dataset.repeat(), steps_per_epoch=...)`. It cannot be wound on or back: whichever
-epoch and batch are asked for, what comes next is handed over, and a training that is resumed begins the dataset anew.
+before stopped, as in Keras's `fit(dataset, steps_per_epoch=...)`; so is a `tf.data.Dataset` of unknown length, or whose
+epochs are a part of it, which is begun anew where it ends. It cannot be wound on or back: whichever epoch and batch are
+asked for, what comes next is handed over, and a training that is resumed begins the dataset anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
 import pydantic
 
-from autopipe.batching.wrapped import Feeder, WrappedData, arrays_of, parts_of
+from autopipe.batching.datasets import Feeder, arrays_of, parts_of
+from autopipe.batching.wrapped import WrappedData
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
@@ -88,8 +91,11 @@ class _WrappedLoader(Loader):
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         feeder = self._open()
-        for element in self._rest(feeder, feeder.arrays(), start):
-            yield self._checked(arrays_of(element))
+        with contextlib.closing(
+            feeder.arrays()
+        ) as elements:  # here, and not later: the user's `on_epoch_end` may raise
+            for element in self._rest(feeder, elements, start):
+                yield self._checked(arrays_of(element))
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         return _Epochs(self, epochs, start)
@@ -97,17 +103,18 @@ class _WrappedLoader(Loader):
     def elements(self, start: int) -> Iterator[Any]:
         """Yield the batches of an epoch as `fit` gets them."""
         feeder = self._open()
-        for element in self._rest(feeder, feeder.elements(), start):
-            x, y = parts_of(element)
-            self._checked((x, y))
-            yield (x,) if y is None else (x, y)
+        with contextlib.closing(feeder.elements()) as elements:
+            for element in self._rest(feeder, elements, start):
+                x, y = parts_of(element)
+                self._checked((x, y))
+                yield (x,) if y is None else (x, y)
 
     def close(self) -> None:
         self._feeder = None
 
     def _rest(self, feeder: Feeder, epoch: Iterator[Any], start: int) -> Iterator[Any]:
-        """Return what belongs to an epoch from batch `start` on; an endless dataset is not wound on to there."""
-        if feeder.endless:
+        """Return what belongs to an epoch from batch `start` on; a dataset that goes on is not wound on to there."""
+        if feeder.goes_on:
             return itertools.islice(epoch, len(self) - start)
         return itertools.islice(epoch, start, len(self))
 
@@ -118,9 +125,17 @@ class _WrappedLoader(Loader):
 
     def _checked(self, batch: tuple[Any, Any]) -> tuple[Any, Any]:
         if not self._data.is_like(batch[0]):
+            first, other = (self.batch_size, *(self.spec.x.shape or ())), tuple(batch[0].shape)
+            if self._parameters == self._data.defaults:
+                raise LoaderError(
+                    f"A wrapped dataset's first batch must show what all are like: it has the shape {first}, "
+                    f"but another one has {other}.",
+                    hint="Pad or crop in its function. A tf.data.Dataset whose element_spec has None in an axis, or a "
+                    "PyDataset whose first two batches differ in it, may have it of any length.",
+                )
             raise LoaderError(
-                f"A wrapped dataset must give batches of shape {(self.batch_size, *(self.spec.x.shape or ()))}, "
-                f"whatever its parameters, but with {dict(self._parameters)} one has {tuple(batch[0].shape)}.",
+                f"A wrapped dataset must give batches of shape {first}, "
+                f"whatever its parameters, but with {dict(self._parameters)} one has {other}.",
                 hint="Its parameters may say how samples are made, not what is trained.",
             )
         return batch

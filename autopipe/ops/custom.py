@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import random
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import frameworks
 from autopipe.core.op import Op, Target
 from autopipe.core.sample import Part, Sample, SampleSpec
 from autopipe.errors import ConfigError, OpError, shortened
+
+_CALLS = 7  # a flip by chance stays unnoticed in fewer than one of a hundred
+_PATIENCE_SECONDS = 0.02  # after the second call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +33,8 @@ class Map(Op):
 
         ops = [ap.Decode(), ap.Map(jitter, random=True), ...]
 
-    The function must not write to its arguments and must give every sample the same shape before batching.
+    The function must not write to its arguments and must give every sample the same shape before batching. Called again
+    on the same sample (and the same generator) it must return the same: this is tried on one sample.
 
     Attributes:
         function: the function; for the `Processes` loader it must pickle (cloudpickle is used, so lambdas do).
@@ -58,15 +65,85 @@ class Map(Op):
         x, y = sample
         extra = (_generator(random),) if self.random else ()
         if self.on == "image":
-            return np.asarray(self.function(x, *extra)), y
+            return _array(self.function(x, *extra)), y
         if self.on == "mask":
-            return x, np.asarray(self.function(y, *extra))
+            return x, _array(self.function(y, *extra))
         both = self.function(x, y, *extra)
         if not isinstance(both, tuple) or len(both) != 2:
             raise OpError(f'`Map` with on="both" must return (x, y), but its function returned {shortened(both)}.')
-        return np.asarray(both[0]), None if both[1] is None else np.asarray(both[1])
+        return _array(both[0]), None if both[1] is None else _array(both[1])
+
+    def check(self, sample: Sample, spec: SampleSpec) -> None:
+        if "_is_checked" in self.__dict__:
+            return
+        if (layer := frameworks.random_layer(self.function)) is not None:
+            raise OpError(
+                "`Map` must return the same for a sample whenever it is called, "
+                f"but the Keras layer {layer} draws from a random state of its own.",
+                hint="Use autopipe's own op (ap.RandomFlip, ...), put the layer into the model, or pass a function "
+                "that draws from the generator it is given, and random=True.",
+            )
+        if not self._repeats(sample, spec):
+            raise self._differs()
+        object.__setattr__(self, "_is_checked", True)
+
+    def _repeats(self, sample: Sample, spec: SampleSpec) -> bool:
+        """Tell whether a sample always gives the same: by two calls, and by some more of a quick function."""
+        random = np.full(self.draws, 0.5)
+        first = self.apply(_copy(sample), spec, random)
+        state, until = _global_state(), time.perf_counter() + _PATIENCE_SECONDS
+        for _ in range(_CALLS):
+            again = self.apply(_copy(sample), spec, random)
+            if _global_state() != state or not all(map(_alike, first, again)):
+                return False
+            if time.perf_counter() > until:
+                break
+        return True
+
+    def _differs(self) -> OpError:
+        if self.random:
+            return OpError(
+                "`Map` must return the same for a sample whenever it gets the same generator, "
+                f"but {shortened(self.function)} draws from others, too.",
+                hint="Draw from its last argument only; for a library's own: seed=int(rng.integers(2**32)).",
+            )
+        return OpError(
+            "`Map` must return the same for a sample whenever it is called, unless it is random, "
+            f"but {shortened(self.function)} does not: a cache or a conversion would freeze it.",
+            hint="Let it draw from a generator that it takes as its last argument, and pass random=True.",
+        )
 
 
 def _generator(random: NDArray[np.float64]) -> np.random.Generator:
     words = [int(number * 2**53) for number in random]
     return np.random.Generator(np.random.Philox(key=words))
+
+
+def _array(value: Any) -> NDArray[Any]:
+    if isinstance(value, tuple | dict):
+        raise OpError(
+            f"`Map` must return one array for x and one for y, but its function returned {shortened(value)}.",
+            hint="Numbers that belong together go into one array.",
+        )
+    return np.asarray(value)
+
+
+def _copy(sample: Sample) -> Sample:
+    x, y = (part.copy() if isinstance(part, np.ndarray) else part for part in sample)
+    return x, y
+
+
+def _global_state() -> tuple[object, ...]:
+    """Return where the generators of the process stand: whoever draws from them moves them, whatever comes of it."""
+    state: Any = np.random.get_state()
+    return random.getstate(), *((state[1].tobytes(), *state[2:]) if isinstance(state, tuple) else ())
+
+
+def _alike(first: Part, second: Part) -> bool:
+    """Compare two results; rounding may differ from call to call where a library computes in parallel."""
+    if first is None or second is None or isinstance(first, bytes):
+        return first is second or first == second
+    a, b = np.asarray(first), np.asarray(second)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(np.allclose(a, b, 1e-4, 1e-6, equal_nan=True) if a.dtype.kind == "f" else np.array_equal(a, b))

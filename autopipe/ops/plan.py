@@ -16,7 +16,7 @@ from autopipe.core.op import Op
 from autopipe.core.plan import Plan, Step
 from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec, Source
 from autopipe.core.workload import Workload
-from autopipe.errors import AutopipeError, BadSampleError, DataError, OpError, WorkloadError
+from autopipe.errors import AutopipeError, BadSampleError, DataError, OpError, WorkloadError, shortened
 
 _PROBES = 4  # samples looked at: the first, the last and two between
 _ATTEMPTS = 20  # samples tried to find readable ones where bad samples are skipped
@@ -97,6 +97,12 @@ def _probe_samples(workload: Workload) -> list[tuple[int, Sample]]:
 
 def _describe(source: Source, sample: Sample) -> SampleSpec:
     x, y = sample
+    for name, part in (("x", x), ("y", y)):
+        if isinstance(part, tuple | dict):
+            raise DataError(
+                f"`read` must return (x, y), each one array, number or bytes, but {name} is {shortened(part)}.",
+                hint="Several inputs or targets cannot be fed; numbers that belong together go into one array.",
+            )
     x_kind = getattr(source, "x_kind", None) or _guess(x, image=True)
     if y is None:
         return SampleSpec(_field(x_kind, x), None)
@@ -163,9 +169,12 @@ def _run(
 
 def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload: Workload) -> list[tuple[int, Sample]]:
     random = np.full(op.draws, 0.5)
-    after, failure = [], None
+    after: list[tuple[int, Sample]] = []
+    failure = None
     for index, sample in samples:
         try:
+            if not after:
+                op.check(sample, spec)
             after.append((index, op.apply(sample, spec, random)))
         except Exception as error:  # whatever a user's function raises is shown with op and sample
             failure = op_failure(error, op, workload.data, index)

@@ -84,7 +84,9 @@ def _settings(config: PipelineConfig, cores: int) -> dict[str, float | str]:
 
 
 def _coordinate(value: Value) -> float | str:
-    return str(value) if isinstance(value, str | bool) else math.log2(1.0 + value)
+    if isinstance(value, str | bool) or not 0 <= value < math.inf:
+        return str(value)  # a number below 0 is a sign, such as tf.data.AUTOTUNE: it is not less than the others
+    return math.log2(1.0 + value)
 
 
 class Surrogate:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,24 @@ def short(trainer: Trainer, samples: str) -> Any:
         return str(error)
 
 
+def second_model(trainer: Callable[..., Trainer]) -> list[float]:
+    """Return the losses of another model in the same process."""
+    validation = ((X[:16] / 255).astype(np.float32), np.eye(3, dtype=np.float32)[Y[:16]])
+    history = trainer(model=wider).fit(validation=validation, verbose=0).history
+    return [*history["loss"], *history["val_loss"]]
+
+
+def refusals(trainer: Callable[..., Trainer], kind: Any, devices: int) -> dict[str, Any]:
+    """Return what is said to what several devices cannot do."""
+    uneven = ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
+    uneven.finish = SlotLoader().finish
+    return {
+        "other_count_error": error_of(lambda: kind(devices - 1)),
+        "model_errors": [error_of(functools.partial(trainer, model=make)) for make in (by_xla, accumulating)],
+        "uneven_validation_error": error_of(lambda: trainer().fit(validation=uneven, verbose=0)),
+    }
+
+
 def run(devices: int, folder: Path) -> dict[str, Any]:
     strategy = choose.strategy(devices)
 
@@ -194,16 +212,9 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     uneven.finish = SlotLoader().finish
     out["uneven_batch_error"] = error_of(lambda: trainer(uneven))
     out["too_many_devices_error"] = error_of(lambda: choose.strategy(4096)) if devices > 1 else "ModelError: not asked"
-    two = np.eye(3, dtype=np.float32)[Y[:16]]
-    small = trainer(model=wider)  # another model in the same process
-    small_history = small.fit(validation=((X[:16] / 255).astype(np.float32), two), verbose=0).history
-    out["second_model"] = [*small_history["loss"], *small_history["val_loss"]]
+    out["second_model"] = second_model(trainer)
     if devices > 1:
-        out["other_count_error"] = error_of(lambda: type(strategy)(devices - 1))
-        out["model_errors"] = [error_of(functools.partial(trainer, model=make)) for make in (by_xla, accumulating)]
-        uneven_loader = ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
-        uneven_loader.finish = SlotLoader().finish
-        out["uneven_validation_error"] = error_of(lambda: trainer().fit(validation=uneven_loader, verbose=0))
+        out |= refusals(trainer, type(strategy), devices)
         out["finished_model_error"] = error_of(lambda: models.build(build(), strategy=strategy))
     simulated = trainer(model=SimulatedAccelerator(1e-4, 8))
     out["simulated"] = simulated.fit(epochs=1, verbose=0).history

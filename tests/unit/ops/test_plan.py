@@ -95,3 +95,17 @@ def test_what_cannot_be_batched_is_said_before_anything_starts(
 ) -> None:
     with pytest.raises(error, match=message):
         make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))
+
+
+@pytest.mark.parametrize("target", [(1, 2), {"label": 1}])
+def test_several_targets_do_not_silently_become_one(target: Any) -> None:
+    class Samples:
+        def __len__(self) -> int:
+            return 4
+
+        def read(self, index: int) -> Any:
+            return np.zeros((4, 4, 3), np.uint8), target
+
+    with pytest.raises(DataError, match="but y is") as error:
+        make_plan(Workload(data=Samples(), ops=(), batch_size=2))
+    assert "one array" in str(error.value.hint)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import re
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
 from autopipe.core.op import Op
 from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, OpError
 from autopipe.ops.color import RandomBrightness, RandomContrast
 from autopipe.ops.crop import CenterCrop, RandomCrop
@@ -18,9 +24,11 @@ from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
+from autopipe.ops.plan import make_plan
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Cast, Normalize, Rescale
 
+NUMBERS = itertools.count()
 IMAGE = np.zeros((6, 8, 3), np.uint8)
 LABELLED = SampleSpec(
     Field(FieldKind.IMAGE, (6, 8, 3), np.dtype("uint8")), Field(FieldKind.LABEL, (), np.dtype("int64"))
@@ -132,3 +140,84 @@ def test_a_random_function_gets_its_samples_generator() -> None:
     )
     np.testing.assert_array_equal(one, again)
     assert np.any(one != other)
+
+
+PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
+
+
+def _by_chance(image: Any) -> Any:
+    return image[:, ::-1] if np.random.default_rng().random() < 0.5 else image
+
+
+def _draws_in_vain(image: Any) -> Any:
+    np.random.rand()
+    random.random()
+    return image
+
+
+def _ignores_its_generator(image: Any, rng: Any) -> Any:
+    return image + np.random.default_rng().integers(0, 100, image.shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("op", "said", "mend"),
+    [
+        (Map(lambda x: x + np.random.default_rng().normal(size=x.shape)), "would freeze it", "random=True"),
+        (Map(_by_chance), "would freeze it", "random=True"),
+        (Map(_draws_in_vain), "would freeze it", "random=True"),
+        (Map(lambda x, y: (x, next(NUMBERS)), on="both"), "would freeze it", "random=True"),
+        (Map(_ignores_its_generator, random=True), "same generator", "last argument only"),
+        (Map(keras.layers.RandomFlip()), "the Keras layer RandomFlip", r"ap\.RandomFlip"),
+        (
+            Map(keras.Sequential([keras.layers.RandomZoom(0.2)])),
+            "the Keras layer RandomZoom",
+            "put the layer into the model",
+        ),
+    ],
+)
+def test_a_function_that_does_not_repeat_is_refused_when_a_loader_opens(op: Map, said: str, mend: str) -> None:
+    workload = Workload(data=Arrays(PIXELS[None].repeat(4, axis=0), np.arange(4)), ops=[op], batch_size=2)
+    with pytest.raises(OpError, match=said) as error:
+        make_plan(workload)
+    assert re.search(mend, str(error.value.hint))
+
+
+def test_a_function_is_tried_once_and_only_its_copies_are_written_to() -> None:
+    calls: list[Any] = []
+
+    def invert(image: Any) -> Any:
+        calls.append(image)
+        return np.subtract(255, image, out=image)
+
+    op, image = Map(invert), PIXELS.copy()
+    op.check((image, 1), LABELLED)
+    tried = len(calls)
+    op.check((image, 1), LABELLED)
+    assert len(calls) == tried >= 2
+    np.testing.assert_array_equal(PIXELS, image)
+
+
+def test_what_repeats_is_taken_whatever_it_draws_from() -> None:
+    def seeded(image: Any) -> Any:
+        np.random.seed(0)
+        return image + np.random.randint(0, 9, image.shape).astype(np.uint8)
+
+    state = np.random.get_state()
+    try:
+        for op in (Map(seeded), Map(lambda x, rng: x + rng.normal(size=x.shape), random=True)):
+            op.check((PIXELS, 1), LABELLED)
+    finally:
+        np.random.set_state(state)
+
+
+def test_a_keras_layer_that_is_not_random_is_taken() -> None:
+    op = Map(keras.layers.Rescaling(1 / 255))
+    op.check((PIXELS, 1), LABELLED)
+    np.testing.assert_allclose(op.apply((PIXELS, 1), LABELLED, np.empty(0))[0], PIXELS / np.float32(255), rtol=1e-6)
+
+
+@pytest.mark.parametrize("on", ["image", "mask", "both"])
+def test_several_parts_do_not_silently_become_one(on: Any) -> None:
+    op = Map(lambda *parts: (parts[0], (1, 2)) if on == "both" else (1, 2), on=on)
+    with pytest.raises(OpError, match=r"returned \(1, 2\)"):
+        op.apply((PIXELS, 1), LABELLED, np.empty(0))

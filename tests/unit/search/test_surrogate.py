@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.core.space import Space
+from autopipe.loaders.wrapped import Wrapped
 from autopipe.search.feasible import trim
 from autopipe.search.surrogate import Array, Features, Surrogate, expected_gain
 from tests.fakes.surface import Surface
@@ -67,3 +69,12 @@ def test_gain_is_expected_where_the_mean_or_the_doubt_is_large() -> None:
     assert gains[1] > gains[2] > gains[0] > gains[3]
     assert gains[0] == pytest.approx(0.1 / math.sqrt(2 * math.pi), rel=1e-4)
     assert gains[3] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_settings_may_be_any_numbers() -> None:
+    values = [-1, 0, 1, 4, -3.5, 2.5]
+    configs = [PipelineConfig(loader=Wrapped.model_validate({"prefetch": value})) for value in values]
+    points = Features(configs, 4).points(configs)
+    apart = Features(configs, 4).distances(points, points)
+    assert np.isfinite(apart).all()
+    assert (apart.sum(axis=2)[~np.eye(len(values), dtype=bool)] > 0).all()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import pickle
 import types
@@ -271,3 +272,134 @@ def test_a_closed_loader_says_so() -> None:
 def test_a_knob_must_be_a_plain_value() -> None:
     with pytest.raises(ConfigError, match="must be a number, text or truth value"):
         Wrapped.model_validate({"calls": [1]})
+
+
+def _first_numbers(workload: Workload, epochs: int) -> list[list[int]]:
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        by_hand = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in range(epochs)]
+        trained = [int(x[0, 0]) for x, *_ in loader.native_dataset(0, epochs)]
+    assert trained == [number for epoch in by_hand for number in epoch]
+    return by_hand
+
+
+def test_a_dataset_of_unknown_length_goes_on_from_epoch_to_epoch_and_is_begun_anew_where_it_ends() -> None:
+    def seven(calls: int = 1) -> Any:
+        return tf.data.Dataset.range(7).filter(lambda n: n >= 0).map(lambda n: (tf.fill([2, 1], n), tf.fill([2], n)))
+
+    assert _first_numbers(_wrapped(seven, steps=3), 4) == [[0, 1, 2], [3, 4, 5], [6, 0, 1], [2, 3, 4]]
+
+
+def test_an_epoch_that_is_a_part_of_the_dataset_goes_on_from_epoch_to_epoch() -> None:
+    def five(calls: int = 1) -> Any:
+        return count_up(calls).take(5)
+
+    assert _first_numbers(_wrapped(five, steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
+    assert _first_numbers(_wrapped(five, steps=7), 2) == [[0, 1, 2, 3, 4, 0, 1], [2, 3, 4, 0, 1, 2, 3]]
+    assert _first_numbers(_wrapped(five, steps=5), 2) == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_an_empty_dataset_of_unknown_length_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="must give batches"):
+        _wrapped(lambda calls=1: count_up().take(5).filter(lambda x, y: False), steps=2)
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        (lambda x: tf.sparse.from_dense(x), "SparseTensor"),
+        (lambda x: tf.strings.as_string(x), "ndarray of object"),
+        (lambda x: tf.RaggedTensor.from_tensor(x[:, None]), "RaggedTensor"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_is_no_dense_array_of_numbers_is_refused_at_the_start(part: Any, named: str, place: int) -> None:
+    def make(calls: int = 1) -> Any:
+        dataset = tf.data.Dataset.from_tensor_slices((X, X)).batch(5)
+        return dataset.map(lambda x, y: (part(x), y) if place == 0 else (x, part(y)))
+
+    with pytest.raises(WorkloadError, match=f"must give batches of dense arrays of numbers, but gave a ({named})"):
+        _wrapped(make)
+
+
+def test_batches_may_vary_in_the_axes_in_which_the_dataset_says_so() -> None:
+    def varying(calls: int = 1) -> Any:
+        sizes = tf.data.Dataset.from_tensor_slices([3, 1, 2])
+        return sizes.map(lambda n: (tf.ones((2, n, 4)), tf.zeros(2)))
+
+    class Varying(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> tuple[Any, Any]:
+            return np.ones((2, (3, 1, 2)[index], 4), np.float32), np.zeros(2)
+
+    for make in (varying, lambda calls=1: Varying()):
+        workload = _wrapped(make)
+        config = wrap.as_it_is(workload)
+        assert config is not None
+        with assembly.build_loader(workload, config) as loader:
+            assert [x.shape for x, _ in loader.batches(0)] == [(2, 3, 4), (2, 1, 4), (2, 2, 4)]
+            assert [x.shape[1] for x, _ in loader.native_dataset(0, 1)] == [3, 1, 2]
+
+
+def test_shapes_that_change_by_themselves_do_not_blame_parameters() -> None:
+    class Growing(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> tuple[Any, Any]:
+            return np.ones((2, 3 if index < 2 else 4), np.float32), np.zeros(2)
+
+    workload = _wrapped(lambda calls=1: Growing())
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with (
+        assembly.build_loader(workload, config) as loader,
+        pytest.raises(LoaderError, match=r"shape \(2, 3\)") as error,
+    ):
+        list(loader.batches(0))
+    assert "parameters" not in str(error.value)
+
+
+def _classifier() -> keras.Model:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(10, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+@pytest.mark.parametrize(("fails_after", "epochs"), [(1, 2), (2, 2)])
+def test_what_on_epoch_end_raises_reaches_the_caller_of_fit_once(
+    fails_after: int, epochs: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(Batches):
+        ended = 0
+
+        def on_epoch_end(self) -> None:
+            self.ended += 1
+            if armed and self.ended == fails_after:
+                raise OSError("the index is gone")
+
+    armed = False
+    workload = wrap.wrap(lambda calls=1: Failing(), model=_classifier, parameters={"calls": [1]})
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    armed = True
+    with assembly.build_trainer(workload, config) as trainer, pytest.raises(OSError, match="the index is gone"):
+        trainer.fit(epochs=epochs, verbose=0)
+    gc.collect()
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
+def test_any_number_may_be_tried() -> None:
+    workload = _wrapped(make_tensors, prefetch=[np.int64(1), 4, tf.data.AUTOTUNE])
+    values = wrap.choices(workload)["prefetch"]
+    assert (values, {type(value) for value in values}) == ((1, 4, -1), {int})
+
+
+def test_a_py_dataset_that_would_fork_after_tensorflow_has_run_is_refused() -> None:
+    tf.constant(0)
+    with pytest.raises(LoaderError, match="forked after TensorFlow has run") as error:
+        _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))
+    assert "use_multiprocessing=False" in str(error.value.hint)
