@@ -61,7 +61,7 @@ class TrialMeasurer:
         if isinstance(usual, TrialFailure):
             raise failed(usual)
         others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
-        shared = {"loader_images_per_second", "op_costs", "read_bytes_per_second"}
+        shared = {"loader_images_per_second", "op_costs", "reads", "tail", "read_bytes_per_second"}
         known = {name: getattr(usual, name) for name in shared}
         return [usual, *(each.model_copy(update=known) for each in others if isinstance(each, Ceiling))]
 

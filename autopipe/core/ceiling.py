@@ -99,7 +99,7 @@ class ReadCosts(Value):
         return min(free, self.best_images_per_second) if self.saturated else free
 
 
-_WAITING_SECONDS = 0.0005  # a read from the page cache takes a tenth of it
+_WAITING_SECONDS = 0.0001  # a read from the page cache waits for less
 _BUSY = 0.7  # of a core: beyond it the reader's own work may be the limit
 STILL_GAINS = 1.3
 """Four times as many reads at a time that bring less than this much more have come to what the storage gives."""

@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from autopipe import assembly
-from autopipe.core.ceiling import Ceiling, OpCost
+from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, SampleTail
 from autopipe.core.config import PipelineConfig
 from autopipe.core.plan import Plan
 from autopipe.core.report import Report
@@ -19,14 +21,15 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.hardware import cpu, disk
 from autopipe.loaders.threads import Threads
-from autopipe.measure import costs, windows
+from autopipe.measure import costs, reads, windows
 from autopipe.measure.bench import Alone
 from autopipe.measure.options import CeilingOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.subset import Subset
 
 _SAMPLES = 400  # that a loader alone goes through, again and again
-_COST_SAMPLES = 40
+_COST_SAMPLES = 400
+_MOST_READERS = 16
 _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
 _EDGE_SECONDS = 0.05
@@ -41,28 +44,54 @@ class Making:
         images_per_second: the loader alone, with nobody waiting for its batches.
         op_costs: core-seconds by op; their sum is what the loader alone took.
         cores: how many there were.
+        reads: how reading scales; None if no sample could be read.
+        tail: how unequal samples are.
     """
 
     images_per_second: Estimate
     op_costs: tuple[OpCost, ...]
     cores: int
+    reads: ReadCosts | None
+    tail: SampleTail
 
 
-def making(workload: Workload, plan: Plan, report: Report) -> Making:
-    """Run the loader alone, from files that are in the page cache, with and without a memory cache."""
+def making(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> Making:
+    """Measure reads and ops, and run the loader alone, with and without a memory cache.
+
+    Reads are measured in the state of the page cache in which trials find the files; all else finds them there.
+    """
     part = dataclasses.replace(workload, data=Subset(workload.data, max(_SAMPLES, workload.batch_size)))
-    warm = PageCache(part.data, "warm")
-    warm.prepare(data_source.files(part.data))
+    pages.prepare(data_source.files(part.data))
+    order = np.random.default_rng(workload.seed).permutation(len(part.data)).tolist()
+    report.progress(0, 0.0)  # a sign of life, here and below: a read or a batch may take seconds
+    reading = reads.read_costs(part.data, order, data_source.mean_bytes(workload.data))
+    report.progress(0, 0.0)
+    PageCache(part.data, "warm").prepare(data_source.files(part.data))
     cores = cpu.usable_cores()
-    alone = _run(part, plan, PipelineConfig(loader=_loader(cores)), _SECONDS, report)
+    single = costs.op_costs(part, plan, order[:_COST_SAMPLES])
+    report.progress(0, 0.0)
+    ops = _with_reads(costs.with_lock(single.ops, part, plan, order), reading)
+    loader = _loader(cores, reading)
+    alone = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached = None
     if plan.cut(len(plan.prefix)).is_fixed:
         in_time = max(workload.batch_size, min(_SAMPLES, int(alone.rate.value * _SECONDS)))
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
-        config = PipelineConfig(loader=_loader(cores), cache="memory")
-        cached = _run(few, plan, config, _CACHED_SECONDS, report).core_seconds
-    single = costs.op_costs(part, plan, range(min(_COST_SAMPLES, len(part.data))))
-    return Making(images_per_second=alone.rate, op_costs=costs.fitted(single, alone.core_seconds, cached), cores=cores)
+        cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report).core_seconds
+    return Making(
+        images_per_second=alone.rate,
+        op_costs=costs.fitted(ops, alone.core_seconds, cached),
+        cores=cores,
+        reads=reading,
+        tail=single.tail,
+    )
+
+
+def _with_reads(ops: tuple[OpCost, ...], reading: ReadCosts | None) -> tuple[OpCost, ...]:
+    """Return the costs with the waiting of reads as it was measured in the trials' state of the page cache."""
+    if reading is None:
+        return ops
+    return (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
 
 
 def ceiling(workload: Workload, alone: Alone, made: Making | None, regime: str, wanted: CeilingOptions) -> Ceiling:
@@ -77,6 +106,8 @@ def ceiling(workload: Workload, alone: Alone, made: Making | None, regime: str, 
         model_core_seconds_per_image=alone.core_seconds_per_image,
         loader_images_per_second=None if made is None else made.images_per_second,
         op_costs=() if made is None else made.op_costs,
+        reads=None if made is None else made.reads,
+        tail=None if made is None else made.tail,
         read_bytes_per_second=_read_bytes_per_second(workload) if cold else None,
         bytes_per_image=data_source.mean_bytes(workload.data),
         cores=float(cpu.usable_cores()),
@@ -99,8 +130,10 @@ class _Run:
     core_seconds: float
 
 
-def _loader(cores: int) -> Threads:
-    return Threads(workers=cores, queue_size=4)
+def _loader(cores: int, reading: ReadCosts | None) -> Threads:
+    """Return a loader that all cores work for, also where they would wait for reads."""
+    workers = cores if reading is None or not reading.waits else max(cores, min(_MOST_READERS, reading.at_once))
+    return Threads(workers=workers, queue_size=4)
 
 
 def _run(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report) -> _Run:

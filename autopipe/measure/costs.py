@@ -1,64 +1,174 @@
-"""What one image costs on one core, op by op: where a loader's time goes, and how many images all cores could make."""
+"""What one image costs, op by op: processor time, waiting, Python's lock; and how unequal the samples are.
+
+How reads scale is measured in `autopipe.measure.reads`, who holds the lock in `autopipe.measure.lock`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.core import randomness
-from autopipe.core.ceiling import OpCost
+from autopipe.core.ceiling import OpCost, SampleTail
+from autopipe.core.costs import READ
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
 from autopipe.hardware import allocator
+from autopipe.measure import lock
 from autopipe.ops import plan as planning
+
+Clock: TypeAlias = Callable[[], tuple[float, float]]
+"""Gives wall seconds and processor seconds of this thread."""
 
 _BLOCKS = 5
 _BATCHING = "batching"
+_FEWEST = 8  # samples to look at, however long they take
+_WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thread, not waiting
+_PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer
+_KEPT_BYTES = 2**28  # of samples that are kept between two ops
+_MOST_KEPT = 4
+
+
+def thread_clock() -> tuple[float, float]:
+    """Return wall seconds and processor seconds of this thread."""
+    return time.perf_counter(), time.thread_time()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SampleCosts:
+    """What samples cost.
+
+    Attributes:
+        ops: reading and each op, one sample after the other in one thread.
+        tail: how unequal the samples are.
+    """
+
+    ops: tuple[OpCost, ...]
+    tail: SampleTail
 
 
 def op_costs(
-    workload: Workload, plan: Plan, indices: Sequence[int], clock: Callable[[], float] = time.thread_time
-) -> tuple[OpCost, ...]:
+    workload: Workload, plan: Plan, indices: Sequence[int], *, seconds: float = 1.0, clock: Clock = thread_clock
+) -> SampleCosts:
     """Time reading and every op on some samples, one after the other, in this thread.
 
     Args:
         workload: what is trained.
         plan: its ops in their places.
         indices: samples to look at; their files should be in the page cache. Bad ones are passed over.
-        clock: processor seconds of this thread.
+        seconds: when to leave it at what was seen so far.
+        clock: wall and processor seconds.
 
     Returns:
-        Each cost as the median over five blocks of samples of the block's mean.
+        Each processor cost as the median over five blocks of samples of the block's mean, and each wait as the mean
+        over all samples. What waits for a moment in less than half of them was only put aside by the machine.
 
     Raises:
         BadSampleError: no sample could be used.
     """
     cv2.setNumThreads(0)
     allocator.keep_freed_memory()
-    rows = [row for index in indices if (row := _one(workload, plan, index, clock)) is not None]
+    rows, names, began = [], [], clock()[0]
+    for index in indices:
+        row = _one(workload, plan, index, clock)
+        if row is None:
+            continue
+        rows.append(row)
+        names.append(index)
+        if len(rows) >= _FEWEST and clock()[0] - began > seconds:
+            break
     if not rows:
         raise BadSampleError(f"none of {len(indices)} samples could be used to measure what ops cost.")
-    blocks = np.array_split(np.array(rows), min(_BLOCKS, len(rows)))
-    seconds = np.median([block.mean(axis=0) for block in blocks], axis=0)
-    costs = [OpCost(name="read", part="fixed", seconds_per_image=float(seconds[0]))]
-    position = 0
+    times = np.array(rows)  # (samples, ops, wall and processor)
+    waits = _waits(times)
+    whole = (times[:, :, 1] + waits).sum(axis=1)
+    slowest = planning.sample_name(workload.data, names[int(whole.argmax())])
+    return SampleCosts(ops=_costs(plan, times[:, :, 1], waits), tail=_tail(whole, slowest))
+
+
+def _waits(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how long each op waited in each sample, without what was only put aside for other work of the machine."""
+    waits = np.maximum(0.0, times[:, :, 0] - times[:, :, 1])
+    return np.where((np.median(waits, axis=0) > _WAITS_SECONDS) | (waits > _PUT_ASIDE_SECONDS), waits, 0.0)
+
+
+def _costs(plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> tuple[OpCost, ...]:
+    blocks = np.array_split(cpu, min(_BLOCKS, len(cpu)))
+    busy = np.median([block.mean(axis=0) for block in blocks], axis=0)
+    names = [(READ, "fixed")]
     for part, steps in (("fixed", plan.prefix), ("fresh", plan.body), ("finish", plan.suffix)):
-        for step in steps:
-            position += 1
-            cost = {"name": type(step.op).__name__, "part": part, "seconds_per_image": float(seconds[position])}
-            costs.append(OpCost.model_validate(cost))
-    return tuple(costs)
+        names += [(type(step.op).__name__, part) for step in steps]
+    return tuple(
+        OpCost.model_validate(
+            {"name": name, "part": part, "seconds_per_image": float(took), "wait_seconds_per_image": float(wait)}
+        )
+        for (name, part), took, wait in zip(names, busy, waits.mean(axis=0), strict=True)
+    )
+
+
+def _tail(whole: NDArray[np.float64], slowest: str) -> SampleTail:
+    p50, p95, p99 = np.quantile(whole, [0.5, 0.95, 0.99])
+    most = np.sort(whole)[-max(1, len(whole) // 100) :]
+    total = float(whole.sum())
+    return SampleTail(
+        samples=len(whole),
+        p50_seconds=float(p50),
+        p95_seconds=float(p95),
+        p99_seconds=float(p99),
+        slowest_share=min(1.0, float(most.sum()) / total) if total > 0 else 0.0,
+        slowest=slowest,
+    )
+
+
+def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:
+    """Return the costs with the part of each under Python's lock, found by running it in several threads at once."""
+    steps = plan.prefix + plan.body + plan.suffix
+    read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, index)) is not None]
+    if not read:
+        return tuple(found)
+    held = [lock.held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image)]
+    largest = max([1, *(step.after.bytes for step in steps)])
+    kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
+    for step, cost in zip(steps, found[1:], strict=True):
+        numbers = [np.full(step.op.draws, 0.5) for _ in kept]
+        try:
+            after = [step.op.apply(sample, step.before, random) for sample, random in zip(kept, numbers, strict=True)]
+        except BadSampleError:
+            return tuple(found)
+        each = _Turns(step.op.apply, [(sample, step.before, numbers[0]) for sample in kept])
+        held.append(lock.held_share(each, cost.wall_seconds_per_image))
+        kept = after
+    return tuple(
+        cost.model_copy(update={"lock_seconds_per_image": share * cost.seconds_per_image})
+        for cost, share in zip(found, held, strict=True)
+    )
+
+
+class _Turns:
+    """Calls a function with one set of arguments after the other."""
+
+    def __init__(self, function: Callable[..., object], arguments: Sequence[tuple[object, ...]]) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._turn = 0
+
+    def __call__(self) -> object:
+        self._turn += 1  # two threads may take the same turn: it does not matter
+        return self._function(*self._arguments[self._turn % len(self._arguments)])
 
 
 def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tuple[OpCost, ...]:
     """Return the costs as they are when all cores work, so that they add up to what loaders were seen to take.
 
     Ops slow each other down where cores share caches and memory, and a loader does more than its ops: it draws numbers,
-    copies and hands over batches.
+    copies and hands over batches. Waiting stays as it is.
 
     Args:
         single: the costs of ops on one core, with the others idle.
@@ -72,16 +182,26 @@ def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tupl
     if cached is None or cached < fresh or factor["fixed"] <= 0:
         factor["fresh"] = factor["fixed"] = left / (fresh + fixed) if fresh + fixed > 0 else 1.0
     costs = [
-        cost.model_copy(update={"seconds_per_image": cost.seconds_per_image * factor[cost.part]}) for cost in single
+        cost.model_copy(update={name: getattr(cost, name) * factor[cost.part] for name in _BUSY}) for cost in single
     ]
     return (*costs, OpCost(name=_BATCHING, part="fresh", seconds_per_image=batching))
+
+
+_BUSY = ("seconds_per_image", "lock_seconds_per_image")
 
 
 def _sum(costs: Sequence[OpCost], part: str) -> float:
     return sum(cost.seconds_per_image for cost in costs if cost.part == part)
 
 
-def _one(workload: Workload, plan: Plan, index: int, clock: Callable[[], float]) -> list[float] | None:
+def _read(workload: Workload, index: int) -> tuple[object, object] | None:
+    try:
+        return planning.normalise(workload.data.read(index))
+    except BadSampleError:
+        return None
+
+
+def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple[float, float]] | None:
     """Return the seconds of reading and of each op on one sample, or None if it is bad."""
     steps = plan.prefix + plan.body + plan.suffix
     place = np.array([index])
@@ -95,4 +215,4 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Callable[[], float])
             times.append(clock())
     except BadSampleError:
         return None
-    return np.diff(times).tolist()
+    return [(float(wall), float(cpu)) for wall, cpu in np.diff(np.array(times), axis=0)]

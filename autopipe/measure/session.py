@@ -77,9 +77,9 @@ class Session:
         alone = bench.alone(config.finish).reading.rate.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
-        part = self._part_for(config, alone, report)
-        workload = part.workload
         pages = self._page_cache(wanted.page_cache)
+        part = self._part_for(config, alone, pages, report)
+        workload = part.workload
         pages.prepare(_files(workload, config, int(alone * (wanted.max_seconds + _MOST_BEFORE_SECONDS))))
         limited = pages.regime == "cold" and config.cache == "none"
         with Sampler(nvml=self._nvml) as sampler:
@@ -119,9 +119,10 @@ class Session:
         report.phase(Phase.WARM_UP)
         alone = bench.alone(wanted.finish, again=wanted.again)
         report.phase(Phase.MEASURE)
-        regime = self._page_cache(wanted.page_cache).regime
+        pages = self._page_cache(wanted.page_cache)
         opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)
-        return ceilings.ceiling(self._workload, alone, None if opaque else self._making(report), regime, wanted)
+        made = None if opaque else self._making(pages, report)
+        return ceilings.ceiling(self._workload, alone, made, pages.regime, wanted)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations."""
@@ -146,15 +147,15 @@ class Session:
             self._pages[choice] = PageCache(self._workload.data, choice)
         return self._pages[choice]
 
-    def _making(self, report: Report) -> Making:
+    def _making(self, pages: PageCache, report: Report) -> Making:
         if self._made is None:
-            self._made = ceilings.making(self._workload, self._plan, report)
+            self._made = ceilings.making(self._workload, self._plan, pages, report)
         return self._made
 
-    def _part_for(self, config: PipelineConfig, trains: float, report: Report) -> Part:
+    def _part_for(self, config: PipelineConfig, trains: float, pages: PageCache, report: Report) -> Part:
         if config.cache == "none" and not STORAGES[config.storage].converts:
             return Part(workload=self._workload)
-        return self._parts.part_for(config, makes=self._making(report).images_per_second.value, trains=trains)
+        return self._parts.part_for(config, makes=self._making(pages, report).images_per_second.value, trains=trains)
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
         """Refuse a cache that holds the part of a trial, but could not hold the whole."""

@@ -240,9 +240,9 @@ def _reads_at_once(config: PipelineConfig, facts: Facts, limits: Limits) -> str 
 def _useful_workers(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     useful = facts.workers_beside_reads if config.loader.reads_ahead() else facts.workers_at_once
     count = config.loader.worker_count()
-    if useful is None or count is None or count <= _FEW * max(facts.cores, useful):
+    if useful is None or count is None or count <= 2 * max(facts.cores, useful):
         return None
-    return f"more than {_FEW * max(facts.cores, useful)} workers: nothing waits that they could make use of"
+    return f"more than {2 * max(facts.cores, useful)} workers: nothing waits that they could make use of"
 
 
 def _workers(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autopipe.core.ceiling import Ceiling, OpCost
+from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup
 from autopipe.core.value import Estimate
 
@@ -24,3 +24,32 @@ def test_a_ceiling_survives_json() -> None:
 
 def test_a_ceiling_says_for_which_setup_it_holds() -> None:
     assert CEILING.setup == ModelSetup(devices=2, channels="last", finish="host")
+
+
+def reads(*rates: float, latency: float = 0.02, cpu: float = 0.0001) -> ReadCosts:
+    rungs = tuple(ReadRung(at_once=4**power, images_per_second=rate) for power, rate in enumerate(rates))
+    return ReadCosts(latency_seconds=latency, cpu_seconds=cpu, rungs=rungs, bytes_per_image=1000.0)
+
+
+def test_reads_that_go_on_gaining_have_a_latency_only() -> None:
+    found = reads(50, 200, 790, 3000)
+    assert found.waits
+    assert not found.saturated
+    assert found.images_per_second(20) == 1000.0
+    assert found.at_once == 64
+
+
+def test_reads_that_stop_gaining_have_a_bandwidth() -> None:
+    found = reads(50, 190, 200)
+    assert found.saturated
+    assert found.images_per_second(2) == 100.0
+    assert found.images_per_second(64) == 200.0
+    assert found.at_once == 4
+
+
+def test_reads_that_stop_gaining_for_want_of_processors_have_none() -> None:
+    assert not reads(50, 190, 200, cpu=0.005).saturated
+
+
+def test_reads_from_memory_do_not_wait() -> None:
+    assert not reads(20_000, latency=0.00005, cpu=0.00004).waits

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from autopipe.core.ceiling import OpCost
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
-from autopipe.measure.costs import fitted, op_costs
+from autopipe.measure.costs import fitted, op_costs, with_lock
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.plan import make_plan
+from autopipe.ops.plan import make_plan, sample_name
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 
@@ -37,8 +38,7 @@ def test_each_op_is_timed_and_told_by_where_it_may_run() -> None:
     workload = Workload(
         data=Arrays(images, np.arange(10)), ops=[Resize(8, 8), RandomFlip(), Rescale(1 / 255)], batch_size=2
     )
-    ticks = itertools.count()
-    found = op_costs(workload, make_plan(workload), range(10), clock=lambda: float(next(ticks)))
+    found = op_costs(workload, make_plan(workload), range(10), clock=clock_of(itertools.repeat((1.0, 1.0)))).ops
     assert [(cost.name, cost.part) for cost in found] == [
         ("read", "fixed"),
         ("Resize", "fixed"),
@@ -46,6 +46,87 @@ def test_each_op_is_timed_and_told_by_where_it_may_run() -> None:
         ("Rescale", "finish"),
     ]
     assert {cost.seconds_per_image for cost in found} == {1.0}
+    assert {cost.wait_seconds_per_image for cost in found} == {0.0}
+
+
+def clock_of(steps: Iterable[tuple[float, float]]) -> Callable[[], tuple[float, float]]:
+    """Return a clock that goes on by these seconds, wall and processor, each time it is looked at."""
+    left, now = iter(steps), [0.0, 0.0]
+
+    def clock() -> tuple[float, float]:
+        wall, busy = next(left)
+        now[0] += wall
+        now[1] += busy
+        return now[0], now[1]
+
+    return clock
+
+
+def looks(rows: Iterable[Sequence[tuple[float, float]]]) -> Iterator[tuple[float, float]]:
+    """Yield what goes by between the looks of `op_costs`: once at the beginning, then a row for each sample."""
+    yield 0.0, 0.0
+    for number, row in enumerate(rows):
+        yield 0.0, 0.0
+        yield from row
+        if number >= 7:  # from the eighth sample on it asks whether time is up
+            yield 0.0, 0.0
+
+
+def _plain(count: int) -> Workload:
+    return Workload(
+        data=Arrays(np.zeros((count, 8, 8, 3), np.uint8), np.arange(count)), ops=[RandomFlip()], batch_size=2
+    )
+
+
+def test_what_waits_in_most_samples_is_told_from_what_was_put_aside_in_some() -> None:
+    waits = [[(0.021, 0.001), (0.011 if number == 3 else 0.001, 0.001)] for number in range(10)]
+    workload = _plain(10)
+    read, flip = op_costs(workload, make_plan(workload), range(10), seconds=9.0, clock=clock_of(looks(waits))).ops
+    assert read.wait_seconds_per_image == pytest.approx(0.020)
+    assert read.seconds_per_image == pytest.approx(0.001)
+    assert read.wall_seconds_per_image == pytest.approx(0.021)
+    assert flip.wait_seconds_per_image == 0.0
+
+
+def test_a_heavy_tail_is_told_by_the_name_of_its_slowest() -> None:
+    rows = [[(0.3 if number == 70 else 0.001, 0.001), (0.0, 0.0)] for number in range(200)]
+    workload = _plain(200)
+    tail = op_costs(workload, make_plan(workload), range(200), seconds=9.0, clock=clock_of(looks(rows))).tail
+    assert (tail.samples, tail.slowest) == (200, sample_name(workload.data, 70))
+    assert tail.p50_seconds == pytest.approx(0.001)
+    assert tail.slowest_share == pytest.approx(0.301 / 0.499, rel=0.01)
+    assert tail.heavy
+
+
+def test_equal_samples_have_no_tail() -> None:
+    workload = _plain(200)
+    rows = [[(0.001, 0.001), (0.0, 0.0)]] * 200
+    tail = op_costs(workload, make_plan(workload), range(200), seconds=9.0, clock=clock_of(looks(rows))).tail
+    assert not tail.heavy
+    assert tail.slowest_share == pytest.approx(0.01)
+
+
+def test_when_time_is_up_a_few_samples_are_enough() -> None:
+    workload = _plain(50)
+    rows = [[(1.0, 1.0), (1.0, 1.0)]] * 50
+    found = op_costs(workload, make_plan(workload), range(50), seconds=0.5, clock=clock_of(looks(rows)))
+    assert found.tail.samples == 8
+
+
+def test_the_lock_is_asked_of_every_op() -> None:
+    workload = _plain(4)
+    plan = make_plan(workload)
+    single = op_costs(workload, plan, range(4)).ops
+    found = with_lock(single, workload, plan, range(4))
+    assert [cost.name for cost in found] == [cost.name for cost in single]
+    for cost in found:
+        assert 0 <= cost.lock_seconds_per_image <= cost.seconds_per_image
+
+
+def test_all_samples_being_bad_the_lock_stays_unknown() -> None:
+    workload = Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
+    read = (OpCost(name="read", part="fixed", seconds_per_image=1.0),)
+    assert with_lock(read, workload, make_plan(workload), [1, 2]) == read
 
 
 class _Broken:
@@ -60,7 +141,7 @@ class _Broken:
 
 def test_bad_samples_are_passed_over() -> None:
     workload = Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
-    assert op_costs(workload, make_plan(workload), [1, 0, 2])[0].name == "read"
+    assert op_costs(workload, make_plan(workload), [1, 0, 2]).ops[0].name == "read"
     with pytest.raises(BadSampleError, match="none of 2 samples"):
         op_costs(workload, make_plan(workload), [1, 2])
 
@@ -87,3 +168,13 @@ def test_odd_figures_still_add_up_and_none_is_negative(whole: float, cached: flo
     found = fitted(SINGLE, whole=whole, cached=cached)
     assert total(found) == pytest.approx(whole)
     assert min(cost.seconds_per_image for cost in found) >= 0
+
+
+def test_waiting_stays_as_it_is_where_the_cores_are_busy() -> None:
+    waiting = (
+        SINGLE[0].model_copy(update={"wait_seconds_per_image": 9.0, "lock_seconds_per_image": 0.05}),
+        *SINGLE[1:],
+    )
+    found = fitted(waiting, whole=1.6, cached=None)[0]
+    assert found.wait_seconds_per_image == 9.0
+    assert found.lock_seconds_per_image == pytest.approx(0.5 * found.seconds_per_image)

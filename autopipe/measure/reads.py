@@ -1,0 +1,114 @@
+"""How reading samples scales with the number of reads at a time: the latency of the storage, and its bandwidth.
+
+A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from autopipe.core.ceiling import STILL_GAINS, ReadCosts, ReadRung
+from autopipe.core.sample import Source
+from autopipe.errors import BadSampleError
+from autopipe.measure.costs import Clock, thread_clock
+
+_LADDER = (4, 16, 64, 256)
+_SECONDS = 2.0  # all rungs together
+_RUNG_SECONDS = 0.25
+_ALONE_SECONDS = 0.4
+_FEWEST = 3  # reads by each thread
+_WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thread, not waiting
+_MOST = 400  # reads one after the other
+
+
+def read_costs(
+    source: Source, indices: Sequence[int], bytes_per_image: float, *, clock: Clock = thread_clock
+) -> ReadCosts | None:
+    """Measure how reading scales.
+
+    Args:
+        source: what is read; from many threads at once, as loaders do.
+        indices: samples to read, in this order, and again from the start where they do not suffice. In the state of the
+            page cache in which trials find them.
+        bytes_per_image: as they are read.
+        clock: wall and processor seconds of a thread.
+
+    Returns:
+        The costs, or None if no sample could be read.
+    """
+    turns = itertools.cycle(indices)
+    waits, busy = _alone(source, turns, clock)
+    if not busy:
+        return None
+    wait = float(np.mean(waits)) if np.median(waits) > _WAITS_SECONDS else 0.0
+    cpu = float(np.mean(busy))
+    latency = max(cpu + wait, 1e-7)
+    rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]
+    if wait > cpu:
+        rungs += _ladder(lambda: _read(source, next(turns)), latency, rungs[0].images_per_second)
+    return ReadCosts(
+        latency_seconds=latency, cpu_seconds=cpu, rungs=tuple(rungs), bytes_per_image=max(0.0, bytes_per_image)
+    )
+
+
+def _alone(source: Source, turns: Iterator[int], clock: Clock) -> tuple[list[float], list[float]]:
+    """Return the waiting and the processor seconds of reads one after the other."""
+    waits: list[float] = []
+    busy: list[float] = []
+    began = clock()[0]
+    for _ in range(_MOST):
+        before = clock()
+        if not _read(source, next(turns)):
+            continue
+        after = clock()
+        cpu = max(0.0, after[1] - before[1])
+        waits.append(max(0.0, after[0] - before[0] - cpu))
+        busy.append(cpu)
+        if len(busy) >= _FEWEST and after[0] - began > _ALONE_SECONDS:
+            break
+    return waits, busy
+
+
+def _ladder(read: Callable[[], object], latency: float, rate: float) -> list[ReadRung]:
+    rungs: list[ReadRung] = []
+    began = time.monotonic()
+    for at_once in _LADDER:
+        seconds = max(_RUNG_SECONDS, _FEWEST * latency)
+        if time.monotonic() - began + seconds > _SECONDS:
+            break
+        before, rate = rate, _rate(read, at_once, seconds)
+        rungs.append(ReadRung(at_once=at_once, images_per_second=rate))
+        if rate < STILL_GAINS * before:
+            break
+    return rungs
+
+
+def _rate(read: Callable[[], object], threads: int, seconds: float) -> float:
+    """Return reads a second, all threads together."""
+    start = threading.Barrier(threads)
+
+    def work() -> float:
+        start.wait()
+        began, count = time.perf_counter(), 0
+        while count < 1 or time.perf_counter() - began < seconds:
+            read()
+            count += 1
+        return count / (time.perf_counter() - began)
+
+    with ThreadPoolExecutor(threads) as pool:
+        runs = [pool.submit(work) for _ in range(threads)]
+        return max(sum(run.result() for run in runs), 1e-3)
+
+
+def _read(source: Source, index: int) -> bool:
+    try:
+        source.read(index)
+    except BadSampleError:
+        return False
+    return True

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from autopipe.errors import BadSampleError
+from autopipe.measure.reads import read_costs
+
+
+class Source:
+    """Notes what is read, and by how many threads at a time."""
+
+    def __init__(self, bad: set[int] | None = None) -> None:
+        self.bad = bad or set()
+        self.seen: list[int] = []
+        self.threads: set[int] = set()
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, index: int) -> np.ndarray:
+        self.seen.append(index)
+        self.threads.add(threading.get_ident())
+        if index in self.bad:
+            raise BadSampleError(f"sample {index} is bad")
+        return np.zeros(4, np.uint8)
+
+
+def clock(wall: float, busy: float) -> Iterator[tuple[float, float]]:
+    return ((number * wall, number * busy) for number in itertools.count())
+
+
+def test_reads_that_do_not_wait_are_not_tried_side_by_side() -> None:
+    source, ticks = Source(), clock(0.2, 0.2)
+    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks))
+    assert found is not None
+    assert (found.latency_seconds, found.cpu_seconds) == pytest.approx((0.2, 0.2))
+    assert [rung.at_once for rung in found.rungs] == [1]
+    assert not found.waits
+    assert len(source.threads) == 1
+
+
+def test_reads_that_wait_are_tried_side_by_side() -> None:
+    source, ticks = Source(), clock(0.02, 0.001)
+    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks))
+    assert found is not None
+    assert found.wait_seconds == pytest.approx(0.019)
+    assert [rung.at_once for rung in found.rungs][:2] == [1, 4]
+    assert found.rungs[0].images_per_second == pytest.approx(50.0)
+
+
+def test_bad_samples_are_passed_over() -> None:
+    ticks = clock(0.2, 0.2)
+    found = read_costs(Source(bad={0, 1}), range(3), 4.0, clock=lambda: next(ticks))
+    assert found is not None
+    ticks = clock(0.2, 0.2)
+    assert read_costs(Source(bad={0}), [0], 4.0, clock=lambda: next(ticks)) is None
+
+
+def test_an_error_of_the_source_is_raised() -> None:
+    class Gone(Source):
+        def read(self, index: int) -> np.ndarray:
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        read_costs(Gone(), range(3), 4.0)
