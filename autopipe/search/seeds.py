@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from autopipe.core.config import STORAGES
 from autopipe.search.feasible import Candidate
 
+_TRUSTED = 0.7  # of the best prediction: below it the rule of thumb is not tried
+_HOPELESS = 0.25  # of the best prediction: below it nothing is
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
@@ -44,14 +47,18 @@ def seeds(
     """Return what to try first, best guess first: the rule of thumb, and the best predictions of different kinds.
 
     Predictions are close together near the top, and wrong in the same way for like configurations: so no two seeds
-    share loader, cache and storage.
+    share loader, cache and storage. What is predicted to be far from the best is not tried for a start, the rule of
+    thumb included: it is wrong where reads or ops wait.
     """
-    chosen = [Seed(candidate=rule_of_thumb(candidates, cores), origin="seed:rule")]
+    rule = Seed(candidate=rule_of_thumb(candidates, cores), origin="seed:rule")
     if predict is None:
-        return chosen
-    kinds = {_kind(chosen[0].candidate)}
-    for candidate in sorted(candidates, key=lambda each: (-predict(each), each.key)):
-        if len(chosen) > top:
+        return [rule]
+    ranked = sorted(candidates, key=lambda each: (-predict(each), each.key))
+    highest = predict(ranked[0])
+    chosen = [rule] if predict(rule.candidate) >= _TRUSTED * highest else []
+    kinds = {_kind(each.candidate) for each in chosen}
+    for candidate in ranked:
+        if len(chosen) > top or predict(candidate) < _HOPELESS * highest:
             break
         if _kind(candidate) not in kinds:
             kinds.add(_kind(candidate))

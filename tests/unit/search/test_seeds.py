@@ -35,3 +35,12 @@ def test_seeds_are_of_different_kinds_and_the_best_of_theirs(space: Space) -> No
 
 def test_without_predictions_there_is_the_rule_alone(space: Space) -> None:
     assert [seed.origin for seed in seeds(candidates(space), 4, None)] == ["seed:rule"]
+
+
+def test_a_rule_of_thumb_that_is_predicted_to_be_far_off_is_not_tried(space: Space) -> None:
+    def waiting(candidate: Candidate) -> float:
+        return float(candidate.config.loader.worker_count() or 4)
+
+    chosen = seeds(candidates(space), 4, waiting)
+    assert {seed.origin for seed in chosen} == {"seed:predicted"}
+    assert chosen[0].candidate.config.loader.worker_count() == max(map(waiting, candidates(space)))
