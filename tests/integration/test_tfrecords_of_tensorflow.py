@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from autopipe.core.config import STORAGES
 from autopipe.core.sample import Field, FieldKind, SampleSpec
@@ -15,8 +16,6 @@ from autopipe.data.records import frame
 from autopipe.data.tfrecords import TFRecords
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert
-
-tf = pytest.importorskip("tensorflow")
 
 IMAGES = [b"", b"a", bytes(range(256)) * 700]
 

@@ -39,14 +39,6 @@ def test_a_warm_child_serves_many_trials(launch: Launch) -> None:
     assert first == second == third
 
 
-def test_a_warm_trial_costs_little_beyond_its_windows(launch: Launch) -> None:
-    with TrialRunner(launch) as runner:
-        runner.measure(CONFIG)
-        outcome = runner.measure(CONFIG)
-    assert isinstance(outcome, Measurement)
-    assert outcome.overhead_seconds < 0.5
-
-
 def test_isolation_by_process_takes_a_fresh_child_each_time(launch: Launch) -> None:
     with TrialRunner(launch, recycling=Recycling(isolation="process")) as runner:
         first, second = pids(runner, CONFIG, CONFIG)

@@ -121,8 +121,9 @@ if __name__ == "__main__":
 
 
 def test_it_works_in_a_notebook(project: tuple[Path, Path], tmp_path: Path) -> None:
-    nbclient = pytest.importorskip("nbclient")
-    nbformat = pytest.importorskip("nbformat")
+    import nbclient
+    import nbformat
+
     _, folder = project
     cells = [
         f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(folder)!r}]\nimport tuned_pipeline as t",

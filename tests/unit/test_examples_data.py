@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-pytest.importorskip("skimage", reason="needs the `demo` extra")
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
