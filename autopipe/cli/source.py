@@ -77,4 +77,4 @@ def choose(reference: str | None, images: Path | None, model: str, image_size: i
 
     assert images is not None
     named = ImagesReference(path=str(images.absolute()), model=model, image_size=image_size, batch_size=batch_size)
-    return Chosen(workload=workload_of(named, images), named=named)
+    return Chosen(workload=workload_of(named, images.absolute()), named=named)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autopipe.core.sample import FieldKind
 from autopipe.data.paths import short_digest, spread
+from autopipe.data.script import located
 from autopipe.errors import DataError, shortened
 
 ArrayLike: TypeAlias = NDArray[Any] | str | os.PathLike[str]
@@ -30,7 +31,7 @@ class Arrays:
     numbers in y, one a sample, are labels, and as high and wide as the images, masks.
 
     Args:
-        x: an array or the path of a .npy file; the first axis counts the samples.
+        x: an array or the path of a .npy file, from the script's own folder; the first axis counts the samples.
         y: the same for the targets; None for x alone.
 
     Raises:
@@ -87,7 +88,7 @@ class _Rows:
             self.array = array.view(np.ndarray)
             self.array.flags.writeable = False
         elif isinstance(array, str | os.PathLike):
-            self.file = Path(array).absolute()
+            self.file = Path(located(array))
             self.array = _mapped(self.file)
         else:
             raise DataError(

@@ -22,7 +22,8 @@ class ImageFolder:
     their extension (jpg, jpeg, png, bmp, webp, tif, tiff), are left out; links are followed.
 
     Args:
-        path: the folder that holds the classes' folders; or its URL, such as "s3://bucket/photos".
+        path: the folder that holds the classes' folders; or its URL, such as "s3://bucket/photos". A relative path
+            starts at the folder of the script that writes it.
 
     Attributes:
         classes: the names of the classes; y indexes it.
@@ -91,7 +92,7 @@ class ImageFolder:
 
 def _refuse_flat(root: bytes, images: int) -> None:
     shown = os.fsdecode(root)
-    layout = _LAYOUT.format(root=shown.rstrip("/"))
+    layout = _LAYOUT.format(root=os.path.basename(shown.rstrip("/")))  # noqa: PTH119
     if images:
         raise DataError(
             f"`ImageFolder` needs a folder for each class, but the {images} images lie in `{shown}` itself.",

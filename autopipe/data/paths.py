@@ -184,7 +184,7 @@ def scan(directory: bytes) -> tuple[list[bytes], list[bytes]]:
     except FileNotFoundError as error:
         raise DataError(
             f"The folder `{os.fsdecode(directory)}` does not exist.",
-            hint=f"Relative paths start at the working directory, `{os.getcwd()}`.",  # noqa: PTH109
+            hint="A relative path starts at the folder of the script that writes it.",
         ) from error
     except OSError as error:
         raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error

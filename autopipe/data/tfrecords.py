@@ -19,6 +19,7 @@ from autopipe.data import example, filesystem, places, remote
 from autopipe.data.paths import PathList
 from autopipe.data.records import read_record, record_offsets
 from autopipe.data.remote import Info, ObjectList
+from autopipe.data.script import RULE, located_pattern
 from autopipe.data.source import DataWarning
 from autopipe.data.url import is_url, located, shown
 from autopipe.errors import BadSampleError, DataError, near
@@ -183,11 +184,12 @@ def _matching(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
         if not pattern:
             raise DataError("`pattern` must name at least one file, but is an empty sequence.")
         return [os.path.abspath(located(path)) for path in pattern]  # noqa: PTH100  links are not resolved
-    paths = sorted(glob.glob(located(pattern), recursive=True))  # noqa: PTH207  takes absolute patterns too
+    absolute = located(pattern) if is_url(pattern) else located_pattern(pattern)
+    paths = sorted(glob.glob(absolute, recursive=True))  # noqa: PTH207
     if not paths:
         raise DataError(
-            f"No file matches {os.fspath(pattern)!r}.",
-            hint=f"Relative patterns start at the working directory, `{os.getcwd()}`.",  # noqa: PTH109
+            f"No file matches {absolute!r}.",
+            hint=RULE,
         )
     _warn_of_missing_files(paths)
     return [os.path.abspath(path) for path in paths]  # noqa: PTH100

@@ -6,6 +6,7 @@ import os
 import re
 from urllib.parse import unquote
 
+from autopipe.data import script
 from autopipe.errors import DataError
 
 _URL = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -29,7 +30,7 @@ def scheme(url: str | bytes) -> str:
 
 
 def located(place: str | os.PathLike[str]) -> str:
-    """Return a place of the user's as it is worked with: a URL without its last slashes, or a path as it was given.
+    """Return a place of the user's as it is worked with: a URL without its last slashes, or a path made absolute.
 
     Raises:
         DataError: it is a URL with a password, a chain of URLs, or one that was made a Path.
@@ -42,7 +43,7 @@ def located(place: str | os.PathLike[str]) -> str:
     if not isinstance(place, str) and _FLATTENED.match(text):
         raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
     if not is_url(text):
-        return text
+        return script.located(text)
     if scheme(text) in ("file", "local"):
         return unquote(text.partition("://")[2]) or "/"
     require_no_password(text)

@@ -136,9 +136,9 @@ def _no_images(home: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda home: shutil.rmtree(home / "photos"), "The folder `photos` does not exist."),
-        (_empty_folder, "There are no images in `photos`"),
-        (_no_images, "There are no images below `photos`"),
+        (lambda home: shutil.rmtree(home / "photos"), "photos` does not exist."),
+        (_empty_folder, "There are no images in `/"),
+        (_no_images, "There are no images below `/"),
         (lambda home: _bytes(home, "5.jpg", b""), "5.jpg` is empty (0 bytes)"),
         (_truncated, "5.jpg"),
         (lambda home: _bytes(home, "5.png", b"no image"), "5.png"),

@@ -57,4 +57,4 @@ def test_images_without_classes_are_refused(autopipe: Autopipe, home: Path) -> N
     (home / "photos").mkdir()
     ended = autopipe("tune", "--images", "photos")
     assert (ended.status, ended.out) == (2, "")
-    assert "There are no images in `photos`" in ended.err
+    assert f"There are no images in `{home / 'photos'}`" in ended.err
