@@ -20,7 +20,10 @@ Reference = Annotated[
     typer.Argument(metavar="train.py:workload", help="Where the workload is: FILE.py:NAME or package.module:NAME."),
 ]
 Images = Annotated[
-    Path | None, typer.Option("--images", help="Without code: a folder with one folder of images for each class.")
+    str | None,
+    typer.Option(
+        "--images", metavar="DIR", help="Without code: a folder, or its URL, with one folder of images for each class."
+    ),
 ]
 Model = Annotated[str, typer.Option("--model", help="With --images: a model of keras.applications, random weights.")]
 ImageSize = Annotated[
@@ -58,7 +61,7 @@ class Chosen:
         return f"--images {shlex.quote(self.named.path)} --image-size {self.named.image_size}"
 
 
-def choose(reference: str | None, images: Path | None, model: str, image_size: int, batch_size: int) -> Chosen:
+def choose(reference: str | None, images: str | None, model: str, image_size: int, batch_size: int) -> Chosen:
     """Return the workload that the arguments of a command stand for.
 
     Raises:
@@ -72,9 +75,11 @@ def choose(reference: str | None, images: Path | None, model: str, image_size: i
         )
     if reference is not None:
         return Chosen(workload=reference)
+    from autopipe.data.url import is_url, located
     from autopipe.tuned.images import workload_of
     from autopipe.tuned.record import ImagesReference
 
     assert images is not None
-    named = ImagesReference(path=str(images.absolute()), model=model, image_size=image_size, batch_size=batch_size)
-    return Chosen(workload=workload_of(named, images.absolute()), named=named)
+    place = located(images) if is_url(images) else str(Path(images).absolute())
+    named = ImagesReference(path=place, model=model, image_size=image_size, batch_size=batch_size)
+    return Chosen(workload=workload_of(named, place), named=named)

@@ -18,8 +18,8 @@ from autopipe.ops.scale import Rescale
 from autopipe.tuned.record import ImagesReference
 
 
-def workload_of(reference: ImagesReference, images: Path) -> Workload:
-    """Return the workload of the images in a folder; `images` is where the reference leads.
+def workload_of(reference: ImagesReference, images: Path | str) -> Workload:
+    """Return the workload of the images in a folder or behind a URL; `images` is where the reference leads.
 
     The model is built when it is needed, from `keras.applications` with random weights.
 

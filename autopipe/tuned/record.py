@@ -93,7 +93,7 @@ class ImagesReference(Record):
     """A workload without code: a folder of images by class, and a model of `keras.applications`.
 
     Attributes:
-        path: the folder, from the artefact's folder.
+        path: the folder, from the artefact's folder; or a URL.
         origin: see `FileReference`.
         model: the model's name, such as "mobilenet_v2" or "MobileNetV2".
         image_size: the height and width that images are resized to.

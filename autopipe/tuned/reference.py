@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from autopipe.core.workload import Workload
+from autopipe.data.url import is_url
 from autopipe.errors import ArtifactError
 from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference, Reference
 
@@ -53,7 +54,7 @@ def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference
         old: None for a reference whose path is absolute.
         new: the folder that the artefact is written to.
     """
-    if reference is None or isinstance(reference, ModuleReference):
+    if reference is None or isinstance(reference, ModuleReference) or _is_remote(reference):
         return reference
     absolute = (Path() if old is None else old).joinpath(reference.path).resolve()
     if not absolute.exists() and reference.origin is not None:
@@ -65,14 +66,16 @@ def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference
 
 
 def is_outside(reference: Reference | None, folder: Path) -> bool:
-    """Return whether the reference leads out of the artefact's folder, also by way of a link."""
+    """Return whether the reference leads out of the artefact's folder, also by way of a link or a URL."""
     if reference is None or isinstance(reference, ModuleReference):
         return False
+    if _is_remote(reference):
+        return True
     return not (folder / reference.path).resolve().is_relative_to(folder.resolve())
 
 
-def located(reference: FileReference | ImagesReference, artifact: Path, *, with_origin: bool) -> Path:
-    """Return the file or folder that the reference leads to from the artefact's folder.
+def located(reference: FileReference | ImagesReference, artifact: Path, *, with_origin: bool) -> Path | str:
+    """Return the file, folder or URL that the reference leads to from the artefact's folder.
 
     Args:
         reference: as it reads in the artefact.
@@ -82,6 +85,8 @@ def located(reference: FileReference | ImagesReference, artifact: Path, *, with_
     Raises:
         ArtifactError: it leads nowhere.
     """
+    if _is_remote(reference):
+        return reference.path
     path = (artifact.parent / reference.path).resolve()
     places = [path] if reference.origin is None or not with_origin else [path, Path(reference.origin)]
     found = next((place for place in places if place.exists()), None)
@@ -106,3 +111,8 @@ def text(reference: Reference) -> str:
     if isinstance(reference, ImagesReference):
         return f"{reference.model} on {reference.path}"
     return f"{reference.path}:{reference.attribute}"
+
+
+def _is_remote(reference: FileReference | ImagesReference) -> bool:
+    """Return whether images lie behind a URL; a workload's file never does."""
+    return isinstance(reference, ImagesReference) and is_url(reference.path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -256,3 +258,47 @@ def test_neither_a_pickle_nor_a_digest_holds_a_credential(photos: str) -> None:
 def test_a_bucket_that_does_not_exist_is_named(photos: str) -> None:
     with pytest.raises(DataError, match="There is nothing at `s3://no-such-bucket/train`"):
         ap.ImageFolder("s3://no-such-bucket/train")
+
+
+def test_the_python_of_the_documentation_runs(
+    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "remote.md").read_text()
+    exec("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)), {})
+    assert capsys.readouterr().out == f"64 ('cat', 'dog') {photos}/cat/000.jpg\n1\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_bucket_is_tuned_and_trained_from_without_code_and_no_credential_is_written(
+    photos: str, tmp_path: Path, proxy: Proxy
+) -> None:
+    proxy.latency_seconds = 0.005
+    tune = ["-m", "autopipe", "tune", "--images", photos, "--image-size", "16", "--batch-size", "8"]
+    said = run(tmp_path, *tune, "--simulate-step", "5ms", "--space", "quick", "--trials", "2", "--budget", "40s")
+    said += run(
+        tmp_path / "tuned", "-c", "import tuned_pipeline as t; print(sum(1 for _ in t.make_loader().batches(0)))"
+    )
+    assert said.endswith("8\n")
+    tuned = json.loads((tmp_path / "tuned" / "autopipe.json").read_text())
+    assert tuned["workload"]["path"] == photos
+    assert tuned["profiles"][0]["hardware"]["storage"] == "s3"
+    written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert SECRET not in said
+    assert SECRET.encode() not in written
+
+
+def run(folder: Path, *arguments: str) -> str:
+    environment = os.environ | {"KERAS_BACKEND": "jax"}  # imported in a second
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr + done.stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from autopipe.core.sample import Source
+from autopipe.data import source as data_source
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.paths import EXTENSIONS
@@ -37,6 +38,8 @@ def samples() -> tuple[list[str], list[str]]:
 
 def reason_against(source: Source) -> str | None:
     """Return why samples cannot be listed in plain code, or None if they can."""
+    if (kind := data_source.remote(source)) is not None:
+        return f"its samples are behind a URL ({kind}://); those on a disk can"
     if isinstance(source, ImagePairs):
         images, masks = _halves(source)
         in_order = [mask for _, mask in sorted(zip(map(Path, images), map(Path, masks), strict=True))]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import fsspec
 import numpy as np
 import pytest
 
@@ -73,3 +74,9 @@ def test_hidden_files_and_folders_are_left_out_as_autopipe_does(tmp_path: Path) 
     paths, labels = scope["samples"]()
     assert paths == data.files()
     assert labels == [data.read(index)[1] for index in range(len(data))]
+
+
+def test_samples_behind_a_url_are_not_listed_in_plain_code() -> None:
+    for name in ("cat/1.jpg", "cat/2.jpg"):
+        fsspec.filesystem("memory").pipe_file(f"memory://ejected/{name}", b"image")
+    assert "behind a URL (memory://)" in str(listing.reason_against(ImageFolder("memory://ejected")))

@@ -107,3 +107,16 @@ def test_only_paths_lead_outside(tmp_path: Path) -> None:
     inside: list[Reference | None] = [None, ModuleReference(module="a.b"), FileReference(path="a/../train.py")]
     assert not any(reference.is_outside(named, tmp_path) for named in inside)
     assert reference.is_outside(FileReference(path="../train.py"), tmp_path)
+
+
+def test_images_behind_a_url_are_where_they_are_and_always_outside_of_the_artefacts_folder(tmp_path: Path) -> None:
+    named = ImagesReference(path="s3://bucket/photos", model="VGG16")
+    assert reference.moved(named, tmp_path, tmp_path / "tuned") is named
+    assert reference.is_outside(named, tmp_path)
+    assert reference.located(named, tmp_path / "autopipe.json", with_origin=False) == "s3://bucket/photos"
+
+
+def test_the_file_of_a_workload_is_never_behind_a_url(tmp_path: Path) -> None:
+    named = FileReference(path="s3://bucket/train.py")
+    with pytest.raises(ArtifactError, match="is gone"):
+        reference.located(named, tmp_path / "autopipe.json", with_origin=True)
