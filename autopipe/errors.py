@@ -111,6 +111,15 @@ class MissingExtraError(AutopipeError):
         return cls(f"`{package}` is not installed.", hint=f"Run: pip install 'autopipe-tuner[{extra}]'")
 
 
+def worker_failure(error: BaseException) -> AutopipeError:
+    """Return what a consumer gets where a worker ended with `error`: that itself, if it was raised on purpose."""
+    if isinstance(error, AutopipeError):
+        return error
+    failure = LoaderError(f"A worker failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
 def near(word: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean `x`?" for the candidate nearest to `word`, or an empty string."""
     matches = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.5)

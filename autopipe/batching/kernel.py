@@ -93,7 +93,7 @@ class Kernel:
     def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
         try:
             sample = plan.normalise(self._recipe.source.read(index))
-        except Exception as error:  # a user's source may raise anything; it is named and shown
+        except BaseException as error:  # a user's source may raise anything; it is named and shown
             raise plan.read_failure(error, self._recipe.source, index) from error
         for step, fits in self._fixed:
             sample = self._run(step, sample, _NO_NUMBERS, index, out if fits else None)
@@ -105,7 +105,7 @@ class Kernel:
     def _run(self, step: Step, sample: Sample, random: NDArray[np.float64], index: int, out: Part) -> Sample:
         try:
             return step.op.apply(sample, step.before, random, out)
-        except Exception as error:  # a user's function may raise anything; it is named and shown
+        except BaseException as error:  # a user's function may raise anything; it is named and shown
             raise plan.op_failure(error, step.op, self._recipe.source, index) from error
 
     def _replacement(

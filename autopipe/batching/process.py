@@ -31,6 +31,7 @@ from autopipe.core.job import Recipe
 from autopipe.errors import LoaderError, WorkerDiedError
 
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
+_ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
 MESSAGE_BYTES = 1 << 20  # the largest message; a task of 100,000 indices fits
 _ONE_THREAD = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -87,20 +88,20 @@ class WorkerProcess:
             WorkerDiedError: it died three times on this batch.
             AutopipeError: what the worker raised, with its traceback as the cause.
         """
-        status = 0
+        endings = []
         for _ in range(_DEATHS_ALLOWED):
             try:
                 answer = self._ask(slot, epoch, indices)
             except (EOFError, OSError):
-                status = self._replace()
+                endings.append(self._replace())
                 continue
             if isinstance(answer, RemoteFailure):
                 raise answer.error from RemoteTraceback(answer.traceback)
             return list(answer)
         raise WorkerDiedError(
-            f"A worker process {_ending(status)} {_DEATHS_ALLOWED} times on one batch, "
+            f"A worker process {_ending(endings[0])} {_DEATHS_ALLOWED} times on one batch, "
             f"with the samples {_shown(indices)} of epoch {epoch}.",
-            hint="Look for too little memory (fewer workers), or for a sample that crashes its decoder.",
+            hint=_advice(endings[0]),
         )
 
     def stop(self) -> None:
@@ -138,6 +139,8 @@ class WorkerProcess:
         return pickle.loads(answer)  # noqa: S301  # from our own child over a private socket
 
     def _replace(self) -> int:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING_SECONDS)  # by itself, so that its own end is told and not our kill
         with self._lock:
             if self._stopped:
                 raise LoaderError("The loader was closed while a batch was being made.")
@@ -171,7 +174,15 @@ class RemoteTraceback(Exception):
 def _ending(status: int) -> str:
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
-    return f"ended with exit status {status}"
+    return f"ended with exit status {status},"
+
+
+def _advice(status: int) -> str:
+    if status == -signal.SIGKILL:
+        return "Look for too little memory (fewer workers)."
+    if status < 0:
+        return "Look for a sample that crashes its decoder; `threads` shows where, with `python -X faulthandler`."
+    return "Look for what ends the process (os._exit, say) in the data and in the functions of ap.Map."
 
 
 def _shown(indices: NDArray[np.int64], limit: int = 16) -> str:

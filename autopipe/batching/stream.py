@@ -15,8 +15,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.batching.owner import Owner
 from autopipe.core.order import BatchOrder
-from autopipe.errors import LoaderError
+from autopipe.errors import AutopipeError, LoaderError
 
 T = TypeVar("T")
 
@@ -45,7 +46,9 @@ class BatchStream(Generic[T]):
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # workers wait here for room or for a new run
         self._ready = threading.Condition(self._lock)  # the consumer waits here for its batch
+        self._owner = Owner()
         self._run = 0
+        self._reader = 0  # the epoch that is being read: an older one gets nothing any more
         self._given = (0, 0)  # the next batch to give out
         self._wanted = (0, 0)  # the next batch the consumer takes
         self._last_epoch: int | None = -1  # nothing is given out beyond this epoch; None: no end
@@ -53,6 +56,7 @@ class BatchStream(Generic[T]):
         self._out = 0  # batches given out and not yet taken
         self._done: dict[tuple[int, int], T | _Failure] = {}
         self._closed = False
+        self._error: AutopipeError | None = None  # why it was closed
 
     def next_task(self) -> Task | None:
         """Wait for room and return the next batch to make; None once the stream is closed."""
@@ -62,11 +66,11 @@ class BatchStream(Generic[T]):
             if self._closed:
                 return None
             epoch, batch = self._given
+            epoch_indices = self._epoch_indices(epoch)
             self._out += 1
             self._given = (epoch, batch + 1) if batch + 1 < self._order.batches else (epoch + 1, 0)
             first = batch * self._order.batch_size
-            indices = self._epoch_indices(epoch)[first : first + self._order.batch_size]
-            return Task(self._run, epoch, batch, indices)
+            return Task(self._run, epoch, batch, epoch_indices[first : first + self._order.batch_size])
 
     def deliver(self, task: Task, result: T) -> None:
         """Hand over a finished batch; one that nobody waits for any more is dropped."""
@@ -80,30 +84,36 @@ class BatchStream(Generic[T]):
         """Yield the batches of an epoch in order, from batch `start` on.
 
         Raises:
-            LoaderError: the stream was closed, or another epoch was started in the meantime.
+            LoaderError: the stream was closed, another epoch (or this one once more) was started in the meantime, or
+                this process is not the one that made the stream.
         """
-        run = self._seek(epoch, start, last=last)
+        reader = self._seek(epoch, start, last=last)
         for batch in range(start, self._order.batches):
-            yield self._take(run, (epoch, batch))
+            yield self._take(reader, (epoch, batch))
 
     def waiting(self) -> int:
         """Return how many finished batches wait for the consumer."""
         return len(self._done)
 
-    def close(self) -> None:
-        """Wake everybody up and let them go. Results are dropped."""
+    def close(self, error: AutopipeError | None = None) -> None:
+        """Wake everybody up and let them go. Results are dropped; the consumer gets `error`, if there is one."""
         with self._lock:
             self._closed = True
+            self._error = self._error or error
             self._done.clear()
             self._work.notify_all()
             self._ready.notify_all()
 
     def _seek(self, epoch: int, start: int, *, last: bool) -> int:
+        """Go to a batch, and return the number by which its reader takes from there on."""
+        self._owner.require()  # before the lock, which a thread that no fork copies may have held
         with self._lock:
             if self._closed:
-                raise LoaderError(
+                raise self._error or LoaderError(
                     "The loader is closed.", hint="Build a new one with ap.build_loader(workload, config)."
                 )
+            self._reader += 1
+            self._ready.notify_all()  # the reader before, if it waits for a batch, has to end
             if self._last_epoch == -1 or self._wanted != (epoch, start) or self._given < (epoch, start):
                 self._run += 1
                 self._given = self._wanted = (epoch, start)
@@ -111,19 +121,17 @@ class BatchStream(Generic[T]):
                 self._done.clear()
             self._last_epoch = epoch if last else None
             self._work.notify_all()
-            return self._run
+            return self._reader
 
-    def _take(self, run: int, wanted: tuple[int, int]) -> T:
+    def _take(self, reader: int, wanted: tuple[int, int]) -> T:
+        self._owner.require()
         with self._lock:
-            while run == self._run and not self._closed and wanted not in self._done:
+            while reader == self._reader and not self._closed and wanted not in self._done:
                 self._ready.wait()
             if self._closed:
-                raise LoaderError("The loader was closed while an epoch was being read.")
-            if run != self._run:
-                raise LoaderError(
-                    f"A loader serves one epoch at a time, but another was started while epoch {wanted[0]} was read.",
-                    hint="Finish one epoch before the next, or build a second loader.",
-                )
+                raise self._error or LoaderError("The loader was closed while an epoch was being read.")
+            if reader != self._reader:
+                raise overtaken(wanted[0])
             result = self._done.pop(wanted)
             epoch, batch = wanted
             self._wanted = (epoch, batch + 1) if batch + 1 < self._order.batches else (epoch + 1, 0)
@@ -138,7 +146,7 @@ class BatchStream(Generic[T]):
         with self._lock:
             if task.run == self._run and not self._closed:
                 self._done[task.epoch, task.batch] = result
-                self._ready.notify()
+                self._ready.notify_all()  # one that was overtaken may be waiting, too
 
     def _at_end(self) -> bool:
         return self._last_epoch is not None and self._given[0] > self._last_epoch
@@ -147,3 +155,11 @@ class BatchStream(Generic[T]):
         if self._indices is None or self._indices[0] != epoch:
             self._indices = (epoch, self._order.epoch(epoch))
         return self._indices[1]
+
+
+def overtaken(epoch: int) -> LoaderError:
+    """Return the error for whoever reads an epoch that another, or the same once more, was started after."""
+    return LoaderError(
+        f"A loader serves one epoch at a time, but another was started while epoch {epoch} was read.",
+        hint="Finish one epoch before the next, or build a second loader.",
+    )

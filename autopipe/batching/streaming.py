@@ -19,12 +19,13 @@ from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
 from autopipe.batching.ledger import BadSampleLedger
 from autopipe.batching.memory import RowLayout
+from autopipe.batching.owner import Owner
 from autopipe.batching.slots import Slot, SlotPool
-from autopipe.batching.stream import BatchStream
+from autopipe.batching.stream import BatchStream, Task
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch
-from autopipe.errors import AutopipeError, LoaderError
+from autopipe.errors import LoaderError, worker_failure
 from autopipe.hardware import memory
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
@@ -64,7 +65,7 @@ class StreamingLoader(Loader):
             )
             for number, filler in enumerate(fillers)
         ]
-        self._shut_down = weakref.finalize(self, _shut_down, self._stream, fillers, threads)
+        self._shut_down = weakref.finalize(self, _shut_down, Owner(), self._stream, fillers, threads)
         for thread in threads:
             thread.start()
 
@@ -115,23 +116,26 @@ def require_memory(job: LoadJob, batches: int) -> None:
 
 
 def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler) -> None:
-    while (task := stream.next_task()) is not None:
-        try:
-            slot = pool.acquire()
-        except (OSError, MemoryError) as error:
-            stream.fail(task, _no_room(error))
-            continue
-        try:
-            bad = filler.fill(slot, task.epoch, task.indices)
-        except AutopipeError as error:
-            pool.release(slot)
-            stream.fail(task, error)
-        except Exception as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
-            pool.release(slot)
-            stream.fail(task, LoaderError(f"A worker failed: {type(error).__name__}: {error}"))
-        else:
-            stream.deliver(task, (slot, len(task.indices), bad))
-            del slot
+    try:
+        while (task := stream.next_task()) is not None:
+            _make(task, stream, pool, filler)
+    except BaseException as error:  # noqa: BLE001  # without this thread the consumer might wait for ever
+        stream.close(worker_failure(error))
+
+
+def _make(task: Task, stream: BatchStream[Filled], pool: SlotPool, filler: Filler) -> None:
+    try:
+        slot = pool.acquire()
+    except (OSError, MemoryError) as error:
+        stream.fail(task, _no_room(error))
+        return
+    try:
+        bad = filler.fill(slot, task.epoch, task.indices)
+    except BaseException as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
+        pool.release(slot)
+        stream.fail(task, worker_failure(error))
+    else:
+        stream.deliver(task, (slot, len(task.indices), bad))
 
 
 def _no_room(error: Exception) -> LoaderError:
@@ -142,7 +146,11 @@ def _no_room(error: Exception) -> LoaderError:
     )
 
 
-def _shut_down(stream: BatchStream[Filled], fillers: Sequence[Filler], threads: Sequence[threading.Thread]) -> None:
+def _shut_down(
+    owner: Owner, stream: BatchStream[Filled], fillers: Sequence[Filler], threads: Sequence[threading.Thread]
+) -> None:
+    if not owner.is_here:  # a forked child that ends: threads, workers and locks are not its own
+        return
     stream.close()
     for filler in fillers:
         filler.stop()

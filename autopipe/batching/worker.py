@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 
 import cv2
 import numpy as np
@@ -20,11 +21,11 @@ from autopipe.batching.kernel import Kernel
 from autopipe.batching.memory import RowLayout, SharedBlock
 from autopipe.batching.process import MESSAGE_BYTES, RemoteFailure
 from autopipe.core.job import Recipe
-from autopipe.errors import AutopipeError, LoaderError
+from autopipe.errors import worker_failure
 from autopipe.hardware import allocator
 
 _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there
-_TRACEBACK_CHARACTERS = 20_000
+_CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 
 
 def main() -> None:
@@ -35,12 +36,21 @@ def main() -> None:
     channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
-    recipe = _unpacked(recipe_number)
-    cache = None
-    if cache_number:
-        block = SharedBlock(os.fstat(cache_number[0]).st_size, cache_number[0])
-        cache = MemoryCache.of(recipe, block)
-    _serve(channel, recipe, Kernel(recipe, cache), os.getppid())
+    tasks = _tasks(channel, os.getppid())
+    try:
+        recipe = _unpacked(recipe_number)
+        kernel = Kernel(recipe, _cache(recipe, *cache_number))
+    except BaseException as error:  # noqa: BLE001  # the owner raises it, in place of the first batch
+        for _ in tasks:
+            _answer(channel, _packed_failure(error))
+    else:
+        _serve(channel, tasks, recipe, kernel)
+
+
+def _cache(recipe: Recipe, descriptor: int | None = None) -> MemoryCache | None:
+    if descriptor is None:
+        return None
+    return MemoryCache.of(recipe, SharedBlock(os.fstat(descriptor).st_size, descriptor))
 
 
 def _unpacked(descriptor: int) -> Recipe:
@@ -51,8 +61,8 @@ def _unpacked(descriptor: int) -> Recipe:
     return recipe
 
 
-def _serve(channel: socket.socket, recipe: Recipe, kernel: Kernel, owner: int) -> None:
-    blocks: dict[int, SharedBlock] = {}
+def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int]]]:
+    """Yield the owner's messages, with the file descriptors that came along, until it has gone."""
     while True:
         try:
             message, descriptors, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, 1)
@@ -62,6 +72,12 @@ def _serve(channel: socket.socket, recipe: Recipe, kernel: Kernel, owner: int) -
             continue
         if not message:
             return
+        yield message, descriptors
+
+
+def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], recipe: Recipe, kernel: Kernel) -> None:
+    blocks: dict[int, SharedBlock] = {}
+    for message, descriptors in tasks:
         number, size, rows, epoch, packed, gone = pickle.loads(message)  # noqa: S301  # from the owner
         for old in gone:
             del blocks[old]
@@ -71,20 +87,28 @@ def _serve(channel: socket.socket, recipe: Recipe, kernel: Kernel, owner: int) -
         batch = RowLayout(recipe.spec, rows).arrays(blocks[number], len(indices))
         try:
             answer = pickle.dumps(kernel.fill(epoch, indices, batch))
-        except Exception as error:  # noqa: BLE001  # sent to the owner, who raises it
+        except BaseException as error:  # noqa: BLE001  # the owner raises it
             answer = _packed_failure(error)
-        try:
-            channel.send(answer)
-        except OSError:
+        if not _answer(channel, answer):
             return
 
 
-def _packed_failure(error: Exception) -> bytes:
-    text = "".join(traceback.format_exception(error))[-_TRACEBACK_CHARACTERS:]
-    known = (
-        error if isinstance(error, AutopipeError) else LoaderError(f"A worker failed: {type(error).__name__}: {error}")
-    )
-    return pickle.dumps(RemoteFailure(known, text))
+def _answer(channel: socket.socket, answer: bytes) -> bool:
+    """Send an answer; return whether there is still somebody to take it."""
+    try:
+        channel.send(answer)
+    except OSError:
+        return False
+    return True
+
+
+def _packed_failure(error: BaseException) -> bytes:
+    """Return what the owner is told of an error, in one message: of what is endless, the end."""
+    text = "".join(traceback.format_exception(error))[-_CHARACTERS_TOLD:]
+    failure = worker_failure(error)
+    if len(failure.message) > _CHARACTERS_TOLD:
+        failure = type(failure)(f"{failure.message[:_CHARACTERS_TOLD]}…", hint=failure.hint)
+    return pickle.dumps(RemoteFailure(failure, text))
 
 
 if __name__ == "__main__":

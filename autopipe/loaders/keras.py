@@ -20,12 +20,14 @@ from autopipe import frameworks
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.diagnosis import failure_of, refuse_skipping
 from autopipe.batching.kernel import Kernel
+from autopipe.batching.owner import Owner
+from autopipe.batching.stream import overtaken
 from autopipe.batching.streaming import require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch
-from autopipe.errors import AutopipeError, LoaderError
+from autopipe.errors import AutopipeError, LoaderError, worker_failure
 
 _DEFAULT_QUEUE_SIZE = 10
 _INSTEAD = "Use the `processes` loader, or use_multiprocessing=False."
@@ -102,6 +104,9 @@ class _KerasLoader(Loader):
         self._dataset = _dataset_class()(job, kernel, knobs)
         self._reader: _Reader | None = None
         self._closed = False
+        self._turn = 0
+        self._owner = Owner()
+        self._inherited: Iterator[Any] | None = None
 
     def __len__(self) -> int:
         return self._job.order.batches
@@ -132,13 +137,20 @@ class _KerasLoader(Loader):
         self._require_open()
         if self._forks:
             frameworks.require_safe_fork(_INSTEAD)
+        self._turn += 1
+        turn = self._turn
         self._dataset.turn_to(epoch, start)
         reader, self._reader = self._reader or _Reader(self._dataset, forks=self._forks), None
         taken = 0
         try:
-            for element in reader.epoch(arrays=arrays):
+            elements = reader.epoch(arrays=arrays)
+            for element in elements:
+                if turn != self._turn:
+                    raise overtaken(epoch)
                 yield element
                 taken += 1
+                if not self._owner.is_here:
+                    self._inherited = elements  # their end would wait for threads that no fork copies
                 self._require_open()
         except Exception as error:
             if isinstance(error, AutopipeError) and not self._forks:
@@ -148,10 +160,12 @@ class _KerasLoader(Loader):
                 failure.__cause__ if failure else error
             )
         finally:
-            reader.end()
+            if self._owner.is_here:
+                reader.end()
         self._reader = reader  # one that was left in mid-epoch holds batches that nobody wants any more
 
     def _require_open(self) -> None:
+        self._owner.require()
         if self._closed:
             raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
 
@@ -200,6 +214,7 @@ def _dataset_class() -> type[Any]:
             self._order = job.order
             self._spec = job.recipe.spec
             self._kernel = kernel
+            self._forks = knobs.use_multiprocessing
 
         def turn_to(self, epoch: int, start: int) -> None:
             """Begin with batch `start` of an epoch; Keras counts from 0."""
@@ -214,7 +229,12 @@ def _dataset_class() -> type[Any]:
             indices = self._indices[(self._start + number) * size :][:size]
             fields = self._spec.fields
             arrays = tuple(np.empty((len(indices), *(field.shape or ())), field.dtype) for field in fields)
-            self._kernel.fill(self._epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
+            try:
+                self._kernel.fill(self._epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
+            except KeyboardInterrupt as error:
+                if not self._forks:
+                    raise
+                raise worker_failure(error) from error  # Keras waits for ever for a process of its pool that ends
             return arrays
 
     return Batches

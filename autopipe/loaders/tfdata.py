@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.diagnosis import failure_of, refuse_skipping
 from autopipe.batching.kernel import Kernel
+from autopipe.batching.owner import Owner
 from autopipe.batching.streaming import require_memory
 from autopipe.core import randomness
 from autopipe.core.config import LoaderConfig
@@ -80,11 +81,13 @@ class _TfDataLoader(Loader):
         self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
         self.buffered_batches = buffered
         self._job = job
+        self._owner = Owner()
+        self._inherited: _Epoch | None = None
         self._work = _Work(job, Kernel(job.recipe, cache), remember=buffered + 8)
         self._graph: _Graph | None = _Graph(job, knobs, self._work, whole_batches=cache is not None)
         self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
         # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
-        self._shut_down = weakref.finalize(self, _shut_down, self._epochs, self._work)
+        self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._epochs, self._work)
 
     def __len__(self) -> int:
         return self._job.order.batches
@@ -97,6 +100,8 @@ class _TfDataLoader(Loader):
         elements = _Epoch(iter(self.native_dataset(epoch, 1, start).as_numpy_iterator()))
         self._epochs.add(elements)
         for batch in range(start, len(self)):
+            if not self._owner.is_here:
+                self._inherited = elements  # their end would wait for threads of tf.data that no fork copies
             yield self._next(elements, epoch, batch)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
@@ -111,7 +116,8 @@ class _TfDataLoader(Loader):
         return None
 
     def close(self) -> None:
-        self._graph = None
+        if self._owner.is_here:
+            self._graph = None
         self._shut_down()
 
     def _next(self, elements: _Epoch, epoch: int, batch: int) -> Batch:
@@ -128,6 +134,7 @@ class _TfDataLoader(Loader):
         return element[0], element[1] if len(element) > 1 else None
 
     def _open_graph(self) -> _Graph:
+        self._owner.require()
         if self._graph is None:
             raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
         return self._graph
@@ -149,7 +156,9 @@ class _Epoch:
         self._elements = iter(())  # the threads end with the last reference to their iterator
 
 
-def _shut_down(epochs: weakref.WeakSet[_Epoch], work: _Work) -> None:
+def _shut_down(owner: Owner, epochs: weakref.WeakSet[_Epoch], work: _Work) -> None:
+    if not owner.is_here:  # a forked child that ends: tf.data's threads are not its own
+        return
     work.close()
     for epoch in list(epochs):
         epoch.close()

@@ -7,6 +7,7 @@ by running the NumPy halves on a few real samples, never by guessing.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,22 +57,39 @@ def sample_name(source: Source, index: int) -> str:
     return str(name(index)) if callable(name) else f"sample {index}"
 
 
-def op_failure(error: Exception, op: Op, source: Source, index: int) -> AutopipeError:
-    """Return the error to raise when an op failed on a sample: with the op, the sample's index and its name."""
+def op_failure(error: BaseException, op: Op, source: Source, index: int) -> AutopipeError:
+    """Return the error to raise when an op failed on a sample: with the op, the sample's index and its name.
+
+    Raises:
+        KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
+    """
+    _pass_interrupt(error)
     place = f"{type(op).__name__} on sample {index} ({sample_name(source, index)})"
     if isinstance(error, AutopipeError):
         return type(error)(f"{place}: {error.message}", hint=error.hint)
     return OpError(f"{place} raised {type(error).__name__}: {error}", hint="The original error is shown above.")
 
 
-def read_failure(error: Exception, source: Source, index: int) -> AutopipeError:
-    """Return the error to raise when a sample could not be read."""
+def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:
+    """Return the error to raise when a sample could not be read.
+
+    Raises:
+        KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
+    """
+    _pass_interrupt(error)
     name = sample_name(source, index)
     place = f"sample {index} ({name})"
     if isinstance(error, AutopipeError):
         named = f"sample {index}" if name in error.message else place
         return type(error)(f"{named}: {error.message}", hint=error.hint)
-    return BadSampleError(f"{place} cannot be read: {type(error).__name__}: {error}")
+    kind = BadSampleError if isinstance(error, Exception) else DataError  # `sys.exit` says nothing about a sample
+    return kind(f"{place} cannot be read: {type(error).__name__}: {error}")
+
+
+def _pass_interrupt(error: BaseException) -> None:
+    """Raise Ctrl-C again, which Python delivers to the main thread alone; anywhere else it is an error like others."""
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
 
 
 def _probe_samples(workload: Workload) -> list[tuple[int, Sample]]:
@@ -83,7 +101,7 @@ def _probe_samples(workload: Workload) -> list[tuple[int, Sample]]:
     for index in wanted:
         try:
             samples.append((index, normalise(workload.data.read(index))))
-        except Exception as error:  # whatever a user's source raises is shown with the sample's name
+        except BaseException as error:  # whatever a user's source raises is shown with the sample's name
             failure = read_failure(error, workload.data, index)
             if workload.on_bad_sample == "error":
                 raise failure from error
@@ -176,7 +194,7 @@ def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload
             if not after:
                 op.check(sample, spec)
             after.append((index, op.apply(sample, spec, random)))
-        except Exception as error:  # whatever a user's function raises is shown with op and sample
+        except BaseException as error:  # whatever a user's function raises is shown with op and sample
             failure = op_failure(error, op, workload.data, index)
             if workload.on_bad_sample == "error" or not isinstance(error, BadSampleError):
                 raise failure from error

@@ -77,12 +77,12 @@ class Conversion:
         """
         try:
             sample = ops_plan.normalise(self.source.read(index))
-        except Exception as error:  # a user's source may raise anything; it is named and shown
+        except BaseException as error:  # a user's source may raise anything; it is named and shown
             raise ops_plan.read_failure(error, self.source, index) from error
         for step in self.steps:
             try:
                 sample = step.op.apply(sample, step.before, _NO_NUMBERS)
-            except Exception as error:  # a user's function may raise anything; it is named and shown
+            except BaseException as error:  # a user's function may raise anything; it is named and shown
                 raise ops_plan.op_failure(error, step.op, self.source, index) from error
         self._require_dtypes(sample, index)
         return sample

@@ -6,6 +6,7 @@ Not tested: a worker of Keras's own pool that is killed (Keras waits for it for 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -29,10 +30,10 @@ from autopipe.assembly import build_loader
 from autopipe.batching import streaming
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch
+from autopipe.core.sample import Batch, FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
-from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
 from autopipe.hardware import memory
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
@@ -176,6 +177,159 @@ def wait_for(marker: Path) -> None:
     while not marker.exists():
         assert time.monotonic() < deadline
         threading.Event().wait(0.01)
+
+
+def test_a_worker_that_ends_itself_is_told_as_such_and_not_by_our_own_kill(photos: Path) -> None:
+    here = os.getpid()
+
+    def ends(image: NDArray[Any]) -> NDArray[Any]:
+        if os.getpid() != here:
+            os._exit(3)
+        return image
+
+    with (
+        opened(workload(photos, ends), PROCESSES) as loader,
+        pytest.raises(WorkerDiedError, match=r"exit status 3, 3 times.*os\._exit"),
+    ):
+        next(loader.batches(0))
+
+
+def test_a_worker_that_cannot_begin_says_why(photos: Path) -> None:
+    here = os.getpid()
+
+    def refuse() -> None:
+        if os.getpid() != here:
+            raise RuntimeError("only at home")
+
+    class Homesick:
+        def __reduce__(self) -> tuple[object, ...]:
+            return Homesick, ()
+
+        def __init__(self) -> None:
+            refuse()
+
+        def __call__(self, image: NDArray[Any]) -> NDArray[Any]:
+            return image
+
+    with opened(workload(photos, Homesick()), PROCESSES) as loader, pytest.raises(LoaderError, match="only at home"):
+        next(loader.batches(0))
+
+
+class Ends:
+    """A source, and a function, that ends its worker in one sample."""
+
+    x_kind = FieldKind.IMAGE
+
+    def __init__(self, error: type[BaseException], place: str) -> None:
+        self._error = error
+        self._place = place
+
+    def __len__(self) -> int:
+        return 23
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        if self._place == "read" and index == 9:
+            raise self._error(3)
+        return np.full((16, 16, 3), index, np.uint8)
+
+    def function(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if self._place == "op" and image[0, 0, 0] == 9:
+            raise self._error(3)
+        return image
+
+
+@pytest.mark.parametrize("place", ["read", "op"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration])
+@pytest.mark.parametrize("loader", [*OWN, FOREIGN[0], Keras(workers=2)])
+def test_whatever_ends_a_worker_reaches_the_consumer(
+    loader: LoaderConfig, error: type[BaseException], place: str
+) -> None:
+    data = Ends(error, place)
+    work = Workload(data=data, ops=[Map(data.function), RandomCrop(8, 8)], batch_size=4)
+    with (
+        opened(work, loader) as made,
+        pytest.raises((AutopipeError, KeyboardInterrupt), match=f"{error.__name__}: 3|^3$"),
+    ):
+        list(made.batches(0))
+
+
+def test_whatever_ends_a_process_of_keras_reaches_the_consumer(tmp_path: Path) -> None:
+    script = """
+        import numpy as np
+        from autopipe.assembly import build_loader
+        from autopipe.core.config import PipelineConfig
+        from autopipe.core.workload import Workload
+        from autopipe.errors import AutopipeError
+        from autopipe.loaders.keras import Keras
+
+        class Ends:
+            def __len__(self): return 23
+            def read(self, index):
+                if index == 9: raise self.error(3)
+                return np.zeros((8, 8, 3), np.uint8)
+
+        if __name__ == "__main__":
+            for Ends.error in (SystemExit, KeyboardInterrupt):
+                knobs = Keras(workers=2, use_multiprocessing=True)
+                with build_loader(Workload(data=Ends(), ops=[], batch_size=4), PipelineConfig(loader=knobs)) as loader:
+                    try:
+                        list(loader.batches(0))
+                    except (AutopipeError, KeyboardInterrupt) as error:
+                        print(repr(error))
+    """
+    (tmp_path / "consumer.py").write_text(textwrap.dedent(script))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax"}
+    command = [sys.executable, str(tmp_path / "consumer.py")]
+    done = subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True, text=True)
+    first, second = done.stdout.splitlines()
+    assert "SystemExit: 3" in first
+    assert "KeyboardInterrupt" in second
+
+
+@pytest.mark.parametrize("loader", [*OWN, FOREIGN[0], Keras()])
+def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
+    photos: Path, tmp_path: Path, loader: LoaderConfig
+) -> None:
+    end = """
+        child = os.fork()
+        if child == 0:
+            for attempt in (batches, loader.batches(1)):
+                try:
+                    next(attempt)
+                except Exception as error:
+                    print(type(error).__name__, error, os.getpid(), flush=True)
+            loader.close()
+            {bye}(7)
+        _, status = os.waitpid(child, 0)
+        print(os.getpid(), os.waitstatus_to_exitcode(status), sum(len(y) for _, y in batches))
+    """
+    script = textwrap.dedent(SCRIPT).replace("{loader!r}", _code(loader))
+    script = script.replace("{end}", textwrap.dedent(end).strip().replace("\n", "\n    "))
+    # TensorFlow itself hangs where a forked child ends by itself and not as those of multiprocessing do.
+    script = script.replace("{bye}", "sys.exit" if loader in OWN else "os._exit")
+    (tmp_path / "consumer.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(tmp_path / "consumer.py"), str(photos / "labels.csv")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=100, capture_output=True, text=True,
+    )  # fmt: skip
+    *_, one, other, end = done.stdout.splitlines()
+    parent, status, samples = end.split()
+    for line in (one, other):
+        child = line.split()[-1]
+        assert f"opened it, {parent}, but process {child}" in line
+    assert (status, samples) == ("7", "19")
+
+
+@pytest.mark.parametrize("loader", [*OWN, Keras(), Keras(workers=2)])
+def test_the_older_of_two_readers_ends_and_the_newer_gets_every_sample(photos: Path, loader: LoaderConfig) -> None:
+    with opened(workload(photos), loader) as made:
+        older = made.batches(0)
+        next(older)
+        newer = made.batches(1)
+        found = labels(itertools.islice(newer, 1))
+        with pytest.raises(LoaderError, match="one epoch at a time"):
+            next(older)
+        assert sorted(found + labels(newer)) == list(range(23))
 
 
 # ---------------------------------------------------------------- ops and samples that fail

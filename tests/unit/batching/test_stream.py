@@ -137,6 +137,50 @@ def test_one_epoch_at_a_time(stream: BatchStream[str]) -> None:
     thread.join()
 
 
+@pytest.mark.parametrize("second", [(0, 1), (4, 2)], ids=["the same place", "elsewhere"])
+def test_a_reader_that_waits_while_another_starts_ends_and_nothing_made_is_lost(
+    stream: BatchStream[str], second: tuple[int, int]
+) -> None:
+    epoch, start = second
+    with ThreadPoolExecutor(2) as pool:
+        older = started(stream, 0)
+        first = pool.submit(next, older)
+        tasks = [stream.next_task() for _ in range(3)]
+        assert tasks[0] is not None
+        stream.deliver(tasks[0], "0.0")
+        assert first.result() == "0.0"
+        waits = pool.submit(next, older)
+        newer = pool.submit(list, stream.take_epoch(epoch, start, last=True))
+        with pytest.raises(LoaderError, match="one epoch at a time"):
+            waits.result(timeout=60)
+        for task in tasks[1:]:
+            assert task is not None
+            stream.deliver(task, f"{task.epoch}.{task.batch}")
+        given = [task.batch for task in tasks if task is not None]
+        while not newer.done():
+            task = stream.next_task()
+            if task is None:
+                break
+            given += [task.batch] if task.epoch == 0 else []
+            stream.deliver(task, f"{task.epoch}.{task.batch}")
+            if (task.epoch, task.batch) == (epoch, 4):
+                break
+        assert newer.result(timeout=60) == [f"{epoch}.{batch}" for batch in range(start, 5)]
+        if epoch == 0:
+            assert given == [0, 1, 2, 3, 4]
+
+
+def test_a_worker_that_ends_by_itself_ends_the_stream_with_its_error(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(next, started(stream, 0))
+        assert stream.next_task() is not None
+        stream.close(LoaderError("A worker failed"))
+        with pytest.raises(LoaderError, match="A worker failed"):
+            waits.result(timeout=60)
+    with pytest.raises(LoaderError, match="A worker failed"):
+        next(started(stream, 0))
+
+
 def test_a_closed_stream_says_so(stream: BatchStream[str]) -> None:
     stream.close()
     assert stream.next_task() is None
