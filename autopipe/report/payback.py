@@ -12,7 +12,6 @@ from autopipe.hardware.memory import size_text
 from autopipe.report import wording
 from autopipe.search.conversions import Payback
 
-NOT_TRIED = "must be converted first"  # how a search says that conversions were not asked for
 _MINUTE = 60.0
 _LONG_SECONDS = 90.0
 
@@ -45,7 +44,14 @@ def sentences(rows: Sequence[Payback], epochs: int | None) -> list[str]:
         for row in rows
         if row.overruled
     ]
-    if rows and epochs is None:
+    said += [
+        f"As {row.config.storage}: {row.rate.value:,.0f} images/s, {_duration(row.convert_seconds.value)} to convert, "
+        f"{_when(row)}: "
+        "`--convert` takes it, `--epochs N` weighs it."
+        for row in rows
+        if row.advice
+    ]
+    if epochs is None and any(not row.advice for row in rows):
         said.append("How many epochs the training takes is not known (`--epochs`): conversions were not charged.")
     return said
 
@@ -64,6 +70,7 @@ def document(rows: Sequence[Payback]) -> list[dict[str, Any]]:
             "saved_seconds_an_epoch": row.saved_seconds,
             "epochs_to_pay": row.epochs,
             "overruled": row.overruled,
+            "advice": row.advice,
         }
         for row in rows
     ]
@@ -78,6 +85,10 @@ def _pays(row: Payback) -> str:
     if row.epochs is None:
         return "never"
     return "at once" if row.epochs == 0 else f"{row.epochs:.1f} epochs"
+
+
+def _when(row: Payback) -> str:
+    return "never pays" if row.epochs is None else f"pays {'' if row.epochs == 0 else 'after '}{_pays(row)}"
 
 
 def _duration(seconds: float) -> str:

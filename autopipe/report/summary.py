@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from autopipe.core import limits as core_limits
+from autopipe.core.ceiling import SampleTail
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Bottleneck, Limits
 from autopipe.core.outcome import Measurement
@@ -133,8 +134,8 @@ def _warnings(result: SearchResult) -> list[str]:
             "goes on from what was written."
         )
     said += payback.sentences(result.paybacks, result.epochs)
-    if any(payback.NOT_TRIED in drop.reason for drop in result.dropped):
-        said.append("Converted forms were not tried: `--epochs N` weighs their cost, `--convert` tries them anyway.")
+    if result.ceiling is not None and result.ceiling.tail is not None and result.ceiling.tail.heavy:
+        said.append(_heavy(result.ceiling.tail))
     measured = [row.outcome for row in result.trials if isinstance(row.outcome, Measurement)]
     unstable = sum(not outcome.stable for outcome in measured)
     if measured and unstable > len(measured) // 2:
@@ -142,3 +143,11 @@ def _warnings(result: SearchResult) -> list[str]:
             f"{unstable} of {len(measured)} measurements were unstable: tune on a quiet machine for sharper figures."
         )
     return said
+
+
+def _heavy(tail: SampleTail) -> str:
+    half, most = f"{tail.p50_seconds * 1e3:.3g} ms", f"{tail.p99_seconds * 1e3:.3g} ms"
+    return (
+        f"The slowest 1 % of the samples take {tail.slowest_share:.0%} of the time: {most} and more each, where half "
+        f"of all take less than {half}. The slowest is {tail.slowest}."
+    )

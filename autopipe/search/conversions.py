@@ -14,6 +14,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import ConversionCost
 from autopipe.core.payback import Way
 from autopipe.core.value import Estimate
+from autopipe.search import feasible
 from autopipe.search.session import Point, Session
 
 
@@ -31,6 +32,7 @@ class Payback:
         saved_seconds: that each epoch takes less than with the best configuration that needs no conversion.
         epochs: after which it has paid; 0 if at once, None if never.
         overruled: whether it runs faster than what was chosen, and was not chosen because it pays too late.
+        advice: whether it could not be chosen, because the user has not asked for conversions.
     """
 
     config: PipelineConfig
@@ -42,6 +44,7 @@ class Payback:
     saved_seconds: float
     epochs: float | None
     overruled: bool
+    advice: bool
 
 
 def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:
@@ -51,7 +54,7 @@ def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, 
         session: the search.
         chosen: the configuration that won.
     """
-    points = [point for point in session.points().values() if point.feasible]
+    points = [point for point in session.points().values() if point.feasible or _is_advice(session, point)]
     rivals = [point for point in points if point.measurements[-1].conversion is None]
     count = session.facts.sample_count
     if not rivals or count is None:
@@ -80,7 +83,16 @@ def _payback(session: Session, point: Point, rival: Point, count: int) -> Paybac
         saved_seconds=payback.saved_seconds(kept, other, count),
         epochs=payback.epochs_to_pay(kept, other, count),
         overruled=False,
+        advice=_is_advice(session, point),
     )
+
+
+def _is_advice(session: Session, point: Point) -> bool:
+    """Whether nothing but the user's leave to convert is wanting."""
+    limits = session.settings.limits
+    if point.feasible or limits.convert or point.measurements[-1].conversion is None:
+        return False
+    return feasible.why_not(point.config, session.facts, replace(limits, convert=True)) is None
 
 
 def _way(session: Session, point: Point) -> Way:

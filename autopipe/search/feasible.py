@@ -10,7 +10,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autopipe.core import costs
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -79,7 +79,10 @@ def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
             continue
         why = why_not(config, facts, limits)
         if why is None:
-            candidates.setdefault(config.key(), Candidate(params=params, config=config, key=config.key()))
+            candidate = Candidate(params=params, config=config, key=config.key())
+            kept = candidates.setdefault(_twin(config, facts).key(), candidate)
+            if kept.key != config.key():
+                dropped["device_prefetch: makes no difference without an accelerator"] += 1
         else:
             dropped[why] += 1
     if not candidates:
@@ -91,8 +94,23 @@ def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
     return Trimmed(space=narrowed, candidates=tuple(candidates.values()), drops=drops)
 
 
+def _twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
+    """Return what all configurations have in common that are the same here: knobs without effect are left out of it."""
+    return config if facts.accelerator is not False else config.model_copy(update={"device_prefetch": 0})
+
+
+def convertible(space: Space, facts: Facts, limits: Limits) -> tuple[Candidate, ...]:
+    """Return the configurations that could run if the user let samples be converted."""
+    names = [str(value) for each in space if each.name == "storage" for value in each.values]
+    converting = [name for name in names if STORAGES[name].converts]
+    try:
+        return trim(space.only("storage", converting), facts, replace(limits, convert=True)).candidates
+    except SpaceError:
+        return ()
+
+
 def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits) -> Trimmed:
-    """Leave out what has turned out to be of no use since `facts` know more; nothing if that would leave nothing."""
+    """Leave out what is of no use, now that `facts` know more; nothing if that would leave nothing."""
     dropped = Counter({drop.reason: drop.configs for drop in trimmed.drops})
     left = []
     for candidate in trimmed.candidates:

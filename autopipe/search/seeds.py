@@ -66,5 +66,35 @@ def seeds(
     return chosen
 
 
+def cheaper(
+    best: Candidate,
+    candidates: Sequence[Candidate],
+    cost: Callable[[Candidate], tuple[float, ...]],
+    predict: Callable[[Candidate], float],
+    *,
+    enough: float,
+    top: int = 3,
+) -> list[Seed]:
+    """Return what takes less than the best and may be as fast, the most like it first: the first at a ceiling is not
+    the cheapest there.
+
+    Args:
+        best: what reached the ceiling.
+        candidates: all that may be tried.
+        cost: what one takes, compared in order.
+        predict: its predicted value.
+        enough: the least value that counts as being there.
+        top: how many at most.
+    """
+    own = dict(best.params)
+
+    def unlike(candidate: Candidate) -> int:
+        return len(own.items() ^ candidate.params.items())
+
+    less = [each for each in candidates if cost(each) < cost(best) and predict(each) >= enough]
+    chosen = sorted(less, key=lambda each: (unlike(each), cost(each), each.key))[:top]
+    return [Seed(candidate=each, origin="seed:cheaper") for each in chosen]
+
+
 def _kind(candidate: Candidate) -> tuple[str, str, str]:
     return candidate.config.loader.kind, candidate.config.cache, candidate.config.storage

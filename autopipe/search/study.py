@@ -12,10 +12,9 @@ from contextlib import nullcontext
 
 from optuna.samplers import RandomSampler
 
-from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
-from autopipe.search import conclusion, confirm, lock, proof, seeds, stopping
+from autopipe.search import conclusion, confirm, lock, proof, reasoned, stopping
 from autopipe.search.events import (
     CeilingMeasured,
     Event,
@@ -39,6 +38,7 @@ from autopipe.search.storage import Patience
 
 __all__ = ["run", "search", "space_digest"]
 
+_FAR_SLOWER = 3.0  # times: such a baseline needs no more than a look
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
 
 _MOST_PATIENCE_SECONDS = 60.0
@@ -152,11 +152,12 @@ class _Search:
         self._measure_ceilings()
         while self._session.record.waiting():  # left by a process that died, or enqueued by the user
             self._session.run_next()
-        self._run_baselines()
+        reasoned.run_baselines(self._session, self._baselines)
         if (stop := self._at_ceiling(baselines_only=True)) is not None:
             return stop
-        self._run_known()
-        self._run_seeds()
+        reasoned.run_known(self._session, self._over)
+        reasoned.run_seeds(self._session, self._over)
+        reasoned.run_advice(self._session, self._over)
         refused = 0
         while (stop := self._over()) is None:
             before = len(self._session.record.rows())
@@ -168,6 +169,8 @@ class _Search:
                     reason=Reason.EXHAUSTED,
                     message=f"`{name}` finds nothing more that can run: {refused} refusals in a row.",
                 )
+        if stop.reason is Reason.CEILING:
+            reasoned.run_cheaper(self._session, self._time_is_up)
         return stop
 
     # ------------------------------------------------------------ before the sampler
@@ -195,41 +198,6 @@ class _Search:
             seed=self._settings.seed + 1_000_003 * len(session.record.rows()),
         )
 
-    def _run_baselines(self) -> None:
-        for baseline in self._baselines if self._settings.seeding else ():
-            self._run_unless_done(baseline.config, f"baseline:{baseline.name}")
-
-    def _run_known(self) -> None:
-        for config in self._settings.known:
-            if self._over() is not None:
-                return
-            if self._session.allowed(config):
-                self._run_unless_done(config, "known")
-
-    def _run_seeds(self) -> None:
-        session = self._session
-        if not self._settings.seeding or self._knows_better():
-            return
-        promise = (lambda each: session.promise(each.config)) if session.can_predict else None
-        for seed in seeds.seeds(session.trimmed.candidates, session.facts.cores, promise):
-            if self._over() is not None:
-                return
-            self._run_unless_done(seed.candidate.config, seed.origin)
-
-    def _knows_better(self) -> bool:
-        """Whether something that did well elsewhere runs here: it says more than predictions do.
-
-        The sampler goes on from the predictions all the same. Replayed retunes are nearer to the best without these
-        seeds (docs/search.md).
-        """
-        known = {config.key() for config in self._settings.known}
-        return any(row.key in known and row.value is not None for row in self._session.search_rows())
-
-    def _run_unless_done(self, config: PipelineConfig, origin: str) -> None:
-        done = {row.key for row in self._session.search_rows() if row.outcome is not None}
-        if config.key() not in done:
-            self._session.run_config(config, origin)
-
     # ------------------------------------------------------------ the end
 
     def _over(self) -> Stop | None:
@@ -237,18 +205,31 @@ class _Search:
 
         What seems to be at the ceiling is measured once more before that, and so is the ceiling.
         """
-        settings, standing = self._settings, self._session.standing()
-        in_proof = (settings.contenders + len(self._baselines)) * settings.blocks[0]
         return (
             self._at_ceiling(baselines_only=False)
-            or stopping.budget_stop(
-                standing,
-                trials=settings.trials,
-                budget_seconds=settings.budget_seconds,
-                reserve_seconds=min((1 + in_proof) * self._session.trial_seconds(), self._most_for_proof()),
-            )
-            or stopping.no_gain_stop(standing, patience=settings.patience)
+            or self._time_is_up()
+            or stopping.no_gain_stop(self._session.standing(), patience=self._settings.patience)
         )
+
+    def _time_is_up(self) -> Stop | None:
+        settings = self._settings
+        return stopping.budget_stop(
+            self._session.standing(),
+            trials=settings.trials,
+            budget_seconds=settings.budget_seconds,
+            reserve_seconds=min(self._session.trial_seconds() + self._proof_seconds(), self._most_for_proof()),
+        )
+
+    def _proof_seconds(self) -> float:
+        """Return what the shortest proof takes: a baseline that is far slower than the best runs in one block of it."""
+        session, blocks = self._session, self._settings.blocks[0]
+        best, seconds = session.best(), blocks * self._settings.contenders * session.trial_seconds()
+        took = {row.key: row.seconds for row in session.search_rows() if row.outcome is not None}
+        for baseline in self._baselines:
+            point = session.points().get(baseline.config.key())
+            slow = best is not None and point is not None and point.value < best.value / _FAR_SLOWER
+            seconds += (1 if slow else blocks) * took.get(baseline.config.key(), session.trial_seconds())
+        return seconds
 
     def _most_for_proof(self) -> float:
         """Return how much of the time the proof may keep from the search; with less it makes do with two blocks."""

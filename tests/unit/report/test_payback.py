@@ -15,7 +15,14 @@ from autopipe.report import payback
 from autopipe.search.conversions import Payback
 
 
-def row(epochs: float | None = 3.25, *, overruled: bool = False, saved: float = 12.0, seconds: float = 30.0) -> Payback:
+def row(
+    epochs: float | None = 3.25,
+    *,
+    overruled: bool = False,
+    advice: bool = False,
+    saved: float = 12.0,
+    seconds: float = 30.0,
+) -> Payback:
     return Payback(
         config=PipelineConfig(loader=Threads(workers=2), storage="array"),
         rate=Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
@@ -26,6 +33,7 @@ def row(epochs: float | None = 3.25, *, overruled: bool = False, saved: float = 
         saved_seconds=saved,
         epochs=epochs,
         overruled=overruled,
+        advice=advice,
     )
 
 
@@ -55,6 +63,18 @@ def test_the_row_that_the_rule_keeps_from_winning_is_named() -> None:
         "and the training takes 2."
     )
     assert payback.sentences([row()], 10) == []
+
+
+def test_what_only_wants_the_users_leave_is_advice() -> None:
+    (said,) = payback.sentences([row(1.3, advice=True, seconds=2.6)], None)
+    assert said == (
+        "As array: 21,000 images/s, 2.6 s to convert, pays after 1.3 epochs: `--convert` takes it, "
+        "`--epochs N` weighs it."
+    )
+    (late,) = payback.sentences([row(None, advice=True)], None)
+    assert "to convert, never pays" in late
+    (early,) = payback.sentences([row(0.0, advice=True)], None)
+    assert "to convert, pays at once" in early
 
 
 def test_without_known_epochs_it_is_said_that_nothing_was_charged() -> None:

@@ -20,7 +20,7 @@ from autopipe.core.space import Space
 from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
 from autopipe.loaders.threads import Threads
-from autopipe.search import study
+from autopipe.search import library, study
 from autopipe.search.events import (
     CeilingMeasured,
     Event,
@@ -40,6 +40,7 @@ from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason
 from tests.fakes.surface import Surface
+from tests.unit.search.conftest import SPACE
 
 
 def settings(surface: Surface, **chosen: object) -> Settings:
@@ -449,3 +450,46 @@ def test_events_tell_the_story_in_order(space: Space, tmp_path: Path) -> None:
     assert [event.number for event in started] == [event.number for event in finished] == list(range(len(started)))
     assert [event.origin for event in finished] == [row.origin for row in result.trials]
     assert all(event.predicted is not None for event in started)
+
+
+@pytest.fixture
+def converting() -> Space:
+    return library.parse(SPACE.replace("storage: [files]", "storage: [files, array]"), {"cores": 4, "gpus": 0})
+
+
+def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win(converting: Space) -> None:
+    surface = fed_by_four()
+    only = {"cache": ("none",)}
+    result = run(converting, surface, limits=Limits(convert=False, only=only), budget_seconds=300.0)
+    advised = [row for row in result.trials if row.origin == "advice"]
+    assert {row.config.storage for row in advised} == {"array"}
+    assert result.best_config is not None
+    assert result.best_config.storage == "files"
+    best = max(row.value for row in result.trials if row.value is not None)
+    assert best == max(row.value for row in advised if row.value is not None)
+
+
+def test_no_converted_form_is_measured_where_it_should_bring_little(converting: Space) -> None:
+    result = run(converting, fed_by_four(), limits=Limits(convert=False), budget_seconds=300.0)  # a cache holds all
+    assert not [row for row in result.trials if row.origin == "advice"]
+
+
+def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) -> None:
+    surface = Surface(model_rate=1500.0)
+    known = [to_config({"loader": "threads", "threads.workers": 8, "threads.queue_size": 8, "cache": "memory"})]
+    result = run(space, surface, known=known, budget_seconds=300.0)
+    assert result.stopped_because.reason is Reason.CEILING
+    assert "seed:cheaper" in {row.origin for row in result.trials}
+    assert result.best_config is not None
+    assert (result.best_config.loader.worker_count() or 99) < 8
+
+
+def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
+    facts = Surface().facts()
+    all_of_them = trim(space, facts, Limits())
+    merged = trim(space, dataclasses.replace(facts, accelerator=False), Limits())
+    assert {each.config.device_prefetch for each in all_of_them.candidates} == {0, 2}
+    assert {each.config.device_prefetch for each in merged.candidates} == {0}
+    assert any(drop.reason.startswith("device_prefetch") for drop in merged.drops)
+    kept = trim(space.only("device_prefetch", [2]), dataclasses.replace(facts, accelerator=False), Limits())
+    assert {each.config.device_prefetch for each in kept.candidates} == {2}

@@ -1,0 +1,110 @@
+"""The trials that reasoning asks for, before and after the sampler's: baselines, known configurations, predictions.
+
+What is reasoned is `autopipe.search.seeds`'s; here it is run, as long as the search is not over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from autopipe.core import costs
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import from_config
+from autopipe.search import confirm, feasible, seeds
+from autopipe.search.feasible import Candidate
+from autopipe.search.measurer import Baseline
+from autopipe.search.session import Session
+from autopipe.search.stopping import Stop
+
+Over: TypeAlias = Callable[[], Stop | None]
+"""Returns why the search is over, or None."""
+
+_WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not worth a trial of one
+
+
+def run_baselines(session: Session, baselines: Sequence[Baseline]) -> None:
+    """Measure each baseline, unless that was done."""
+    for baseline in baselines if session.settings.seeding else ():
+        _run_unless_done(session, baseline.config, f"baseline:{baseline.name}")
+
+
+def run_known(session: Session, over: Over) -> None:
+    """Try what did well elsewhere or before."""
+    for config in session.settings.known:
+        if over() is not None:
+            return
+        if session.allowed(config):
+            _run_unless_done(session, config, "known")
+
+
+def run_seeds(session: Session, over: Over) -> None:
+    """Try what reasoning and the cost model suggest."""
+    if not session.settings.seeding or _knows_better(session):
+        return
+    promise = (lambda each: session.promise(each.config)) if session.can_predict else None
+    for seed in seeds.seeds(session.trimmed.candidates, session.facts.cores, promise):
+        if over() is not None:
+            return
+        _run_unless_done(session, seed.candidate.config, seed.origin)
+
+
+def run_advice(session: Session, over: Over) -> None:
+    """Measure the converted form of each storage that should be faster, though the user has to ask for it to win.
+
+    What it takes and when it pays is shown beside the result.
+    """
+    if session.settings.limits.convert or not session.settings.seeding or not session.can_predict:
+        return
+    could = feasible.convertible(session.trimmed.space, session.facts, session.settings.limits)
+    by_storage: dict[str, PipelineConfig] = {}
+    for candidate in sorted(could, key=lambda each: (-session.promise(each.config), each.key)):
+        by_storage.setdefault(candidate.config.storage, candidate.config)
+    for config in by_storage.values():
+        best = session.best()
+        if best is not None and session.promise(config) < _WORTH_TELLING * best.value:
+            continue
+        if over() is not None:
+            return
+        _run_unless_done(session, config, "advice")
+
+
+def run_cheaper(session: Session, over: Over) -> None:
+    """Try what takes less than the best and may be at the ceiling, too."""
+    best = session.best()
+    if best is None or not session.can_predict or not session.settings.seeding:
+        return
+    named = Candidate(params=from_config(best.config), config=best.config, key=best.key)
+    enough = session.settings.ceiling_share * best.value
+    for seed in seeds.cheaper(
+        named,
+        session.trimmed.candidates,
+        lambda each: _planned_cost(session, each.config),
+        lambda each: session.promise(each.config),
+        enough=enough,
+    ):
+        if over() is not None:
+            return
+        _run_unless_done(session, seed.candidate.config, seed.origin)
+
+
+def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
+    """Return what a configuration takes beside time, as far as it is known before it has run."""
+    planned = (costs.cache_bytes(config, session.facts) or 0) + (costs.queue_bytes(config, session.facts) or 0)
+    return confirm.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
+
+
+def _knows_better(session: Session) -> bool:
+    """Whether something that did well elsewhere runs here: it says more than predictions do.
+
+    The sampler goes on from the predictions all the same. Replayed retunes are nearer to the best without these
+    seeds (docs/search.md).
+    """
+    known = {config.key() for config in session.settings.known}
+    return any(row.key in known and row.value is not None for row in session.search_rows())
+
+
+def _run_unless_done(session: Session, config: PipelineConfig, origin: str) -> None:
+    done = {row.key for row in session.search_rows() if row.outcome is not None}
+    if config.key() not in done:
+        session.run_config(config, origin)
