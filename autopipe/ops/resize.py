@@ -1,6 +1,8 @@
 """Resize: to one height and width; images bilinear, masks by nearest pixel.
 
-OpenCV and TensorFlow place pixels alike (half-pixel centres, no antialiasing) and differ by less than one level.
+OpenCV and TensorFlow place pixels alike (half-pixel centres, no antialiasing) and differ by less than one level. Which
+pixel is the nearest one is computed here, in whole numbers: where a new pixel's centre lies on the edge of two, each of
+the two takes another one, by how it happens to round.
 """
 
 from __future__ import annotations
@@ -16,9 +18,8 @@ from autopipe.core.sample import FieldKind, Part
 from autopipe.errors import ConfigError
 from autopipe.ops.pixels import PixelOp
 
-_INTERPOLATIONS = {
+_SMOOTH = {
     "bilinear": cv2.INTER_LINEAR,
-    "nearest": cv2.INTER_NEAREST_EXACT,
     "area": cv2.INTER_AREA,
     "bicubic": cv2.INTER_CUBIC,
 }
@@ -40,15 +41,19 @@ class Resize(PixelOp):
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
-        if self.interpolation not in _INTERPOLATIONS:
+        if self.interpolation not in ("nearest", *_SMOOTH):
             raise ConfigError(
-                f"`interpolation` must be one of {', '.join(_INTERPOLATIONS)}, but got {self.interpolation!r}."
+                f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {self.interpolation!r}."
             )
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         if array.shape[:2] == (self.height, self.width):
             return array
-        method = cv2.INTER_NEAREST_EXACT if kind is FieldKind.MASK else _INTERPOLATIONS[self.interpolation]
+        if kind is FieldKind.MASK or self.interpolation == "nearest":
+            rows = array.take(_nearest(array.shape[0], np.arange(self.height), self.height), axis=0)
+            nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(self.width), self.width), axis=1)
+            return nearest
+        method = _SMOOTH[self.interpolation]
         if out is None or np.may_share_memory(out, array):
             resized = cv2.resize(array, (self.width, self.height), interpolation=method)
         else:
@@ -58,18 +63,23 @@ class Resize(PixelOp):
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf
 
-        if self.interpolation in ("area", "bicubic") and kind is not FieldKind.MASK:
+        if kind is FieldKind.MASK or self.interpolation == "nearest":
+            before = tf.shape(tensor, tf.int64)
+            rows = tf.gather(tensor, _nearest(before[0], tf.range(self.height, dtype=tf.int64), self.height), axis=0)
+            return tf.gather(rows, _nearest(before[1], tf.range(self.width, dtype=tf.int64), self.width), axis=1)
+        if self.interpolation != "bilinear":
             raise NotImplementedError("TensorFlow's area and bicubic kernels place pixels differently")
-        flat = kind is FieldKind.MASK and tensor.shape.rank == 2
-        if flat:
-            tensor = tensor[..., None]
-        method = "nearest" if kind is FieldKind.MASK else self.interpolation
-        resized = tf.image.resize(tensor, (self.height, self.width), method=method)
-        if tensor.dtype in (tf.uint8, tf.uint16) and method == "bilinear":  # means of pixels: nothing to saturate
-            resized = tf.cast(resized + 0.5, tensor.dtype)
-        elif tensor.dtype.is_integer:
-            resized = tf.saturate_cast(tf.round(tf.cast(resized, tf.float32)), tensor.dtype)
-        return resized[..., 0] if flat else resized
+        resized = tf.image.resize(tensor, (self.height, self.width))
+        if tensor.dtype in (tf.uint8, tf.uint16):  # means of pixels: nothing to saturate
+            return tf.cast(resized + 0.5, tensor.dtype)
+        if tensor.dtype.is_integer:
+            return tf.saturate_cast(tf.round(tf.cast(resized, tf.float32)), tensor.dtype)
+        return resized
+
+
+def _nearest(before: Any, places: Any, after: int) -> Any:
+    """Return the pixels, of `before` along an axis, in which the centres of the new ones lie, exactly."""
+    return (2 * places + 1) * before // (2 * after)
 
 
 def check_size(op: object, height: int, width: int) -> None:

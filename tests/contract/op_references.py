@@ -1,0 +1,254 @@
+"""What each op has to give, written slowly and plainly: pixel by pixel, with nothing of the ops' own code.
+
+A new op is one more entry in `CASES`; `test_ops.py` fails while there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from autopipe.core.op import Op
+from autopipe.core.sample import FieldKind
+from autopipe.ops.color import RandomBrightness, RandomContrast
+from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.ops.custom import Map
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.mask import MaskToClass
+from autopipe.ops.onehot import OneHot
+from autopipe.ops.pad import Pad
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Cast, Normalize, Rescale
+
+Array = NDArray[Any]
+Reference = Callable[[Any, FieldKind, NDArray[np.float64]], Any]
+COLOURS = ((0, 0, 0), (255, 0, 0), (9, 8, 7), (1, 2, 3), (255, 255, 255))
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """An op, and what it makes of one part of a sample.
+
+    Attributes:
+        op: as a user makes it.
+        reference: from the part, its kind and the sample's random numbers, to the part after the op; None where the
+            sample is to be refused.
+        samples: which of the samples of `test_ops.py` it takes, by the beginning of their names.
+        levels: by how much a value may be off the reference.
+        tensorflow_levels: by how much the TensorFlow half may be off the NumPy half.
+    """
+
+    op: Op
+    reference: Reference
+    samples: tuple[str, ...] = ("masked", "grey", "plain", "tiny", "row", "column", "bright", "labelled")
+    levels: float = 0
+    tensorflow_levels: float = 0
+
+
+def _built(shape: tuple[int, ...], dtype: Any, value: Callable[..., Any]) -> Array:
+    out = np.empty(shape, dtype)
+    for place in itertools.product(*map(range, shape)):
+        out[place] = value(*place)
+    return out
+
+
+def _crop(height: int, width: int, *, centre: bool) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array | None:
+        if a.shape[0] < height or a.shape[1] < width:
+            return None
+        down, right = (0.5, 0.5) if centre else random
+        top, left = math.floor(down * (a.shape[0] - height + 1)), math.floor(right * (a.shape[1] - width + 1))
+        return _built((height, width, *a.shape[2:]), a.dtype, lambda i, j, *c: a[(top + i, left + j, *c)])
+
+    return reference
+
+
+def _flip(*, horizontal: bool, vertical: bool) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        across, down = horizontal and random[0] < 0.5, vertical and random[1] < 0.5
+        last, right = a.shape[0] - 1, a.shape[1] - 1
+        return _built(a.shape, a.dtype, lambda i, j, *c: a[(last - i if down else i, right - j if across else j, *c)])
+
+    return reference
+
+
+def _pad(height: int, width: int, value: int, mask_value: int) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        down, right = max(0, height - a.shape[0]), max(0, width - a.shape[1])
+        fill = mask_value if kind is FieldKind.MASK else value
+
+        def at(i: int, j: int, *c: int) -> Any:
+            row, column = i - down // 2, j - right // 2
+            return a[(row, column, *c)] if 0 <= row < a.shape[0] and 0 <= column < a.shape[1] else fill
+
+        return _built((a.shape[0] + down, a.shape[1] + right, *a.shape[2:]), a.dtype, at)
+
+    return reference
+
+
+def _level(value: np.float32) -> int:
+    """Round half to even, and keep to what 8 bits hold."""
+    return min(255, max(0, round(float(value))))
+
+
+def _brightness(delta: float) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        shift = np.float32((2 * random[0] - 1) * delta)
+        if a.dtype != np.uint8:
+            return _built(a.shape, a.dtype, lambda *at: a[at] + shift)
+        return _built(a.shape, a.dtype, lambda *at: _level(np.float32(a[at]) + shift * np.float32(255)))
+
+    return reference
+
+
+def _contrast(lower: float, upper: float) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        factor = np.float32(lower + (upper - lower) * random[0])
+        pixels = a.shape[0] * a.shape[1]
+        means = [np.float32(math.fsum(float(v) for v in a[..., c].flat) / pixels) for c in range(a.shape[2])]
+
+        def at(i: int, j: int, c: int) -> Any:
+            value = (np.float32(a[i, j, c]) - means[c]) * factor + means[c]
+            return _level(value) if a.dtype == np.uint8 else value
+
+        return _built(a.shape, a.dtype, at)
+
+    return reference
+
+
+def _resize(height: int, width: int, interpolation: str) -> Reference:
+    def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        method = "nearest" if kind is FieldKind.MASK else interpolation
+        rows = [_weights(i, a.shape[0], height, method) for i in range(height)]
+        columns = [_weights(j, a.shape[1], width, method) for j in range(width)]
+
+        def at(i: int, j: int, *c: int) -> Any:
+            value = sum(wy * wx * float(a[(y, x, *c)]) for y, wy in rows[i].items() for x, wx in columns[j].items())
+            return _level(np.float32(value)) if a.dtype == np.uint8 else value
+
+        return _built((height, width, *a.shape[2:]), a.dtype, at)
+
+    return reference
+
+
+def _weights(place: int, before: int, after: int, method: str) -> dict[int, float]:
+    """Return which pixels of one axis make a pixel, and their shares. Pixels have their centres at halves."""
+    scale = before / after
+    if method == "nearest":
+        return {min(before - 1, int((place + 0.5) * scale)): 1.0}
+    found: dict[int, float] = {}
+    if method == "area" and scale > 1:
+        first, last = place * scale, (place + 1) * scale
+        for pixel in range(int(first), min(before, math.ceil(last))):
+            found[pixel] = (min(last, pixel + 1) - max(first, pixel)) / scale
+        return found
+    centre = (place + 0.5) * scale - 0.5
+    shape = _cubic if method == "bicubic" else _linear
+    for pixel in range(math.floor(centre) - 1, math.floor(centre) + 3):
+        inside = min(before - 1, max(0, pixel))
+        found[inside] = found.get(inside, 0.0) + shape(abs(centre - pixel))
+    return found
+
+
+def _linear(away: float) -> float:
+    return max(0.0, 1.0 - away)
+
+
+def _cubic(away: float, a: float = -0.75) -> float:
+    if away <= 1:
+        return (a + 2) * away**3 - (a + 3) * away**2 + 1
+    return a * away**3 - 5 * a * away**2 + 8 * a * away - 4 * a if away < 2 else 0.0
+
+
+def _classes(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array | None:
+    numbers = {colour: number for number, colour in enumerate(COLOURS)}
+    if any(tuple(pixel) not in numbers for pixel in a.reshape(-1, 3).tolist()):
+        return None
+    return _built(a.shape[:2], np.uint8, lambda i, j: numbers[tuple(a[i, j].tolist())])
+
+
+def _one_hot(classes: int) -> Reference:
+    def reference(y: Any, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+        ids = np.asarray(y)
+        return _built((*ids.shape, classes), np.float32, lambda *at: 1.0 if ids[at[:-1]] == at[-1] else 0.0)
+
+    return reference
+
+
+def _valued(dtype: Any, value: Callable[[Any, int], Any]) -> Reference:
+    """Return the reference of an op on each value alone, from the value and its channel."""
+    return lambda a, kind, random: _built(a.shape, dtype, lambda *at: value(a[at], at[-1]))
+
+
+def _normalised(value: Any, channel: int) -> np.float32:
+    mean, std = (1.0, 2.0, 3.0)[channel], (4.0, 5.0, 6.0)[channel]
+    return (np.float32(value) - np.float32(mean)) * np.float32(1 / std)
+
+
+def _decoded(data: bytes, kind: FieldKind, random: NDArray[np.float64]) -> Array | None:
+    try:
+        return np.asarray(Image.open(io.BytesIO(data)).convert("RGB" if kind is FieldKind.ENCODED else "L"))
+    except OSError:
+        return None
+
+
+def _thinned(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
+    shape = (-(-a.shape[0] // 2), -(-a.shape[1] // 3), *a.shape[2:])
+    return _built(shape, a.dtype, lambda i, j, *c: a[(2 * i, 3 * j, *c)])
+
+
+def _seeded(random: NDArray[np.float64]) -> np.random.Generator:
+    made: list[np.random.Generator] = []
+    probe = Map(lambda x, rng: made.append(rng) or x, random=True)  # type: ignore[func-returns-value]  # None, hence x
+    probe.apply((np.zeros(1), None), None, random)  # type: ignore[arg-type]  # it does not look at the kinds
+    return made[0]
+
+
+def _noise(x: Array, rng: np.random.Generator) -> Array:
+    noisy: Array = np.clip(x.astype(np.int64) + rng.integers(-9, 10, x.shape), 0, 255).astype(np.uint8)
+    return noisy
+
+
+THREE = ("masked", "plain", "tiny", "row", "column", "bright", "labelled")  # of three channels
+CASES = [
+    Case(CenterCrop(5, 4), _crop(5, 4, centre=True)),
+    Case(CenterCrop(1, 1), _crop(1, 1, centre=True)),
+    Case(RandomCrop(5, 4), _crop(5, 4, centre=False)),
+    Case(RandomFlip(), _flip(horizontal=True, vertical=False)),
+    Case(RandomFlip(horizontal=False, vertical=True), _flip(horizontal=False, vertical=True)),
+    Case(RandomFlip(vertical=True), _flip(horizontal=True, vertical=True)),
+    Case(RandomBrightness(0.5), _brightness(0.5)),
+    Case(RandomBrightness(1.0, on="both"), _brightness(1.0)),
+    Case(RandomBrightness(0.3), _brightness(0.3), ("float",), 1e-7, 1e-7),
+    Case(RandomContrast(0.2, 1.9), _contrast(0.2, 1.9)),
+    Case(RandomContrast(0.2, 1.9), _contrast(0.2, 1.9), ("float",), 1e-6, 1e-6),
+    Case(Pad(15, 40, value=7, mask_value=4), _pad(15, 40, 7, 4)),
+    Case(Pad(1, 1), _pad(1, 1, 0, 0)),
+    *(
+        Case(Resize(*size, "bilinear"), _resize(*size, "bilinear"), levels=1, tensorflow_levels=1)
+        for size in ((5, 8), (20, 11), (1, 1), (3, 40))
+    ),
+    *(Case(Resize(*size, "nearest"), _resize(*size, "nearest")) for size in ((5, 8), (26, 34), (1, 1), (3, 40))),
+    Case(Resize(5, 8, "area"), _resize(5, 8, "area"), ("masked", "grey", "bright", "labelled"), levels=1),
+    Case(Resize(20, 11, "bicubic"), _resize(20, 11, "bicubic"), levels=1),
+    Case(MaskToClass(COLOURS), _classes, ("coloured", "masked-strange")),
+    Case(OneHot(5), _one_hot(5), ("masked", "labelled")),
+    Case(OneHot(1), _one_hot(1), ("masked", "labelled")),
+    Case(Rescale(1 / 255), _valued(np.float32, lambda v, _: np.float32(v) * np.float32(1 / 255))),
+    Case(Rescale(1 / 3, -0.5), _valued(np.float32, lambda v, _: np.float32(v) * np.float32(1 / 3) + np.float32(-0.5))),
+    Case(Normalize((1, 2, 3), (4, 5, 6)), _valued(np.float32, _normalised), THREE),
+    Case(Cast("float16"), _valued(np.float16, lambda v, _: np.float16(v))),
+    Case(Cast("int32", on="both"), _valued(np.int32, lambda v, _: int(v)), ("masked", "grey", "plain")),
+    Case(Map(lambda x: x[::2, ::3]), _thinned),
+    Case(Map(_noise, random=True), lambda a, kind, random: _noise(a, _seeded(random))),
+    Case(Decode(), _decoded, ("encoded",)),
+]

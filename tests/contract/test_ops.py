@@ -1,0 +1,227 @@
+"""What every op must do: give what its plain reference gives, wherever it runs, and nothing else.
+
+The ops are found in the package. One that has no case in `op_references.py` fails here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import cloudpickle
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe import ops
+from autopipe.core import randomness
+from autopipe.core.arrays import NUMPY
+from autopipe.core.op import Op
+from autopipe.core.plan import Step
+from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
+from autopipe.errors import BadSampleError
+from tests.contract.op_references import CASES, COLOURS, Case
+
+RNG = np.random.default_rng(0)
+RANDOM = [(0.0, 0.0), (0.3, 0.7), (0.5, 0.499999), (1 - 2**-53, 1 - 2**-53)]
+
+
+def image(*shape: int) -> NDArray[np.uint8]:
+    return RNG.integers(0, 256, shape, np.uint8)
+
+
+def coloured(*shape: int) -> NDArray[np.uint8]:
+    return np.array(COLOURS, np.uint8)[RNG.integers(0, len(COLOURS), shape)]
+
+
+def encoded(pixels: NDArray[np.uint8]) -> bytes:
+    return bytes(cv2.imencode(".png", pixels)[1])
+
+
+SAMPLES: dict[str, Sample] = {
+    "masked": (image(13, 17, 3), RNG.integers(0, 5, (13, 17), np.uint8)),
+    "grey with a mask of one channel": (image(13, 17, 1), RNG.integers(0, 5, (13, 17, 1), np.uint8)),
+    "plain": (image(9, 6, 3), None),
+    "tiny": (image(1, 1, 3), RNG.integers(0, 5, (1, 1), np.uint8)),
+    "row": (image(1, 90, 3), RNG.integers(0, 5, (1, 90), np.uint8)),
+    "column": (image(90, 1, 3), RNG.integers(0, 5, (90, 1), np.uint8)),
+    "bright and dark": (RNG.choice(np.array([0, 255], np.uint8), (13, 17, 3)), None),
+    "labelled": (image(13, 17, 3), np.int64(3)),
+    "float": (RNG.random((13, 17, 3), np.float32), None),
+    "coloured mask": (image(13, 17, 3), coloured(13, 17)),
+    "masked-strange: a colour of no class": (image(13, 17, 3), np.full((13, 17, 3), 77, np.uint8)),
+    "encoded": (encoded(image(13, 17, 3)), None),
+    "encoded grey": (encoded(image(13, 17)), np.int64(2)),
+    "encoded, cut": (encoded(image(13, 17, 3))[:300], None),
+}
+PAIRS = [
+    pytest.param(case, name, id=f"{number}-{type(case.op).__name__}-{name}")
+    for number, case in enumerate(CASES)
+    for name in SAMPLES
+    if name.split(":")[0].startswith(case.samples)
+]
+
+
+def spec_of(sample: Sample) -> SampleSpec:
+    def field(part: Any, *, target: bool) -> Field:
+        if isinstance(part, bytes):
+            return Field(FieldKind.ENCODED, None, None)
+        pixels = FieldKind.MASK if target else FieldKind.IMAGE
+        return Field(pixels if part.ndim >= 2 else FieldKind.LABEL, part.shape, part.dtype, part.ndim)
+
+    x, y = sample
+    return SampleSpec(field(x, target=False), None if y is None else field(y, target=True))
+
+
+def frozen(sample: Sample) -> Sample:
+    """Return a copy that cannot be written to."""
+    parts = [np.array(part) if isinstance(part, np.ndarray) else part for part in sample]
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            part.flags.writeable = False
+    return parts[0], parts[1]
+
+
+def numbers(op: Op, random: tuple[float, float]) -> NDArray[np.float64]:
+    return np.array(random[: op.draws], np.float64)
+
+
+def expected(case: Case, sample: Sample, random: NDArray[np.float64]) -> Sample | None:
+    """Return the sample that the reference makes; None if it is to be refused."""
+    spec = spec_of(sample)
+    parts, fields = list(sample), (spec.x, spec.y)
+    for at, touched in enumerate(case.op.touches(spec)):
+        field = fields[at]
+        if touched and field is not None:
+            parts[at] = case.reference(parts[at], field.kind, random)
+            if parts[at] is None:
+                return None
+    return parts[0], parts[1]
+
+
+def assert_same(wanted: Sample, found: Sample, levels: float = 0) -> None:
+    """Compare two samples; x may be off by some levels, a mask never is."""
+    for one, other, off in zip(wanted, found, (levels, 0), strict=True):
+        if one is None:
+            assert other is None
+            continue
+        assert (np.shape(one), np.asarray(one).dtype) == (np.shape(other), np.asarray(other).dtype)
+        np.testing.assert_allclose(np.asarray(other, np.float64), np.asarray(one, np.float64), rtol=0, atol=off)
+
+
+def test_every_op_of_the_package_has_a_reference() -> None:
+    modules = [importlib.import_module(f"{ops.__name__}.{each.name}") for each in pkgutil.iter_modules(ops.__path__)]
+    found = {
+        each
+        for module in modules
+        for each in vars(module).values()
+        if inspect.isclass(each) and issubclass(each, Op) and each.__module__ == module.__name__
+        if not inspect.isabstract(each) and not each.__name__.startswith("_")
+    }
+    assert {type(case.op) for case in CASES} == found
+
+
+@pytest.mark.parametrize(("case", "name"), PAIRS)
+def test_it_gives_what_its_reference_gives_or_refuses_the_sample(case: Case, name: str) -> None:
+    sample = frozen(SAMPLES[name])
+    for random in RANDOM if case.op.draws else RANDOM[:1]:
+        wanted = expected(case, sample, numbers(case.op, random))
+        if wanted is None:
+            with pytest.raises(BadSampleError):
+                case.op.apply(sample, spec_of(sample), numbers(case.op, random))
+        else:
+            assert_same(wanted, case.op.apply(sample, spec_of(sample), numbers(case.op, random)), case.levels)
+
+
+@pytest.mark.parametrize(("case", "name"), PAIRS)
+def test_where_the_result_may_be_written_makes_no_difference(case: Case, name: str) -> None:
+    sample = SAMPLES[name]
+    random = numbers(case.op, (0.2, 0.3))
+    if expected(case, sample, random) is None:
+        return
+    wanted = case.op.apply(sample, spec_of(sample), random)
+    slot = np.full(wanted[0].shape, 99, wanted[0].dtype) if isinstance(wanted[0], np.ndarray) else None
+    assert_same(wanted, case.op.apply(sample, spec_of(sample), random, slot))
+    if isinstance(sample[0], np.ndarray) and slot is not None and slot.dtype == sample[0].dtype:
+        own = sample[0].copy()
+        if own.shape == slot.shape:
+            assert_same(wanted, case.op.apply((own, sample[1]), spec_of(sample), random, own))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
+def test_threads_and_order_and_pickling_make_no_difference(case: Case) -> None:
+    sample = next(SAMPLES[each] for each in SAMPLES if each.split(":")[0].startswith(case.samples))
+    spec, again = spec_of(sample), cloudpickle.loads(cloudpickle.dumps(case.op))
+
+    def made(op: Op, index: int) -> Sample | None:
+        random = randomness.uniforms(7, 1, np.array([index]), 2, op.draws)[0]
+        try:
+            return op.apply(sample, spec, random)
+        except BadSampleError:
+            return None
+
+    alone = [made(case.op, index) for index in range(20)]
+    order = RNG.permutation(20).tolist()
+    with ThreadPoolExecutor(5) as pool:
+        together = dict(zip(order, pool.map(functools.partial(made, again), order), strict=True))
+    for index, wanted in enumerate(alone):
+        found = together[index]
+        assert (wanted is None) == (found is None)
+        if wanted is not None and found is not None:
+            assert_same(wanted, found)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [pair for pair in PAIRS if pair.values[0].op.batchable],  # type: ignore[union-attr]  # a case
+)
+def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: str) -> None:
+    from autopipe.ops.tensorflow import TENSORFLOW
+
+    x, y = SAMPLES[name]
+    batch = np.stack([x, 255 - x]), None if y is None else np.stack([y, y])
+    singles = [case.op.apply((each, y), spec_of((x, y)), np.empty(0)) for each in batch[0]]
+    wanted = np.stack([one for one, _ in singles]), None if y is None else np.stack([other for _, other in singles])
+    for library in (NUMPY, TENSORFLOW):
+        found = case.op.apply_batch(*batch, spec_of((x, y)), library)
+        assert_same(wanted, tuple(None if part is None else np.asarray(part) for part in found))  # type: ignore[arg-type]  # a pair
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
+def test_the_tensorflow_half_gives_the_same(case: Case, static: bool) -> None:
+    """The graph knows the shapes before the op, or the ranks alone. An op without such a half runs through NumPy."""
+    for name in (pair.values[1] for pair in PAIRS if pair.values[0] is case):
+        sample = SAMPLES[str(name)]
+        if sample[1] is None:
+            sample = sample[0], np.int64(1)
+        wanted = {
+            random: case.op.apply(sample, spec_of(sample), numbers(case.op, random))
+            for random in RANDOM
+            if expected(case, sample, numbers(case.op, random)) is not None
+        }
+        if wanted:
+            graph = _graph(case.op, sample, next(iter(wanted.values())), static=static)
+            for random, made in wanted.items():
+                found = graph(*sample, numbers(case.op, random))
+                assert_same(made, tuple(part.numpy() for part in found), case.tensorflow_levels)
+
+
+def _graph(op: Op, sample: Sample, made: Sample, *, static: bool) -> Any:
+    import tensorflow as tf
+
+    from autopipe.ops.tensorflow import apply_step
+
+    def signature(part: Any) -> Any:
+        if isinstance(part, bytes):
+            return tf.TensorSpec([], tf.string)
+        return tf.TensorSpec(part.shape if static else [None] * part.ndim, part.dtype)
+
+    step = Step(op, 0, spec_of(sample), spec_of(made))
+    given = [*map(signature, sample), tf.TensorSpec([op.draws], tf.float64)]
+    return tf.function(lambda x, y, random: apply_step(step, (x, y), random), given)
