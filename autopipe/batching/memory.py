@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ class SharedBlock:
         """Return a new array over the block. The memory stays mapped as long as any such array lives."""
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone before this is
         if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
+            close(self.descriptor)
 
 
 def _anonymous_file() -> int:

@@ -6,7 +6,7 @@ For each file there is an index of where its samples' bytes lie, so that one is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,9 +97,9 @@ class _Shard:
             raise BadSampleError(f"The record at byte {start} of `{self._path}` is cut short: the file has shrunk.")
         return content
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone before this is
         if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
+            close(self._descriptor)
 
 
 def _fits(y: Field) -> bool:

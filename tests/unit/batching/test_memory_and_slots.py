@@ -5,7 +5,9 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from autopipe.batching import memory
 from autopipe.batching.memory import RowLayout, SharedBlock
 from autopipe.batching.slots import SlotPool
 from autopipe.core.sample import Field, FieldKind, SampleSpec
@@ -38,6 +40,16 @@ def test_a_block_is_shared_by_its_descriptor_and_gone_with_its_arrays() -> None:
     del array
     gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_block_that_outlives_its_module_at_exit_is_closed_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A framework may keep a trainer until Python has set the globals of modules to None."""
+    block = SharedBlock(16)
+    descriptor = block.descriptor
+    monkeypatch.setattr(memory, "os", None)
+    del block
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_a_slot_comes_back_with_the_last_reference_to_its_arrays() -> None:
