@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.description import WrappedDataset
 from autopipe.core.params import Value, from_config, parameter_types, to_config
 from autopipe.devices.simulated import PRESETS, SimulatedAccelerator
 from autopipe.errors import ConfigError, near
+
+WRAPPED = "wrapped."
+"""Begins the names of settings of a dataset of `ap.wrap`."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _SECONDS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -85,6 +90,48 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
             for name in _names(key, str(params["loader"])):
                 params[name] = _value(name, values[0])
     return to_config(params)
+
+
+def of_loaders(pairs: Iterable[str]) -> list[str]:
+    """Return those pairs that can be judged before the workload is known: no parameters of a wrapped dataset."""
+    return [pair for pair in pairs if not pair.strip().startswith(WRAPPED)]
+
+
+def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Sequence[str]) -> PipelineConfig:
+    """Return the configuration to measure: the usual one, or a wrapped dataset as it is today, with changes made to it.
+
+    Args:
+        usual: for data of which autopipe makes the batches.
+        wrapped: what a dataset that the user made takes; None where autopipe makes the batches.
+        pairs: changes, `key=value`; `wrapped.NAME=value` for a parameter of the user's function.
+
+    Raises:
+        ConfigError: there is no such setting, or it cannot be so.
+    """
+    ours = of_loaders(pairs)
+    theirs = dict(_split(pair) for pair in pairs if pair not in ours)
+    if wrapped is None:
+        if theirs:
+            raise ConfigError(
+                f"`{next(iter(theirs))}` is a setting of a dataset of ap.wrap, which this workload is not.",
+                hint="Use loader.workers and the like.",
+            )
+        return changed(usual, ours)
+    as_it_is = PipelineConfig.model_validate_json(json.dumps(wrapped.as_it_is))
+    loader = as_it_is.loader.model_dump()
+    names = [f"{WRAPPED}{name}" for name in wrapped.choices]
+    for name, texts in theirs.items():
+        if name not in names:
+            raise ConfigError(
+                f"There is no setting `{name}`.{near(name, names)}", hint=f"There are: {', '.join(names)}"
+            )
+        knob = name.removeprefix(WRAPPED)
+        choice = next((each for each in wrapped.choices[knob] if str(each) == texts[0]), None)
+        if choice is None or len(texts) > 1:
+            known = ", ".join(map(str, wrapped.choices[knob]))
+            raise ConfigError(f"`{name}` cannot be {','.join(texts)!r}.", hint=f"It takes one of {known}.")
+        loader[knob] = choice
+    return changed(as_it_is.model_copy(update={"loader": type(as_it_is.loader).model_validate(loader)}), ours)
 
 
 def _split(pair: str) -> tuple[str, list[str]]:

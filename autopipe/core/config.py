@@ -66,6 +66,18 @@ class LoaderConfig(_Strict):
     rank: ClassVar[int] = 100
     needs_tensorflow: ClassVar[bool] = False
 
+    def __init__(self, *values: Any, **named: Any) -> None:
+        """Take the knobs in their order, or by name: `Threads(2)` is `Threads(workers=2)`."""
+        knobs = [name for name in type(self).model_fields if name != "kind"]
+        if len(values) > len(knobs):
+            raise ConfigError(
+                f"`{type(self).__name__}` takes at most {len(knobs)} values, {', '.join(knobs)}, but got {len(values)}."
+            )
+        twice = [name for name in knobs[: len(values)] if name in named]
+        if twice:
+            raise ConfigError(f"`{twice[0]}` of `{type(self).__name__}` is given twice, by its place and by its name.")
+        super().__init__(**dict(zip(knobs, values, strict=False)), **named)
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)

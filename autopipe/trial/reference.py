@@ -120,9 +120,20 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
         raise WorkloadError(
             f"`{attribute}` of `{target}` must be a Workload, or a function that returns one,"
             f" but is {shortened(value)}.",
-            hint=f"Write {attribute} = ap.Workload(...)",
+            hint=_hint(value, attribute),
         )
     return value
+
+
+def _hint(value: object, attribute: str) -> str:
+    """Return what to write, for a dataset that the user has already too."""
+    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
+    if kinds & {"tensorflow.DatasetV2", "keras.PyDataset"}:
+        return (
+            "This is a dataset of your own. Put what makes it into a function, make_dataset(), and write"
+            " workload = ap.wrap(make_dataset, model=build_model, parameters={...}): examples/existing_tfdata."
+        )
+    return f"Write {attribute} = ap.Workload(data=..., ops=[...], batch_size=..., model=build_model)"
 
 
 def _require_callable(function: types.FunctionType, attribute: str, target: str, *, may_call: bool) -> None:
@@ -137,7 +148,7 @@ def _require_callable(function: types.FunctionType, attribute: str, target: str,
         raise WorkloadError(
             f"`{attribute}` of `{target}` must be a Workload, or a function without arguments that returns one,"
             f" but it takes arguments: {error}.",
-            hint=f"Write {attribute} = ap.Workload(...)",
+            hint="Give its arguments defaults, or write a function without any around it.",
         ) from None
 
 

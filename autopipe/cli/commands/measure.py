@@ -18,7 +18,9 @@ def measure(
     batch_size: source.BatchSize = 32,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory, wrapped.prefetch=2."
+        ),
     ] = None,
     simulate_step: source.SimulateStep = None,
     page_cache: Annotated[
@@ -40,7 +42,9 @@ def measure(
     from autopipe.report import single
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
-    config = settings.changed(PipelineConfig(loader=Threads(workers=cpu.usable_cores())), setting or [])
+    usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
+    if setting:
+        settings.changed(usual, settings.of_loaders(setting))  # before a child is started
     plan = searching.Plan(
         simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step")
     )
@@ -49,6 +53,7 @@ def measure(
         console.status("importing the workload and its framework"),
         searching.runner_for(chosen.workload, plan) as runner,
     ):
+        config = settings.configured(usual, searching.description(runner).wrapped, setting or [])
         ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache.value})
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)

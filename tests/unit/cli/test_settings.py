@@ -4,11 +4,13 @@ import pytest
 
 from autopipe.cli import settings
 from autopipe.core.config import PipelineConfig
+from autopipe.core.description import WrappedDataset
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
+from autopipe.loaders.wrapped import Wrapped
 
 THREADS = PipelineConfig(loader=Threads(workers=2))
 
@@ -93,3 +95,39 @@ def test_a_simulated_step_is_a_time_perhaps_for_so_many_images_or_a_preset() -> 
     assert settings.accelerator("224ms/400", "--simulate-step") == SimulatedAccelerator(0.224, 400)
     with pytest.raises(ConfigError, match=r"`--simulate-step` must be a duration"):
         settings.accelerator("quick", "--simulate-step")
+
+
+WRAPPED = WrappedDataset(
+    as_it_is=PipelineConfig(
+        loader=Wrapped.model_validate({"calls": 2, "order": "any"}), finish="host", device_prefetch=0
+    ).model_dump(mode="json"),
+    choices={"calls": (1, 2), "order": ("any", "fixed")},
+)
+USUAL = PipelineConfig(loader=Threads(workers=2))
+
+
+def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters() -> None:
+    assert settings.configured(USUAL, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
+    changed = settings.configured(USUAL, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
+    assert changed.loader == Wrapped.model_validate({"calls": 1, "order": "fixed"})
+    assert changed.device_prefetch == 2
+
+
+def test_any_other_workload_is_measured_with_the_usual_loader() -> None:
+    assert settings.configured(USUAL, None, ["loader.workers=3"]).loader == Threads(workers=3)
+    with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
+        settings.configured(USUAL, None, ["wrapped.calls=1"])
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("wrapped.cals=1", "Did you mean `wrapped.calls`"),
+        ("wrapped.calls=3", "one of 1, 2"),
+        ("loader.workers=2", "`loader.workers`"),
+    ],
+)
+def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        settings.configured(USUAL, WRAPPED, [pair])
+    assert said in str(raised.value)

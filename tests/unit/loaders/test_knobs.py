@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from autopipe.core.config import LoaderConfig
+from autopipe.errors import ConfigError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
@@ -66,3 +68,20 @@ def test_a_worker_process_imports_no_framework() -> None:
         "assert not {'tensorflow', 'keras', 'jax', 'torch', 'pandas', 'scipy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_knobs_may_be_given_in_their_order() -> None:
+    threads: Any = Threads  # type checkers want them by name
+    assert threads(2) == Threads(workers=2)
+    assert threads(2, 4) == Threads(workers=2, queue_size=4)
+    assert threads(2, queue_size=4) == Threads(workers=2, queue_size=4)
+
+
+@pytest.mark.parametrize(
+    ("values", "named", "said"),
+    [((1, 2, 3), {}, "takes at most 2 values, workers, queue_size"), ((1,), {"workers": 2}, "`workers` .* twice")],
+)
+def test_too_many_knobs_are_refused(values: tuple[int, ...], named: dict[str, int], said: str) -> None:
+    threads: Any = Threads
+    with pytest.raises(ConfigError, match=said):
+        threads(*values, **named)

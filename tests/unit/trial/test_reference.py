@@ -67,6 +67,26 @@ def test_a_function_that_returns_one(write: Write) -> None:
     assert isinstance(load_workload("train_me.py:make"), Workload)
 
 
+def test_a_function_that_takes_arguments_is_not_called(write: Write) -> None:
+    write("arguments.py", GOOD + "\ndef make(path):\n    return workload\n")
+    with pytest.raises(WorkloadError, match=r"takes arguments: missing a required argument: 'path'"):
+        load_workload("arguments.py:make")
+
+
+def test_a_function_that_nobody_but_an_artefact_names_is_not_called(write: Write) -> None:
+    write("called.py", GOOD + "\ndef make():\n    raise SystemExit('called')\n")
+    with pytest.raises(WorkloadError, match="is not called"):
+        load_workload("called.py:make", may_call=False)
+    assert load_workload("called.py:workload", may_call=False).batch_size == 2
+
+
+def test_a_dataset_of_the_users_own_is_shown_the_way_to_wrap(write: Write) -> None:
+    write("dataset.py", "import keras\nclass Photos(keras.utils.PyDataset):\n    pass\nphotos = Photos()\n")
+    with pytest.raises(WorkloadError, match="must be a Workload") as error:
+        load_workload("dataset.py:photos")
+    assert "ap.wrap(make_dataset" in str(error.value.hint)
+
+
 def test_loading_twice_gives_the_same_module(write: Write) -> None:
     write("train_me.py", GOOD)
     assert load_workload("train_me.py:workload") is load_workload("train_me.py:workload")
