@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from autopipe.cli import again
 from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
 from autopipe.tuned import codegen
@@ -107,16 +108,18 @@ def say_where(console: Console, written: Written, study: str, config: PipelineCo
         config: what they configure.
         workload: what names the workload on a command line, quoted for a shell.
     """
-    folder, artifact = shlex.quote(str(written.artifact.parent)), shlex.quote(str(written.artifact))
+    folder = shlex.quote(str(written.artifact.parent))
+    train = again.python("-c", f"import {written.module.stem} as t; t.make_trainer().fit(epochs=1)")
     lines = [
         f"wrote     {written.artifact}, {written.module} and the study {study}",
-        f"next      (cd {folder} && python -c 'import {written.module.stem} as t; t.make_trainer().fit(epochs=1)')",
-        f"          autopipe check {artifact}",
+        f"next      (cd {folder} && {train})",
+        f"          {again.autopipe('check', written.artifact)}",
     ]
     if config.storage != "files":
         form, deepest = config.storage, config.cut == "deepest"
         out = written.artifact.parent / "converted" / (form if deepest else f"{form}-{config.cut}")
         cut = "" if deepest else f" --cut {config.cut}"
-        lines.insert(1, f"before    autopipe convert {workload} --to {form}{cut} --out {shlex.quote(str(out))}")
+        convert = f"{again.autopipe('convert')} {workload} --to {form}{cut} --out {shlex.quote(str(out))}"
+        lines.insert(1, f"before    {convert}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -138,7 +138,7 @@ class Tuned:
         if measured_on not in (None, trains_on):
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
                 said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
-                warnings.warn(f"{said} {pick.RETUNE}", ProfileWarning, stacklevel=2)
+                warnings.warn(f"{said} {pick.retune(str(self.path or 'autopipe.json'))}", ProfileWarning, stacklevel=2)
         elif match.kinship is fingerprint.Kinship.SAME:  # figures of another machine promise nothing here
             trainer.promise = self.promise
         return trainer
@@ -186,7 +186,7 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     """
     file = Path(path).absolute()  # the working directory may be another one when the workload is imported
     artifact = files.read(file)
-    choice = pick.pick(artifact, fingerprint.detect() if here is None else here, strict=strict)
+    choice = pick.pick(artifact, fingerprint.detect() if here is None else here, strict=strict, name=str(file))
     if choice.warning is not None:
         warnings.warn(f"`{file}`: {choice.warning}", ProfileWarning, stacklevel=3)
     if workload is None:

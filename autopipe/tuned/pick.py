@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 
 import pydantic_core
@@ -19,7 +20,6 @@ from autopipe.errors import ArtifactError, ConfigError
 from autopipe.tuned.fingerprint import Kinship, Match, compare_hardware
 from autopipe.tuned.record import Artifact, Hardware, Profile
 
-RETUNE = "Run `autopipe retune autopipe.json` on this machine."
 _USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
 
 
@@ -40,13 +40,14 @@ class Choice:
     warning: str | None = None
 
 
-def pick(artifact: Artifact, here: Hardware, *, strict: bool = False) -> Choice:
+def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str = "autopipe.json") -> Choice:
     """Choose for a machine: its own profile; else the nearest one; else the configuration that is nowhere bad.
 
     Args:
         artifact: the profiles to choose from.
         here: the machine.
         strict: refuse anything but the machine's own profile.
+        name: the artefact's path, for what is said.
 
     Raises:
         ArtifactError: `strict`, and there is no profile of this machine; or the configuration cannot be read.
@@ -59,17 +60,22 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False) -> Choice:
     differences = "; ".join(map(str, match.differences))
     if strict:
         which = "It" if count == 1 else "The nearest"
-        raise ArtifactError(f"{known} of this machine. {which} differs in {differences}.", hint=RETUNE)
+        raise ArtifactError(f"{known} of this machine. {which} differs in {differences}.", hint=retune(name))
     if match.kinship is Kinship.NEAR:
-        said = f"The profile was measured on a machine like this one, which differs in {differences}. {RETUNE}"
+        said = f"The profile was measured on a machine like this one, which differs in {differences}. {retune(name)}"
     else:
         profile = most_robust(artifact.profiles)
         match = compare_hardware(profile.hardware, here)
         differences = "; ".join(map(str, match.differences))
         taken = "It is taken all the same." if count == 1 else "The one whose worst case is the best is taken."
-        said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {RETUNE}"
+        said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {retune(name)}"
     config, reduced = _with_devices_here(config_of(profile), here)
     return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced))))
+
+
+def retune(name: str = "autopipe.json") -> str:
+    """Return how a profile of this machine is had, with the path of the artefact."""
+    return f"Run `autopipe retune {shlex.quote(name)}` on this machine."
 
 
 def nearest(artifact: Artifact, here: Hardware) -> tuple[Profile, Match]:
@@ -166,7 +172,7 @@ def parse_config(config: JsonObject) -> PipelineConfig:
     except ConfigError as error:
         raise ArtifactError(
             f"The `config` of a profile cannot be used: {error.message}",
-            hint=error.hint or "It may come from another release of autopipe. " + RETUNE,
+            hint=error.hint or "It may come from another release of autopipe. " + retune(),
         ) from error
 
 

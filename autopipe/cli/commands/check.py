@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import stored
+from autopipe.cli import again, stored
 
 
 def check(
@@ -36,5 +36,8 @@ def check(
     else:
         Console().print(fitness.render(result), soft_wrap=True)
         if result.exit_code:
-            Console(stderr=True).print(f"next      autopipe retune {artifact}", highlight=False, soft_wrap=True)
+            named = [] if workload is None else ["--workload", workload]
+            trusted = ["--allow-outside"] if allow_outside else []
+            line = again.autopipe("retune", artifact, *named, *trusted)
+            Console(stderr=True).print(f"next      {line}", highlight=False, soft_wrap=True, markup=False)
     raise typer.Exit(result.exit_code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import source
+from autopipe.cli import again, source
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def convert(
     if done.manifest is None:
         console.print(
             f"wrote     part {part[0]} of {part[1]} to {done.folder}\n"
-            f"next      when every part is written: autopipe convert --finish {done.folder}",
+            f"next      when every part is written: {again.autopipe('convert', '--finish', done.folder)}",
             highlight=False,
             soft_wrap=True,
         )

@@ -23,4 +23,6 @@ def show(
     if as_json:
         print(content.model_dump_json(indent=2))
     else:
-        Console().print(report.render(content, pick.pick(content, fingerprint.detect())), soft_wrap=True)
+        Console().print(
+            report.render(content, pick.pick(content, fingerprint.detect(), name=str(artifact))), soft_wrap=True
+        )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from autopipe.cli import again
 from autopipe.cli.output import Written, folder_of, reserved, say_where, writable_folder, write_outputs
 from autopipe.cli.source import Chosen
 from autopipe.core.config import PipelineConfig
@@ -47,7 +48,7 @@ def test_a_conversion_into_a_folder_with_a_space_is_quoted(tmp_path: Path) -> No
     named = ImagesReference(path="/my photos", model="vgg16", image_size=96)
     chosen = Chosen(workload="unused", named=named)
     say_where(Console(file=shown), written, "study.db", config, chosen.arguments)
-    command = "autopipe convert --images '/my photos' --image-size 96 --to array --cut 1"
+    command = f"{again.autopipe('convert')} --images '/my photos' --image-size 96 --to array --cut 1"
     assert f"before    {command} --out '{folder}/converted/array-1'" in shown.getvalue().splitlines()
 
 
@@ -59,9 +60,9 @@ def test_what_to_do_next_is_said(tmp_path: Path, storage: str, converts: bool) -
     say_where(Console(file=shown, width=40), written, "study.db", config, "train.py:workload")
     lines = shown.getvalue().splitlines()
     assert lines[0] == f"wrote     {written.artifact}, {written.module} and the study study.db"
-    before = f"before    autopipe convert train.py:workload --to array --out {tmp_path}/converted/array"
+    before = f"before    {again.autopipe('convert')} train.py:workload --to array --out {tmp_path}/converted/array"
     assert (before in lines) == converts
-    assert lines[-1] == f"          autopipe check {written.artifact}"
+    assert lines[-1] == f"          {again.autopipe('check', written.artifact)}"
 
 
 def test_room_for_the_artefact_is_kept_and_leaves_no_file(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""What a tune prints as the next step, pasted into a shell where the user stands. No search is run for it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from autopipe.cli.output import say_where, write_outputs
+from autopipe.tuned import factory, fingerprint, reference
+from tests.fakes.profiles import digest, profile
+from tests.fakes.workload_script import TRAIN
+
+ROOT = Path(__file__).parents[2]
+SAVE = "import os\nimport autopipe as ap\nnp.save(os.path.dirname(__file__) + '/x.npy', np.zeros((256, 4), 'float32'))"
+RELATIVE = TRAIN.replace("import autopipe as ap", SAVE).replace('np.zeros((256, 4), "float32"), ', '"x.npy", ')
+
+
+def _printed(home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the lines that a tune of `home/train.py` prints at its end, run in folder `stands` with `--out out`."""
+    monkeypatch.chdir(stands)
+    named = reference.parse(os.path.relpath(home / "train.py", stands) + ":workload")
+    here = fingerprint.detect().model_copy(update={"keras_backend": "jax"})
+    known = profile(hardware=here, workload=digest(samples=256, batch_size=4))
+    out.mkdir(parents=True, exist_ok=True)
+    tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
+    shown = io.StringIO()
+    say_where(Console(file=shown, width=40), write_outputs(tuned, [out]), "study.db", tuned.config, "train.py:workload")
+    return [line[10:] for line in shown.getvalue().splitlines()[1:]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stands", "out"),
+    [("home", "tuned"), ("elsewhere", "tuned"), ("home", "../models of mine"), ("home/tuned", ".")],
+)
+def test_each_printed_command_works_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands: str, out: str
+) -> None:
+    home = tmp_path / "home"
+    (tmp_path / stands).mkdir(parents=True)
+    home.mkdir(exist_ok=True)
+    (home / "train.py").write_text(RELATIVE)
+    lines = _printed(home, tmp_path / stands, Path(out), monkeypatch)
+    assert len(lines) == 2
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax"}
+    for line in [lines[0], f"{lines[1]} --quick"]:  # without --quick, half a minute of measuring more
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path / stands, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 4), f"{line}\n{done.stderr}"  # 4: the profile is not of this model
+        assert "Traceback" not in done.stderr
+    assert sys.executable in lines[1] or lines[1].startswith("autopipe check")
