@@ -1,0 +1,294 @@
+"""What every source must do: give each sample by its number, from any thread and process, and say what it reads.
+
+The sources are found in the package. One that has no case here fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib
+import inspect
+import os
+import pickle
+import pkgutil
+import random
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe import data
+from autopipe.core.sample import FieldKind, FilePath, Source
+from autopipe.data import source as asked
+from autopipe.data.arrays import Arrays
+from autopipe.data.example import serialise
+from autopipe.data.image_folder import ImageFolder
+from autopipe.data.image_pairs import ImagePairs
+from autopipe.data.records import frame
+from autopipe.data.table import Table
+from autopipe.data.tfrecords import TFRecords
+from autopipe.errors import BadSampleError
+
+COUNT = 11
+Parts = tuple[Any, ...]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def image(number: int) -> bytes:
+    return b"image %d " % number * (1 + number % 3)
+
+
+def mask(number: int) -> bytes:
+    return b"mask %d" % number
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A source, and what it has to give.
+
+    Attributes:
+        make: writes some samples into a folder and opens them.
+        sample: what the sample of a number is, part by part.
+        file: a file with samples in it; None where they are in no file.
+        cut: what becomes of that file so that the first sample is bad; None where no sample alone can be.
+    """
+
+    make: Callable[[Path, int], Source]
+    sample: Callable[[int], Parts]
+    file: str | None
+    cut: Callable[[Path], object] | None = Path.unlink
+
+
+def folder(root: Path, count: int) -> Source:
+    for number in range(count):
+        written(root / "ab"[number % 2] / f"{number:06}.jpg", image(number))
+    return ImageFolder(root)
+
+
+def foldered(number: int) -> Parts:
+    """Class by class, as folders are."""
+    evens = (COUNT + 1) // 2
+    return (image(2 * number), 0) if number < evens else (image(2 * (number - evens) + 1), 1)
+
+
+def pairs(root: Path, count: int) -> Source:
+    for number in range(count):
+        written(root / "images" / f"{number:06}.jpg", image(number))
+        written(root / "masks" / f"{number:06}.png", mask(number))
+    return ImagePairs(root / "images", root / "masks")
+
+
+def table(label: str | None) -> Callable[[Path, int], Source]:
+    def make(root: Path, count: int) -> Source:
+        rows = [f"{written(root / f'{number:06}.jpg', image(number)).name},{7 * number}" for number in range(count)]
+        written(root / "all.csv", "\n".join(["path,label", *rows, ""]).encode())
+        return Table(root / "all.csv", label=label)
+
+    return make
+
+
+def records(root: Path, count: int, **keys: Any) -> Source:
+    for shard in range(2):
+        numbers = range(shard * count // 2, (shard + 1) * count // 2)
+        values: list[dict[str, bytes | int]] = [
+            {"image/encoded": image(n), "image/class/label": n, "mask": mask(n)} for n in numbers
+        ]
+        written(root / f"{shard}.tfrecord", b"".join(frame(serialise(value)) for value in values))
+    return TFRecords(root / "*.tfrecord", **keys)
+
+
+def masked_records(root: Path, count: int) -> Source:
+    return records(root, count, mask_key="mask")
+
+
+def rows(count: int) -> tuple[Any, Any]:
+    x = np.arange(count * 12, dtype=np.uint32).astype(np.uint8).reshape(count, 2, 2, 3)
+    return x, np.arange(count) * 7
+
+
+def arrays(root: Path, count: int) -> Source:
+    return Arrays(*rows(count))
+
+
+def mapped(root: Path, count: int) -> Source:
+    root.mkdir(parents=True, exist_ok=True)
+    for name, array in zip(("x.npy", "y.npy"), rows(count), strict=True):
+        np.save(root / name, array)
+    return Arrays(root / "x.npy", root / "y.npy")
+
+
+def row(number: int) -> Parts:
+    x, y = rows(COUNT)
+    return x[number], y[number]
+
+
+def spoil(file: Path) -> None:
+    """Change a byte of the first record's content, which its checksum tells."""
+    content = bytearray(file.read_bytes())
+    content[20] ^= 1
+    file.write_bytes(content)
+
+
+CASES = {
+    "ImageFolder": Case(folder, foldered, "a/000000.jpg"),
+    "ImagePairs": Case(pairs, lambda number: (image(number), mask(number)), "masks/000000.png"),
+    "Table": Case(table("label"), lambda number: (image(number), 7 * number), "000000.jpg"),
+    "Table without labels": Case(table(None), lambda number: (image(number),), "000000.jpg"),
+    "TFRecords": Case(records, lambda number: (image(number), number), "0.tfrecord", spoil),
+    "TFRecords with masks": Case(masked_records, lambda number: (image(number), mask(number)), "0.tfrecord", spoil),
+    "Arrays": Case(arrays, row, None, None),
+    "Arrays in files": Case(mapped, row, "x.npy", None),
+}
+every_source = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def parts(value: object) -> Parts:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def assert_same(wanted: Parts, found: object) -> None:
+    assert len(wanted) == len(parts(found))
+    for one, other in zip(wanted, parts(found), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_every_source_of_the_package_is_here() -> None:
+    modules = [importlib.import_module(f"{data.__name__}.{each.name}") for each in pkgutil.iter_modules(data.__path__)]
+    found = {
+        name
+        for module in modules
+        for name, each in vars(module).items()
+        if inspect.isclass(each) and each.__module__ == module.__name__ and not name.startswith("_")
+        if issubclass(each, Source) and hasattr(each, "name")  # which a list of paths has not
+    }
+    assert found == {name.split()[0] for name in CASES}
+
+
+@every_source
+def test_samples_come_by_number_in_any_order_from_any_thread(case: Case, tmp_path: Path) -> None:
+    made = case.make(tmp_path, COUNT)
+    assert len(made) == COUNT
+    order = random.Random(0).sample(range(COUNT), COUNT) * 3
+    with ThreadPoolExecutor(5) as pool:
+        for number, found in zip(order, pool.map(made.read, order), strict=True):
+            assert_same(case.sample(number), found)
+    with pytest.raises(IndexError):
+        made.read(COUNT)
+
+
+@every_source
+def test_kinds_are_those_of_the_samples(case: Case, tmp_path: Path) -> None:
+    made: Any = case.make(tmp_path, COUNT)
+    kinds = [kind for kind in (made.x_kind, made.y_kind) if kind is not None]
+    assert len(kinds) == len(case.sample(0))
+    for kind, part in zip(kinds, parts(made.read(0)), strict=True):
+        assert (kind is FieldKind.ENCODED) == isinstance(part, bytes)
+        assert (kind is FieldKind.LABEL) == (np.ndim(part) == 0 and not isinstance(part, bytes))
+
+
+@every_source
+def test_a_reference_is_the_sample_with_paths_for_contents(case: Case, tmp_path: Path) -> None:
+    made: Any = case.make(tmp_path, COUNT)
+    if not hasattr(made, "reference"):
+        return
+    for number in range(COUNT):
+        named = parts(made.reference(number))
+        assert_same(
+            case.sample(number),
+            tuple(Path(os.fsdecode(part)).read_bytes() if isinstance(part, FilePath) else part for part in named),
+        )
+        paths = {os.fsdecode(part) for part in named if isinstance(part, FilePath)}
+        assert paths == set(made.files([number]))
+
+
+@every_source
+def test_a_pickle_reads_the_same_and_stays_small(case: Case, tmp_path: Path) -> None:
+    made: Any = case.make(tmp_path, COUNT)
+    made.read(0)  # what that opened must not be in the pickle
+    again = pickle.loads(pickle.dumps(made))
+    assert [again.name(number) for number in range(COUNT)] == [made.name(number) for number in range(COUNT)]
+    for number in range(COUNT):
+        assert_same(case.sample(number), again.read(number))
+    assert again.digest() == asked.digest(made)
+
+
+@every_source
+def test_the_digest_is_the_same_until_something_changes(case: Case, tmp_path: Path) -> None:
+    made = case.make(tmp_path, COUNT)
+    assert asked.digest(made) == asked.digest(made)
+    assert all(key and value for key, _, value in (each.partition("=") for each in asked.digest(made).split()))
+    assert asked.digest(case.make(tmp_path / "more", COUNT + 1)) != asked.digest(made)
+    if case.file is not None:
+        before, file = asked.digest(made), tmp_path / case.file
+        status = file.stat()
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000_000))
+        assert asked.difference(before, asked.digest(made))
+
+
+@every_source
+def test_sizes_are_those_of_what_is_read(case: Case, tmp_path: Path) -> None:
+    made = case.make(tmp_path, COUNT)
+
+    def size(part: Any) -> int:
+        return len(part) if isinstance(part, bytes) else np.asarray(part).nbytes if np.ndim(part) else 0
+
+    read = sum(size(part) for number in range(COUNT) for part in case.sample(number)) / COUNT
+    assert read <= asked.mean_bytes(made) <= read + 120  # a record has its keys and checksums, and a label 8 bytes
+
+
+@every_source
+def test_files_and_names_lead_to_the_samples(case: Case, tmp_path: Path) -> None:
+    made: Any = case.make(tmp_path, COUNT)
+    assert len({made.name(number) for number in range(COUNT)}) == COUNT
+    assert str(COUNT) in repr(made)
+    files = asked.files(made)
+    assert all(Path(file).is_file() for file in files)
+    assert (case.file is None) == (files == [])
+    if case.file is not None:
+        assert str(tmp_path / case.file) in asked.files(made, [0])
+    assert asked.remote(made) is None
+
+
+@every_source
+def test_a_bad_sample_is_an_error_of_its_own_that_names_the_file_and_the_others_are_read(
+    case: Case, tmp_path: Path
+) -> None:
+    made = case.make(tmp_path, COUNT)
+    if case.file is None or case.cut is None:
+        return
+    case.cut(tmp_path / case.file)
+    with pytest.raises(BadSampleError, match=case.file.rpartition("/")[2]):
+        made.read(0)
+    assert_same(case.sample(COUNT - 1), made.read(COUNT - 1))
+
+
+@every_source
+def test_a_million_samples_would_take_at_most_64_mb_in_memory_and_in_a_pickle(case: Case, tmp_path: Path) -> None:
+    """Judged by what a thousand more take. Each worker process gets a copy of it."""
+    held, pickled = [], []
+    for number, count in enumerate((200, 1200)):
+        gc.collect()
+        tracemalloc.start()
+        made = case.make(tmp_path / str(number), count)
+        gc.collect()
+        held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        pickled.append(len(pickle.dumps(made)))
+    own = 12 + 8 if case.file is None else 0  # an array in memory is its samples
+    assert held[1] - held[0] <= (64 + own) * 1000
+    assert pickled[1] - pickled[0] <= (64 + own) * 1000
