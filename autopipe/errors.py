@@ -13,6 +13,7 @@ A message names the rule that was broken, the value received and what to do. Fai
     ├── SpaceError             a search space that cannot be read
     ├── LoaderError            a loader could not start or go on
     │   └── WorkerDiedError    ... because its workers keep dying
+    ├── FrameworkError         the installed version of a framework is none that autopipe works with
     ├── StorageError           samples could not be kept in another form
     ├── TrialError             a trial could not be asked for
     │   └── NothingMeasuredError   ... or none gave a measurement
@@ -84,6 +85,10 @@ class LoaderError(AutopipeError):
 
 class WorkerDiedError(LoaderError):
     """The worker processes of a loader keep dying on the same batch."""
+
+
+class FrameworkError(AutopipeError):
+    """The installed version of Keras, TensorFlow or JAX lacks what autopipe uses of it."""
 
 
 class StorageError(AutopipeError):

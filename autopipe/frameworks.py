@@ -1,16 +1,203 @@
-"""What is private to Keras, TensorFlow, JAX and torch, and is used all the same: here and nowhere else.
+"""What is private to Keras, TensorFlow and JAX, and is used all the same: here, and nowhere else.
 
-Importing this imports none of them.
+Each function is checked against the oldest and newest versions that pyproject.toml allows by
+`tests/contract/test_frameworks.py`. Where a name is gone, the error tells the versions that work. Importing this module
+imports no framework.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
+import importlib.metadata
+import inspect
+import json
 import multiprocessing
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from autopipe.errors import LoaderError
+from autopipe.errors import FrameworkError, LoaderError
+
+_READERS: dict[str, set[str]] = {
+    "get_tf_dataset": set(),
+    "get_jax_iterator": {"super_batch"},
+    "get_torch_dataloader": set(),
+    "get_numpy_iterator": set(),
+}
+
+
+def data_adapter(open_epoch: Callable[[], Iterator[Any]], steps: int) -> Any:
+    """Return what Keras's `fit`, `evaluate` and `predict` take as `x` and iterate over as it is.
+
+    Args:
+        open_epoch: returns, whenever an epoch begins, the iterator over its batches. Keras may call it once more than
+            it needs, so nothing must be taken before that is advanced.
+        steps: the batches of an epoch.
+
+    Raises:
+        FrameworkError: the installed Keras reads its data in another way.
+    """
+    return _adapter_class()(open_epoch, steps)
+
+
+@functools.cache
+def _adapter_class() -> type[Any]:
+    base = _imported("keras", "src.trainers.data_adapters.data_adapter", "DataAdapter")
+    for name, known in _READERS.items():
+        if unknown := inspect.signature(_attribute("keras", base, name)).parameters.keys() - known - {"self"}:
+            raise _unfit("keras", f"asks for DataAdapter.{name}({', '.join(sorted(unknown))}=...)")
+    return type("Feed", (_Feed, base), {})
+
+
+class _Feed:
+    batch_size = None
+    has_partial_batch = False
+    partial_batch_size = None
+
+    def __init__(self, open_epoch: Callable[[], Iterator[Any]], steps: int) -> None:
+        self._open_epoch = open_epoch
+        self._steps = steps
+        self._has_begun = False
+
+    @property
+    def num_batches(self) -> int:
+        return self._steps
+
+    def on_epoch_begin(self) -> None:
+        self._has_begun = True
+
+    def get_tf_dataset(self) -> Any:
+        return _distributed_dataset_class()(self._epoch)
+
+    def get_jax_iterator(self, super_batch: int | None = None) -> Iterator[Any]:
+        return _stacked(self._epoch(), super_batch) if super_batch else self._epoch()
+
+    def get_torch_dataloader(self) -> Iterator[Any]:
+        return self._epoch()
+
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        return self._epoch()
+
+    def _epoch(self) -> Iterator[Any]:
+        if not self._has_begun:  # a batch that a model is built from would be missing in training
+            raise _unfit("keras", "takes a batch before the epoch begins")
+        yield from self._open_epoch()
+
+
+@functools.cache
+def _distributed_dataset_class() -> type[Any]:
+    import tensorflow as tf
+
+    class Epochs(tf.distribute.DistributedDataset):
+        """Of this interface Keras takes the iterator and asks no more."""
+
+        def __init__(self, open_epoch: Callable[[], Iterator[Any]]) -> None:
+            self._open_epoch = open_epoch
+
+        def __iter__(self) -> Iterator[Any]:
+            return self._open_epoch()
+
+    return Epochs
+
+
+def _stacked(batches: Iterator[Any], count: int) -> Iterator[Any]:
+    """Return `count` batches as one with a new first axis, along which Keras's compiled function goes; the rest as a
+    list of its own kind.
+    """
+    import jax
+
+    stack = _imported("keras", "src.trainers.data_adapters.data_adapter_utils", "super_batch_iterator")
+    return stack(batches, count, stack_fn=jax.numpy.stack)  # type: ignore[no-any-return]  # Keras has no types
+
+
+def py_dataset_adapter(dataset: Any) -> Any:
+    """Return the object by which `fit` reads a `keras.utils.PyDataset`."""
+    return _imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetAdapter")(dataset)
+
+
+def layers(model: Any) -> list[Any]:
+    """Return a Keras layer or model and all layers in it."""
+    return list(_attribute("keras", model, "_flatten_layers")())
+
+
+def random_layer(function: Any) -> str | None:
+    """Return the name of the Keras layer's class if `function` is one, or holds one, that draws random numbers."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(function, keras.Layer):
+        return None
+    for layer in layers(function):
+        if any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values()):
+            return type(layer).__name__
+    return None
+
+
+def output_spec(function: Callable[..., Any], *symbols: Any) -> Any:
+    """Return the shapes and dtypes that a function of Keras tensors returns, without computing anything."""
+    return _imported("keras", "src.backend", "compute_output_spec")(function, *symbols)
+
+
+@contextlib.contextmanager
+def built(model: Any, batch: Any) -> Iterator[None]:
+    """Build, from a batch's shapes, what Keras would build from the first batch of data; none is drawn meanwhile.
+
+    Args:
+        model: a compiled model.
+        batch: returns symbolic (x, y).
+
+    Raises:
+        ValueError, TypeError, RuntimeError: the model does not run on such batches.
+    """
+    import keras
+
+    if keras.backend.backend() == "tensorflow" and _attribute("keras", model, "_distribute_strategy") is None:
+        yield  # is traced from the first batch, which is trained, too
+        return
+    _attribute("keras", model, "_symbolic_build")(data_batch=batch)
+    names = ("_symbolic_build", "_maybe_symbolic_build")
+    for name in names:
+        setattr(model, name, _nothing)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(model, name)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def compilation(model: Any) -> Any:
+    """Return what stands for the last call of `model.compile`: another object after each."""
+    return _attribute("keras", model, "_compile_config")
+
+
+def loss_is_new(model: Any) -> bool:
+    """Tell whether a model's loss has compared nothing yet."""
+    return not getattr(_attribute("keras", model, "_compile_loss"), "built", True)
+
+
+def take_restored_epoch(model: Any) -> int | None:
+    """Return, once, the epoch at which a checkpoint that a callback restored goes on; None if none was restored."""
+    epoch = _attribute("keras", model, "_initial_epoch")
+    model._initial_epoch = None  # else Keras starts every later `fit` there too
+    return None if epoch is None else int(epoch)
+
+
+def batches_backed_up(callback: Any, epoch: int) -> int:
+    """Return how many batches of a restored epoch a `BackupAndRestore` that saves within epochs has behind it."""
+    saved = Path(_attribute("keras", callback, "_training_metadata_path"))
+    _attribute("keras", callback, "_current_epoch")
+    callback._current_epoch = epoch  # Keras leaves 0 here, and a backup before the epoch's end would say so
+    return int(json.loads(saved.read_text())["batch"]) + 1 if saved.exists() else 0
+
+
+def reads_logs_later(callbacks: Any) -> bool:
+    """Tell whether a `CallbackList` reads a step's logs in another thread, because no callback needs them at once."""
+    return bool(_attribute("keras", callbacks, "_async_train"))
 
 
 def require_safe_fork(instead: str) -> None:
@@ -37,26 +224,46 @@ def require_safe_fork(instead: str) -> None:
 def running_framework() -> str | None:
     """Return the framework whose threads a fork would lose, without importing any."""
     tensorflow = sys.modules.get("tensorflow.python.eager.context")
-    context = tensorflow.context_safe() if tensorflow is not None else None
-    if context is not None and getattr(context, "_initialized", True):
-        return "TensorFlow"
+    if tensorflow is not None:
+        context = _attribute("tensorflow", tensorflow, "context_safe")()
+        if context is not None and _attribute("tensorflow", context, "_initialized"):
+            return "TensorFlow"
     jax = sys.modules.get("jax._src.xla_bridge")
-    if jax is not None and getattr(jax, "_backends", True):
+    if jax is not None and _attribute("jax", jax, "_backends"):
         return "JAX"
     return None
 
 
-def layers(model: Any) -> Iterator[Any]:
-    """Yield a Keras layer or model and all layers in it."""
-    yield from model._flatten_layers()
+def _imported(package: str, module: str, name: str) -> Any:
+    try:
+        found = importlib.import_module(f"{package}.{module}")
+    except ModuleNotFoundError:
+        raise _unfit(package, f"has no {package}.{module}") from None
+    return _attribute(package, found, name)
 
 
-def random_layer(function: Any) -> str | None:
-    """Return the name of the Keras layer's class if `function` is one, or holds one, that draws random numbers."""
-    keras = sys.modules.get("keras")
-    if keras is None or not isinstance(function, keras.Layer):
-        return None
-    for layer in layers(function):
-        if any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values()):
-            return type(layer).__name__
-    return None
+def _attribute(package: str, owner: Any, name: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        kind = getattr(owner, "__name__", type(owner).__name__)
+        raise _unfit(package, f"has no {kind}.{name}") from None
+
+
+def _unfit(package: str, what: str) -> FrameworkError:
+    installed = getattr(sys.modules.get(package), "__version__", "of unknown version")
+    works = _requirement(package)
+    return FrameworkError(
+        f"autopipe works with {works}, but the installed {package} {installed} {what}.",
+        hint=f"Run: pip install '{works}'",
+    )
+
+
+def _requirement(package: str) -> str:
+    """Return which versions of a package autopipe asks for, as pip takes it."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for line in importlib.metadata.requires("autopipe-tuner") or ():
+            requirement = line.partition(";")[0].strip()
+            if requirement.startswith(package) and not requirement[len(package) :][:1].isalnum():
+                return requirement
+    return package

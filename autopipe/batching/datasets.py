@@ -101,11 +101,9 @@ class _Sequence:
     """A `keras.utils.PyDataset`, read by Keras's own adapter."""
 
     def __init__(self, dataset: Any) -> None:
-        from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-
         self._forks = dataset.use_multiprocessing and dataset.workers > 0
         self._require_safe_fork()
-        self._adapter = PyDatasetAdapter(dataset)
+        self._adapter = frameworks.py_dataset_adapter(dataset)
         self._tensors: Any = None
         self.goes_on = self._adapter.num_batches is None
         self._epochs = _Epochs(goes_on=self.goes_on)

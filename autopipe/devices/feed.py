@@ -1,8 +1,8 @@
 """From a loader to what Keras's `fit` iterates over.
 
 Keras takes a Python iterable of device arrays as it is on every backend, so that no copy and no thread lies between a
-loader's batch and the step. `Stream` walks over a loader's epochs and places batches; `Feed` is the adapter that Keras
-sees. Nothing here knows models or callbacks; whoever makes a stream closes it, and the loader stays open.
+loader's batch and the step. `Stream` walks over a loader's epochs and places batches; the adapter that Keras sees is
+`frameworks.data_adapter`. Nothing here knows models or callbacks; whoever makes a stream closes it, not the loader.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter  # the base class that `fit` takes as it is
 
+from autopipe import frameworks
 from autopipe.core.loader import Loader, end
 from autopipe.devices.strategy import DeviceStrategy
 from autopipe.errors import AutopipeError, ModelError
@@ -182,51 +182,6 @@ def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray[Any, np.dt
     return np.array([weights.get(int(label), 1.0) for label in labels], np.float32)
 
 
-class Feed(DataAdapter):
-    """What Keras is given as `x`: whenever an epoch begins, `open_epoch` returns the iterator over its `steps` batches.
-
-    Keras may call it once more than it needs, so nothing must be taken before the iterator is advanced.
-    """
-
-    batch_size = None
-    has_partial_batch = False
-    partial_batch_size = None
-
-    def __init__(self, open_epoch: Callable[[], Iterator[DeviceBatch]], steps: int) -> None:
-        self._open_epoch = open_epoch
-        self._steps = steps
-
-    @property
-    def num_batches(self) -> int:
-        """The batches of an epoch."""
-        return self._steps
-
-    def get_tf_dataset(self) -> Iterable[DeviceBatch]:
-        """Return what TensorFlow's trainer iterates over."""
-        import tensorflow as tf
-
-        class Epochs(tf.distribute.DistributedDataset):  # of this interface Keras takes the iterator and asks no more
-            def __init__(self, open_epoch: Callable[[], Iterator[DeviceBatch]]) -> None:
-                self._open_epoch = open_epoch
-
-            def __iter__(self) -> Iterator[DeviceBatch]:
-                return self._open_epoch()
-
-        return Epochs(self._open_epoch)
-
-    def get_jax_iterator(self) -> Iterator[DeviceBatch]:
-        """Return what JAX's trainer iterates over."""
-        return self._open_epoch()
-
-    def get_torch_dataloader(self) -> Iterable[DeviceBatch]:
-        """Return what torch's trainer iterates over."""
-        return self._open_epoch()
-
-    def get_numpy_iterator(self) -> Iterator[DeviceBatch]:
-        """Return the same for any other."""
-        return self._open_epoch()
-
-
 class Replay:
     """The first batches of a loader's epoch 0, from the start whenever Keras opens an epoch. For evaluation."""
 
@@ -237,9 +192,9 @@ class Replay:
         self._open = functools.partial(Stream, loader, placement, fault, first=(0, 0), steps=steps)
         self._steps = steps
 
-    def feed(self) -> Feed:
+    def feed(self) -> Any:
         """Return what Keras is given."""
-        return Feed(self._restart, self._steps)
+        return frameworks.data_adapter(self._restart, self._steps)
 
     def _restart(self) -> Iterator[DeviceBatch]:
         self.close()

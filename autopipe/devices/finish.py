@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 
+from autopipe import frameworks
 from autopipe.core.finish import Finish
 from autopipe.devices.arrays import KERAS_OPS
 
@@ -62,7 +63,7 @@ class FinishedSteps:
                 setattr(model, step, owners_step)
 
     def _find(self, kind: str, finish: Finish) -> Any:
-        made_by = self._model._compile_config
+        made_by = frameworks.compilation(self._model)
         self._compiled = [entry for entry in self._compiled if entry.compiled_by is made_by]
         for entry in self._compiled:
             if entry.kind == kind and entry.finish == finish:
@@ -71,7 +72,7 @@ class FinishedSteps:
 
     def _keep(self, kind: str, finish: Finish, function: Any) -> None:
         if function is not None and self._find(kind, finish) is None:
-            self._compiled.append(_Compiled(kind, finish, self._model._compile_config, function))
+            self._compiled.append(_Compiled(kind, finish, frameworks.compilation(self._model), function))
 
 
 def _finished(step: Callable[..., Any], finish: Finish) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
+from autopipe import frameworks
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Field
 from autopipe.devices.strategy import DeviceStrategy
@@ -102,8 +103,7 @@ def check(model: keras.Model, loader: Loader) -> None:
             f"`model` takes batches of shape {expected}, but gets {_batched(x.shape)}.",
             hint=_shape_hint(expected, x.shape),
         )
-    loss_is_new = not getattr(model._compile_loss, "built", True)  # else it has compared before
-    usual = loss_is_new and type(model).train_step is keras.Model.train_step and not model.run_eagerly
+    usual = frameworks.loss_is_new(model) and type(model).train_step is keras.Model.train_step and not model.run_eagerly
     if y is not None and usual and len(model.outputs) == 1:
         _check_loss(model, x, y)
 
@@ -115,7 +115,7 @@ def _check_channels(model: keras.Model) -> None:
     import tensorflow as tf
 
     kinds = (keras.layers.Conv2D, keras.layers.Conv2DTranspose)
-    for layer in model._flatten_layers():
+    for layer in frameworks.layers(model):
         if (
             isinstance(layer, kinds)
             and layer.data_format == "channels_first"
@@ -159,7 +159,7 @@ def _check_loss(model: keras.Model, x: keras.KerasTensor, y: keras.KerasTensor) 
         return model.compute_loss(x=None, y=y, y_pred=y_pred)
 
     try:
-        keras.src.backend.compute_output_spec(loss, y, output)
+        frameworks.output_spec(loss, y, output)
     except (ValueError, TypeError) as error:
         raise ModelError(
             f"The loss of `model` cannot compare its output of shape {_batched(output.shape)} "
@@ -175,26 +175,15 @@ def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
     JAX, and TensorFlow on several devices, take a batch to build metrics and unbuilt layers. That would be a compact
     batch, as loaders send it, and it would be lost to training.
     """
-    if keras.backend.backend() == "tensorflow" and model._distribute_strategy is None:
-        yield
-        return
     try:
-        model._symbolic_build(data_batch=finished_batch(loader))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(frameworks.built(model, finished_batch(loader)))
+            building = stack.pop_all()
     except (ValueError, TypeError, RuntimeError) as error:
         x, y = finished_batch(loader)
         raise ModelError(
             f"`model` does not run on batches of shape {_batched(x.shape)}, {x.dtype}, "
             f"with targets {None if y is None else _batched(y.shape)}: {error}"
         ) from error
-    names = ("_symbolic_build", "_maybe_symbolic_build")
-    for name in names:
-        setattr(model, name, _nothing)
-    try:
+    with building:
         yield
-    finally:
-        for name in names:
-            delattr(model, name)
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    pass

@@ -6,13 +6,12 @@ training is two calls of Keras's `fit` under one list of callbacks, which see on
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import keras
 
+from autopipe import frameworks
 from autopipe.devices.logs import StepLogs
 
 
@@ -76,7 +75,7 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
         """Count the batch; with `steps_per_execution` several at once, fewer at the end of an epoch."""
         last = min(batch + self.skipped, self._steps - 1)
         self.trained = self._before_epoch + last + 1 - self.skipped
-        if self._async_train:  # no callback wants to know at once; Keras reads the logs in another thread
+        if frameworks.reads_logs_later(self):  # no callback wants to know at once
             super().on_train_batch_end(last, logs)
             return
         logs = StepLogs(logs or {})
@@ -86,14 +85,10 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
 
 def restored(callbacks: TrainingCallbacks) -> tuple[int, int] | None:
     """Return (epoch, batches done of it) of the checkpoint that `begin()` restored, or None if there was none."""
-    model = callbacks.model
-    if model._initial_epoch is None:
+    epoch, done = frameworks.take_restored_epoch(callbacks.model), 0
+    if epoch is None:
         return None
-    epoch, done = int(model._initial_epoch), 0
-    model._initial_epoch = None  # else Keras starts every later `fit` there too
     for callback in callbacks.callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
-            saved = Path(callback._training_metadata_path)
-            done = int(json.loads(saved.read_text())["batch"]) + 1 if saved.exists() else 0
-            callback._current_epoch = epoch  # Keras leaves 0 here, and a backup before the epoch's end would say so
+            done = frameworks.batches_backed_up(callback, epoch)
     return epoch, done

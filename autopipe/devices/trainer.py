@@ -14,11 +14,12 @@ from typing import Any, Self
 
 import keras
 
+from autopipe import frameworks
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader, LoaderState
 from autopipe.core.sample import Source
 from autopipe.devices import model as models
-from autopipe.devices.feed import Fault, Feed, Placement, Replay, Stream
+from autopipe.devices.feed import Fault, Placement, Replay, Stream
 from autopipe.devices.finish import FinishedSteps
 from autopipe.devices.resume import TrainingCallbacks, restored
 from autopipe.devices.single import SingleDevice
@@ -132,11 +133,11 @@ class Trainer:
             stack.callback(stream.close)
             if done and epoch < epochs:
                 session.skipped = done
-                feed = Feed(lambda: stream.take(steps - done), steps - done)
+                feed = frameworks.data_adapter(lambda: stream.take(steps - done), steps - done)
                 self.model.fit(feed, initial_epoch=epoch, epochs=epoch + 1, callbacks=session, **arguments)
                 epoch += 1
             if not (done and self.model.stop_training):
-                feed = Feed(lambda: stream.take(steps), steps)
+                feed = frameworks.data_adapter(lambda: stream.take(steps), steps)
                 self.model.fit(feed, initial_epoch=epoch, epochs=epochs, callbacks=session, **arguments)
             session.end()
         return self.model.history

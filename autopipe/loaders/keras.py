@@ -187,9 +187,7 @@ class _Reader:
     """Keras's adapter of a PyDataset, and the `tf.data.Dataset` that it makes where TensorFlow is the backend."""
 
     def __init__(self, dataset: Any, *, forks: bool) -> None:
-        from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-
-        self._adapter = PyDatasetAdapter(dataset)
+        self._adapter = frameworks.py_dataset_adapter(dataset)
         self._tensors = self._adapter.get_tf_dataset() if _has_tensorflow_path(forks) else None
 
     def epoch(self, *, arrays: bool) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from autopipe import frameworks
 from autopipe.core import fingerprint
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
@@ -180,7 +181,7 @@ def model_digest(model: Any) -> str:
     Neither the weights' values count nor names, which Keras numbers on from model to model. How layers are connected is
     not looked at. Keras is not imported.
     """
-    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else (model,)
+    layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
     optimizer = type(getattr(model, "optimizer", None)).__name__
     return fingerprint.digest(str(getattr(model, "input_shape", None)), optimizer, *map(_layer_text, layers))
 

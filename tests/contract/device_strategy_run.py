@@ -153,6 +153,19 @@ def second_model(trainer: Callable[..., Trainer]) -> list[float]:
     return [*history["loss"], *history["val_loss"]]
 
 
+def several_steps(trainer: Callable[..., Trainer], count: int) -> list[float]:
+    """Return the weights after epochs of 8 batches, `count` of them an execution, and the losses of a validation."""
+
+    def model() -> keras.Model:
+        made = build()
+        made.compile(keras.optimizers.SGD(0.05), "categorical_crossentropy", steps_per_execution=count)
+        return made
+
+    trained = trainer(model=model)
+    history = trained.fit(epochs=2, validation=SlotLoader(shuffle=False), verbose=0).history
+    return [*weights(trained.model), *history["val_loss"]]
+
+
 def refusals(trainer: Callable[..., Trainer], kind: Any, devices: int) -> dict[str, Any]:
     """Return what is said to what several devices cannot do."""
     uneven = ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
@@ -212,7 +225,7 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     uneven.finish = SlotLoader().finish
     out["uneven_batch_error"] = error_of(lambda: trainer(uneven))
     out["too_many_devices_error"] = error_of(lambda: choose.strategy(4096)) if devices > 1 else "ModelError: not asked"
-    out["second_model"] = second_model(trainer)
+    out |= {"second_model": second_model(trainer), "several_steps": [several_steps(trainer, n) for n in (1, 3)]}
     if devices > 1:
         out |= refusals(trainer, type(strategy), devices)
         out["finished_model_error"] = error_of(lambda: models.build(build(), strategy=strategy))

@@ -121,6 +121,13 @@ def test_what_devices_cannot_share_is_refused(pair: tuple[Run, Run, int]) -> Non
         assert run["available"] >= devices
 
 
+def test_several_steps_an_execution_train_the_same(pair: tuple[Run, Run, int]) -> None:
+    run, single, _ = pair
+    one, three = run["several_steps"]
+    np.testing.assert_allclose(three, one, atol=1e-5)
+    np.testing.assert_allclose(three, single["several_steps"][0], atol=1e-5)
+
+
 def test_another_model_trains_in_the_same_process(pair: tuple[Run, Run, int]) -> None:
     run, single, _ = pair
     np.testing.assert_allclose(run["second_model"], single["second_model"], rtol=1e-4)

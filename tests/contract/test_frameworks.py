@@ -1,0 +1,207 @@
+"""What `autopipe.frameworks` takes for granted of Keras, TensorFlow and JAX: each test fails on a version that differs.
+
+How whole trainings come out on each backend is in `test_device_strategies`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src.trainers.data_adapters import data_adapter, py_dataset_adapter
+
+from autopipe import frameworks
+from autopipe.errors import FrameworkError
+from tests.unit.devices.models import classifier
+
+ROOT = Path(__file__).parents[2]
+X = np.arange(6 * 48, dtype=np.float32).reshape(6, 4, 4, 3)
+Y = np.arange(6) % 3
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Have the adapter's class made anew, in the test and after it."""
+    frameworks._adapter_class.cache_clear()
+    yield
+    frameworks._adapter_class.cache_clear()
+
+
+class Sequence(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return X[2 * index :][:2], Y[2 * index :][:2]
+
+
+def test_fit_trains_every_batch_that_an_adapter_gives_and_no_other() -> None:
+    opened: list[Iterator[Any]] = []
+
+    def batches() -> Iterator[Any]:
+        opened.append(iter([(tf.constant(X[at : at + 2]), tf.constant(Y[at : at + 2])) for at in (0, 2, 4)]))
+        return opened[-1]
+
+    model, expected = classifier(), classifier()
+    model.fit(frameworks.data_adapter(batches, 3), epochs=2, verbose=0)
+    for _ in range(2):
+        for at in (0, 2, 4):
+            expected.train_on_batch(X[at : at + 2], Y[at : at + 2])
+    for a, b in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    loss = model.evaluate(frameworks.data_adapter(batches, 3), verbose=0)
+    np.testing.assert_allclose(loss, model.evaluate(X, Y, batch_size=2, verbose=0), rtol=1e-5)
+    assert model.predict(frameworks.data_adapter(batches, 3), verbose=0).shape == (6, 3)
+
+
+def test_an_adapter_can_be_read_in_every_way() -> None:
+    adapter = frameworks.data_adapter(lambda: iter([(1, 2)]), 1)
+    adapter.on_epoch_begin()
+    ways = (adapter.get_tf_dataset, adapter.get_jax_iterator, adapter.get_torch_dataloader, adapter.get_numpy_iterator)
+    assert [list(way()) for way in ways] == [[(1, 2)]] * 4
+    assert isinstance(adapter.get_tf_dataset(), tf.distribute.DistributedDataset)
+
+
+def test_a_batch_that_is_taken_before_the_epoch_begins_is_an_error() -> None:
+    adapter = frameworks.data_adapter(lambda: iter([(1, 2)]), 1)
+    with pytest.raises(FrameworkError, match="takes a batch before the epoch begins"):
+        next(adapter.get_numpy_iterator())
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_reader_that_keras_calls_in_another_way_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get_jax_iterator(self: Any, super_batch: Any = None, shards: int = 1) -> None:
+        pass
+
+    monkeypatch.setattr(data_adapter.DataAdapter, "get_jax_iterator", get_jax_iterator)
+    with pytest.raises(FrameworkError, match=r"asks for DataAdapter\.get_jax_iterator\(shards=\.\.\.\)"):
+        frameworks.data_adapter(lambda: iter(()), 1)
+
+
+def test_a_py_dataset_is_read_epoch_by_epoch() -> None:
+    adapter = frameworks.py_dataset_adapter(Sequence())
+    assert adapter.num_batches == 3
+    for _ in range(2):
+        adapter.on_epoch_begin()
+        np.testing.assert_array_equal(np.concatenate([x for x, _ in adapter.get_numpy_iterator()]), X)
+        adapter.on_epoch_end()
+
+
+def test_layers_are_found_in_layers() -> None:
+    inner = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
+    outer = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), inner])
+    found = [type(layer).__name__ for layer in frameworks.layers(outer)]
+    assert (found.count("Dense"), found.count("Dropout"), found.count("Sequential")) == (2, 1, 2)
+
+
+def test_layers_that_draw_are_told_from_those_that_do_not() -> None:
+    assert frameworks.random_layer(keras.layers.RandomFlip()) == "RandomFlip"
+    assert frameworks.random_layer(keras.layers.Dropout(0.5)) == "Dropout"
+    assert frameworks.random_layer(keras.layers.Rescaling(2.0)) is None
+    assert frameworks.random_layer(abs) is None
+
+
+def test_shapes_are_known_without_computing() -> None:
+    spec = frameworks.output_spec(lambda x: keras.ops.sum(x, axis=1), keras.KerasTensor((4, 5, 6)))
+    assert tuple(spec.shape) == (4, 6)
+
+
+def test_each_compilation_is_another() -> None:
+    model = classifier()
+    first = frameworks.compilation(model)
+    assert frameworks.compilation(model) is first
+    model.compile("sgd", "mse")
+    assert frameworks.compilation(model) is not first
+
+
+def test_a_loss_is_new_until_it_has_compared() -> None:
+    model = classifier()
+    assert frameworks.loss_is_new(model)
+    model.train_on_batch(X, Y)
+    assert not frameworks.loss_is_new(model)
+
+
+def test_a_restored_epoch_is_told_once_with_the_batches_behind_it(tmp_path: Path) -> None:
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 4:
+                raise KeyboardInterrupt
+
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=2)
+    with pytest.raises(KeyboardInterrupt):
+        classifier().fit(X, Y, batch_size=1, callbacks=[backup, Stop()], verbose=0)
+    model, again = classifier(), keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=2)
+    assert frameworks.take_restored_epoch(model) is None
+    again.set_model(model)
+    again.on_train_begin()
+    assert [frameworks.take_restored_epoch(model) for _ in range(2)] == [0, None]
+    assert frameworks.batches_backed_up(again, 0) == 4
+
+
+def test_logs_are_read_later_unless_a_callback_wants_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras.src.backend, "IS_THREAD_SAFE", True)  # as on JAX
+
+    class EachBatch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            pass
+
+    assert frameworks.reads_logs_later(keras.callbacks.CallbackList([keras.callbacks.History()]))
+    assert not frameworks.reads_logs_later(keras.callbacks.CallbackList([EachBatch()]))
+
+
+@pytest.mark.parametrize(
+    ("package", "runs", "named"),
+    [("tensorflow as f", "f.constant(0)", "TensorFlow"), ("jax.numpy as f", "f.zeros(1) + 1", "JAX")],
+)
+def test_a_framework_is_running_once_it_has_computed(package: str, runs: str, named: str) -> None:
+    lines = (
+        "from autopipe import frameworks",
+        "before = frameworks.running_framework()",
+        f"import {package}",
+        "imported = frameworks.running_framework()",
+        runs,
+        "print(before, imported, frameworks.running_framework())",
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert done.stdout.split() == ["None", "None", named]
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (data_adapter, "DataAdapter", lambda: frameworks.data_adapter(lambda: iter(()), 1)),
+        (py_dataset_adapter, "PyDatasetAdapter", lambda: frameworks.py_dataset_adapter(Sequence())),
+        (keras.src.backend, "compute_output_spec", lambda: frameworks.output_spec(abs)),
+        (keras.Layer, "_flatten_layers", lambda: frameworks.layers(keras.Layer())),
+    ],
+)
+def test_what_is_gone_is_told_with_the_versions_that_work(
+    owner: Any, name: str, call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(FrameworkError, match=rf"autopipe works with keras.*has no .*\.{name}") as error:
+        call()
+    assert keras.__version__ in str(error.value)
+    assert str(error.value.hint).startswith("Run: pip install 'keras")
+
+
+def test_a_module_that_is_gone_is_told_likewise() -> None:
+    with pytest.raises(FrameworkError, match=r"has no keras\.src\.nowhere"):
+        frameworks._imported("keras", "src.nowhere", "Thing")
