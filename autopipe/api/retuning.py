@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -112,6 +113,7 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
         WorkloadError: the workload cannot be imported or run.
         ArtifactError: the artefact cannot be written.
     """
+    plan = dataclasses.replace(plan, began=time.monotonic())  # importing the workload is part of it
     refuse_in_trial()
     found = machine.detect()
     require_space(plan, found)

@@ -53,6 +53,7 @@ class Plan:
         study_name: the study's name in the storage.
         trials: how many trials at most.
         budget_seconds: how long at most.
+        began: the reading of `time.monotonic` at which the budget began; None: when the search does.
         seed: of everything random in the search.
         limits: what the user allows.
         convert: whether samples may be kept in another form; None: only if epochs are known, to judge its cost by.
@@ -70,6 +71,7 @@ class Plan:
     study_name: str = "autopipe"
     trials: int = 30
     budget_seconds: float | None = 120.0
+    began: float | None = None
     seed: int = 0
     limits: Limits = dataclasses.field(default_factory=Limits)
     convert: bool | None = None
@@ -264,6 +266,7 @@ def _settings(plan: Plan, described: Description, hardware: Hardware) -> Setting
     return Settings(
         trials=plan.trials,
         budget_seconds=plan.budget_seconds,
+        began=plan.began,
         seed=plan.seed,
         limits=dataclasses.replace(plan.limits, convert=convert),
         epochs=epochs,

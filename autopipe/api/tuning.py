@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -104,6 +106,7 @@ def run(
         WorkloadError: the workload cannot be imported or run.
         TrialError: this is called inside a trial, or the study is another workload's.
     """
+    plan = dataclasses.replace(plan, began=time.monotonic())  # importing the workload is part of it
     refuse_in_trial()
     here = machine.detect()
     require_space(plan, here)

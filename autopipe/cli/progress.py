@@ -20,12 +20,10 @@ from autopipe.core.outcome import Measurement
 from autopipe.hardware.machine import Machine
 from autopipe.report import wording
 from autopipe.search import events
-from autopipe.search.feasible import Drop
 from autopipe.trial import protocol
 
-_DROPS_SHOWN = 6
+_ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
 _LABEL = 10  # columns
-_UNSTABLE = "Figures marked ~ vary by more than 3 %: something else may be using this machine. The proof allows for it."
 
 
 class Progress:
@@ -33,23 +31,34 @@ class Progress:
 
     Args:
         console: where to.
-        verbose: whether every trial gets a line, and not only baselines, failures and each new best.
+        verbose: whether every trial gets a line, and not only baselines, failures and each new best; where its rate
+            varies by more than 3 %, `~` stands before it.
+        budget_seconds: how long everything may take; None for as long as it takes.
         clock: monotonic seconds.
 
     Attributes:
         watcher: what a tune has to tell.
     """
 
-    def __init__(self, console: Console, *, verbose: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        verbose: bool,
+        budget_seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._console = console
         self._verbose = verbose
         self._clock = clock
         self._began = clock()
-        self._ends: float | None = None
+        self._ends = None if budget_seconds is None else self._began + budget_seconds
         self._best: float | None = None
         self._doing = "importing the workload and its framework"
         self._detail = ""
-        self._said_unstable = False
+        self._waiting_since: float | None = None
+        self._said_ceiling = False
+        self._proving = (1, 0)
         self._noted: set[str] = set()
         self._status = Status(self, console=console)
         self.watcher = Watcher(on_machine=self._machine, on_search=self._search, on_trial=self._trial)
@@ -87,33 +96,40 @@ class Progress:
 
     def _search(self, event: events.Event) -> None:
         match event:
-            case events.WaitingForMachine():
-                self.say("waiting", f"another tune is measuring on this machine ({event.holder})")
-            case events.SpaceTrimmed():
-                self.say("space", f"{event.candidates:,} configurations")
-                self._left_out([drop for drop in event.drops if drop.configs])
-            case events.StudyOpened():
-                self._opened(event)
-            case events.StorageWaited() | events.StorageLost():
-                self._storage(event)
-            case events.CeilingMeasured():
-                rate = event.ceiling.model_images_per_second
-                self.say(
-                    "ceiling", f"the model alone takes {rate.value:,.0f} images/s ({rate.low:,.0f} to {rate.high:,.0f})"
-                )
             case events.TrialStarted():
                 self._started(event)
             case events.TrialFinished():
                 self._finished(event)
             case events.ProofStarted():
-                fewest, most = event.blocks
-                self.say(
-                    "proof", f"{len(event.configs)} configurations against each other, in {fewest} to {most} rounds"
-                )
+                self._proof(event)
             case events.SearchStopped():
                 self.say("stopped", event.stop.message)
+            case events.StorageWaited() | events.StorageLost():
+                self._storage(event)
+            case _:
+                self._prepared(event)
+
+    def _prepared(self, event: events.Event) -> None:
+        match event:
+            case events.WaitingForMachine():
+                self._waits(event)
+            case events.SpaceTrimmed():
+                self._trimmed(event)
+            case events.StudyOpened():
+                self._opened(event)
+            case events.CeilingMeasured():
+                self._ceiling(event)
+            case events.BudgetPlanned():
+                self._planned(event)
+
+    def _waits(self, event: events.WaitingForMachine) -> None:
+        self._waiting_since = self._clock()
+        self._doing, self._detail = f"waiting for another tune on this machine ({event.holder})", ""
+        self.say("waiting", f"another tune is measuring on this machine ({event.holder})")
 
     def _opened(self, event: events.StudyOpened) -> None:
+        if self._ends is not None and self._waiting_since is not None:  # that time is not held against the budget
+            self._ends += self._clock() - self._waiting_since
         self._doing = "measuring what the model alone can take"
         if event.resumed:
             lost = f"; {event.lost} that were cut off count as failed" if event.lost else ""
@@ -126,30 +142,57 @@ class Progress:
         else:
             self.say("note", f"The study cannot be written any more: {event.reason}. The search goes on in memory.")
 
-    def _left_out(self, drops: list[Drop]) -> None:
-        if not drops:
-            return
+    def _trimmed(self, event: events.SpaceTrimmed) -> None:
+        drops = [drop for drop in event.drops if drop.configs]
         total = sum(drop.configs for drop in drops)
-        if len(drops) == 1:
-            self.say("left out", f"{total:,} configurations: {drops[0].reason}")
+        why = "" if not drops or self._verbose else " (-v says why)"
+        self.say("space", f"{event.candidates:,} configurations" + (f", {total:,} left out{why}" if drops else ""))
+        for drop in drops if self._verbose else ():
+            self.say("left out", f"{drop.configs:>6,}  {drop.reason}", one_line=True)
+
+    def _ceiling(self, event: events.CeilingMeasured) -> None:
+        rate = event.ceiling.model_images_per_second
+        if self._verbose or not self._said_ceiling:
+            setup = f", {wording.setup(event.ceiling.setup)}" if self._verbose else ""
+            self.say("ceiling", f"the model alone takes {rate.value:,.0f} images/s{setup}")
+        self._said_ceiling = True
+
+    def _planned(self, event: events.BudgetPlanned) -> None:
+        """Say that the budget is short, while there is time to give another one."""
+        if event.trials >= _ENOUGH_TRIALS:
             return
-        self.say("left out", f"{total:,} configurations:")
-        shown = drops if self._verbose else drops[:_DROPS_SHOWN]
-        for drop in shown:
-            self.say("", f"{drop.configs:>6,}  {drop.reason}", one_line=True)
-        if len(drops) > len(shown):
-            self.say("", f"        and {len(drops) - len(shown)} more reasons (-v shows them)")
+        budget, trial = wording.seconds(event.budget_seconds), wording.seconds(event.trial_seconds)
+        advice = f"`--budget {wording.budget(event.advised_seconds)}` has time to search and to prove."
+        if event.needed_seconds > event.budget_seconds:
+            needed, spent = wording.seconds(event.needed_seconds), wording.seconds(event.spent_seconds)
+            text = (
+                f"{budget} are too short: to compare two configurations takes {needed} here, {spent} of it before the "
+                "first trial."
+            )
+        else:
+            text = f"{budget} are short: there is time for about {event.trials} trials of {trial}."
+        self.say("budget", f"{text} {advice}")
+
+    def _proof(self, event: events.ProofStarted) -> None:
+        fewest, most = event.blocks
+        self._proving = (len(event.configs), 0)
+        self.say("proof", f"{len(event.configs)} configurations against each other, in {fewest} to {most} rounds")
 
     def _started(self, event: events.TrialStarted) -> None:
         self._ends = None if event.seconds_left is None else self._clock() + event.seconds_left
-        what = "proof" if event.origin.startswith("proof:") else f"trial {event.number + 1}"
+        what = f"trial {event.number + 1}"
+        if event.origin.startswith("proof:"):
+            others, done = self._proving
+            self._proving = (others, done + 1)
+            what = f"proof, round {done // others + 1}, {done % others + 1} of {others}"
         self._doing, self._detail = f"{what}: {wording.short(event.config)}", ""
 
     def _finished(self, event: events.TrialFinished) -> None:
         outcome = event.outcome
         kind, _, detail = event.origin.partition(":")
         better = self._best is None or (event.best is not None and event.best > self._best)
-        self._best = event.best if event.best is not None else self._best
+        if event.best is not None and kind != "proof":  # a proof measures again what the best was chosen by
+            self._best = event.best
         config = wording.short(event.config)
         if not isinstance(outcome, Measurement):
             self.say("failed", f"{detail if kind == 'baseline' else config}: {wording.failed(outcome)}", one_line=True)
@@ -162,10 +205,7 @@ class Progress:
             self._rate("best", outcome, config)
 
     def _rate(self, label: str, outcome: Measurement, what: str) -> None:
-        if not outcome.stable and not self._said_unstable:
-            self._said_unstable = True
-            self.say("note", _UNSTABLE)
-        mark = " " if outcome.stable else "~"
+        mark = "~" if self._verbose and not outcome.stable else " "
         self.say(label, f"{mark}{outcome.images_per_second.value:>8,.0f} images/s  {what}", one_line=True)
 
     def _trial(self, event: protocol.Event) -> None:

@@ -12,10 +12,12 @@ from autopipe import assembly
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
 from autopipe.core.plan import Plan
+from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.devices.finish import FinishedSteps
 from autopipe.devices.trainer import Trainer
+from autopipe.measure.first_steps import FirstSteps
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
 from autopipe.measure.resident import ResidentLoader
@@ -62,14 +64,18 @@ class Bench:
         )
         trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[probe], verbose=0)
 
-    def alone(self, finish: str, *, again: bool = False) -> Alone:
+    def alone(self, finish: str, report: Report | None = None, *, again: bool = False) -> Alone:
         """Return the fastest reading of the model without a loader, for a kind of finish.
 
         It is measured when it is first asked for, which also compiles, and whenever `again` is.
         """
         if again or finish not in self._alone:
             loader = self.resident_loader(finish)
-            probe = Probe(Meter(self._workload.batch_size, 1, _ALONE), loader)
+            probe = Probe(
+                Meter(self._workload.batch_size, 1, _ALONE),
+                loader,
+                report=None if report is None else FirstSteps(report),
+            )
             self.run(loader, probe, 0)
             reading = probe.meter.reading
             if reading is None:

@@ -74,7 +74,7 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(config.devices, config.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(config.finish).reading.rate.value
+        alone = bench.alone(config.finish, report).reading.rate.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
@@ -117,7 +117,7 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(wanted.finish, again=wanted.again)
+        alone = bench.alone(wanted.finish, report, again=wanted.again)
         report.phase(Phase.MEASURE)
         pages = self._page_cache(wanted.page_cache)
         opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)

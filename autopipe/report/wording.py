@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from autopipe.core.config import PipelineConfig
+import math
+
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import TrialFailure
 
 _LONGEST_MESSAGE = 160
+_MINUTES = 5  # from which on seconds are too fine
 
 
 def short(config: PipelineConfig) -> str:
@@ -40,3 +43,23 @@ def failed(failure: TrialFailure) -> str:
         message = f"{message[: _LONGEST_MESSAGE - 1]}…"
     kind, phase = (str(word).replace("_", " ") for word in (failure.kind, failure.phase))
     return f"{kind} in {phase}: {message}"
+
+
+def setup(setup: ModelSetup) -> str:
+    """Return a setup of the model in a few words."""
+    devices = f"{setup.devices} devices, " if setup.devices > 1 else ""
+    return f"{devices}channels {setup.channels}, finish on the {setup.finish}"
+
+
+def seconds(duration: float) -> str:
+    """Return a duration with as many digits as matter."""
+    if duration >= _MINUTES * 60:
+        return f"{duration / 60:.0f} min"
+    return f"{duration:.0f} s" if duration >= 10 else f"{duration:.2g} s"
+
+
+def budget(duration: float) -> str:
+    """Return a duration as `--budget` takes it, rounded up to what a person would write."""
+    if duration <= 60:
+        return f"{math.ceil(duration / 10) * 10:.0f}s"
+    return f"{math.ceil(duration / 60)}m"

@@ -60,6 +60,27 @@ class CeilingMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetPlanned:
+    """What the budget holds, as far as can be said before the first trial.
+
+    Attributes:
+        budget_seconds: how long everything may take.
+        spent_seconds: on importing and building the workload, and on measuring the model alone.
+        trial_seconds: that one trial will take, about.
+        trials: how many fit, about, those of a proof included.
+        needed_seconds: for the least that says something: a baseline and one other configuration.
+        advised_seconds: for a search of some trials, and its proof.
+    """
+
+    budget_seconds: float
+    spent_seconds: float
+    trial_seconds: float
+    trials: int
+    needed_seconds: float
+    advised_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
     """A trial begins. `origin` says who asked for it: `baseline:NAME`, `seed:...`, a sampler's name, `proof:BLOCK`."""
 
@@ -113,6 +134,7 @@ Event: TypeAlias = (
     | StorageWaited
     | StorageLost
     | CeilingMeasured
+    | BudgetPlanned
     | TrialStarted
     | TrialFinished
     | SearchStopped

@@ -9,13 +9,15 @@ from autopipe.core import costs
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, median
 from autopipe.core.value import Estimate
-from autopipe.search import confirm
+from autopipe.search import budget, confirm
 from autopipe.search.events import ProofStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.session import Point, Session
 
 _MAYBE = 0.97  # of the best measured: a trial's own noise can be as large
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
+_SLACK = 0.05  # by which a budget may be exceeded
+_SHORTEST_SECONDS = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +75,8 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
     while running:
         blocks = measured_blocks(session, entered)
         done = max((len(ran) for ran in blocks.values()), default=0)
-        if done >= most or (done >= fewest and (confirm.decided(running, blocks) or _no_time(session, len(running)))):
+        if done >= most or (done >= fewest and confirm.decided(running, blocks)) or _no_time(session, len(running)):
             return
-        if done >= ENOUGH_BLOCKS and _no_time(session, len(running) // 2):
-            return  # the budget would be exceeded by half a block or more
         if done >= ENOUGH_BLOCKS:
             running = confirm.still_in(running, blocks)
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
@@ -88,8 +88,9 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
         running = [each for each in running if each.key not in failed]
-        if (first := confirm.leader(entered, measured_blocks(session, entered))) is not None:
-            session.look_again_at_ceiling(by_key[first].config)
+        first = confirm.leader(entered, measured_blocks(session, entered))
+        if first is not None and not _no_time(session, 1):
+            budget.look_again_at_ceiling(session, by_key[first].config)
 
 
 def measured_blocks(session: Session, entered: Sequence[confirm.Contender], *, raw: bool = False) -> confirm.Blocks:
@@ -133,6 +134,22 @@ def judge(session: Session, entered: Sequence[confirm.Contender]) -> Proof | Non
     )
 
 
+def affordable(session: Session, entered: Sequence[confirm.Contender]) -> list[confirm.Contender]:
+    """Return those of them whose proof the time is enough for: all, or the best ones and the fastest baseline."""
+    trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
+    room = (1 + _SLACK) * session.seconds_left() / (ENOUGH_BLOCKS * trial)
+    if room >= len(entered):
+        return list(entered)
+    points, count = session.points(), int(room)
+    named = [each for each in entered if each.baseline]
+    rival = max(named, key=lambda each: points[each.key].estimate.value, default=None)
+    if count < 2 or rival is None or rival is entered[0]:
+        return list(entered[:count]) if count > 1 else []
+    return [*[each for each in entered if each is not rival][: count - 1], rival]
+
+
 def _no_time(session: Session, running: int) -> bool:
     budget = session.settings.budget_seconds
-    return budget is not None and session.seconds() + running * session.trial_seconds() > budget
+    if budget is None:
+        return False
+    return session.seconds() + running * session.trial_seconds() > (1 + _SLACK) * budget

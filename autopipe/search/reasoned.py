@@ -11,7 +11,7 @@ from typing import TypeAlias
 from autopipe.core import costs
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import from_config
-from autopipe.search import confirm, feasible, seeds
+from autopipe.search import budget, confirm, feasible, seeds
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline
 from autopipe.search.session import Session
@@ -24,8 +24,10 @@ _WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not wo
 
 
 def run_baselines(session: Session, baselines: Sequence[Baseline]) -> None:
-    """Measure each baseline, unless that was done."""
-    for baseline in baselines if session.settings.seeding else ():
+    """Measure each baseline, unless that was done; the first only, where the time is enough for one more trial."""
+    for number, baseline in enumerate(baselines if session.settings.seeding else ()):
+        if number > 0 and budget.is_short(session):
+            return  # what has not been tried yet is worth more than another comparison
         _run_unless_done(session, baseline.config, f"baseline:{baseline.name}")
 
 

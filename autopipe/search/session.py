@@ -5,6 +5,7 @@ The order of things (baselines, seeds, sampler, proof) is `autopipe.search.study
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,7 +23,7 @@ from autopipe.core.stats import median
 from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
 from autopipe.search import feasible, objective, suggest
-from autopipe.search.events import CeilingMeasured, OnEvent, TrialFinished, TrialStarted
+from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings
@@ -80,7 +81,7 @@ class Session:
         self._costs: Costs | None = None
         self._points: dict[str, Point] = {}
         self._gathered = 0  # how many measurements `_points` holds
-        self._began = settings.clock()
+        self._began = settings.clock() if settings.began is None else settings.began
         self._earlier = sum(row.seconds for row in record.rows())
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
@@ -99,9 +100,19 @@ class Session:
         """Return the time spent, earlier sessions' trials included."""
         return self._earlier + self.settings.clock() - self._began
 
+    def seconds_left(self) -> float:
+        """Return how much of the budget is left, never below 0; infinite without one."""
+        budget = self.settings.budget_seconds
+        return math.inf if budget is None else max(0.0, budget - self.seconds())
+
     def search_rows(self) -> list[Row]:
         """Return the trials so far that are no blocks of a proof."""
         return [row for row in self.record.rows() if row.block is None]
+
+    def beyond_baselines(self) -> bool:
+        """Whether anything beside the baselines was tried."""
+        ended = (row.origin.partition(":")[0] for row in self.search_rows() if row.outcome is not None)
+        return any(kind not in ("baseline", "again") for kind in ended)
 
     def points(self) -> dict[str, Point]:
         """Return everything measured so far, by key."""
@@ -209,23 +220,6 @@ class Session:
         self.ceiling_seconds += self.settings.clock() - began
         return measured
 
-    def look_again_at_ceiling(self, config: PipelineConfig) -> None:
-        """Measure the model alone once more, in the setup of `config`.
-
-        What else a machine does can only lower a ceiling, so the highest that was measured counts.
-        """
-        known, again = self.ceiling(config), self.timed(lambda: self.measurer.model_alone(config.model_setup))
-        if known is None or again is None:
-            return
-        if again.model_images_per_second.value <= known.model_images_per_second.value:
-            return
-        of_the_model = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
-        higher = known.model_copy(update={name: getattr(again, name) for name in of_the_model})
-        ceilings = [higher if each is known else each for each in self.ceilings]
-        self.record.keep_ceilings(ceilings)
-        self.know_ceilings(ceilings)
-        self.on_event(CeilingMeasured(ceiling=higher))
-
     # ------------------------------------------------------------ trials
 
     def run_config(self, config: PipelineConfig, origin: str) -> None:
@@ -265,7 +259,7 @@ class Session:
 
     def _measure(self, trial: optuna.Trial, config: PipelineConfig, origin: str) -> None:
         settings, best = self.settings, self.best()
-        left = None if settings.budget_seconds is None else max(0.0, settings.budget_seconds - self.seconds())
+        left = None if settings.budget_seconds is None else self.seconds_left()
         predicted = self.predicted(config)
         self.on_event(
             TrialStarted(number=trial.number, origin=origin, config=config, predicted=predicted, seconds_left=left)

@@ -18,6 +18,8 @@ class Settings:
     Attributes:
         trials: how many trials at most, baselines included and the proof's blocks not.
         budget_seconds: how long at most, the proof included; None for as long as it takes.
+        began: the reading of `clock` at which the budget began: before the workload was imported, say; None: when the
+            search does.
         seed: of everything random in the search.
         sampler: what chooses the next configuration.
         seeding: whether baselines and predictions are tried first.
@@ -39,6 +41,7 @@ class Settings:
 
     trials: int = 30
     budget_seconds: float | None = 120.0
+    began: float | None = None
     seed: int = 0
     sampler: Sampler = SURROGATE
     seeding: bool = True

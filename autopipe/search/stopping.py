@@ -66,7 +66,7 @@ def budget_stop(
         return Stop(
             reason=Reason.TIME,
             message=f"The time is up: {standing.seconds:.0f} s of {budget_seconds:.0f} s are spent, "
-            f"and the proof takes about {reserve_seconds:.0f} s.",
+            f"and one more trial, with the proof, takes about {reserve_seconds:.0f} s.",
         )
     return None
 

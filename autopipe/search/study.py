@@ -5,6 +5,7 @@ This is the order of things and nothing else: what is tried, when it ends and wh
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from optuna.samplers import RandomSampler
 
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
-from autopipe.search import conclusion, confirm, lock, proof, reasoned, stopping
+from autopipe.search import budget, conclusion, confirm, lock, proof, reasoned, stopping
 from autopipe.search.events import (
     CeilingMeasured,
     Event,
@@ -22,7 +23,6 @@ from autopipe.search.events import (
     SearchStopped,
     SpaceTrimmed,
     StorageLost,
-    StorageWaited,
     StudyOpened,
     WaitingForMachine,
 )
@@ -34,15 +34,11 @@ from autopipe.search.samplers import Outlook
 from autopipe.search.session import Point, Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason, Stop
-from autopipe.search.storage import Patience
 
 __all__ = ["run", "search", "space_digest"]
 
 _FAR_SLOWER = 3.0  # times: such a baseline needs no more than a look
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
-
-_MOST_PATIENCE_SECONDS = 60.0
-_PATIENCE_SHARE = 0.25
 
 
 def _ignore(event: Event) -> None:
@@ -95,14 +91,17 @@ def search(
     """Do what `run` does, on a space that has been trimmed already."""
     on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
     queue = nullcontext() if settings.lock is None else lock.held(settings.lock, lambda who: on_event(_waits(who)))
+    asked = settings.clock()
     with queue:
+        if settings.began is not None:  # waiting for another tune is not held against the budget
+            settings = dataclasses.replace(settings, began=settings.began + settings.clock() - asked)
         record, lost = open_record(
             storage_url,
             settings.study_name,
             sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
             digests={**settings.digests, "space": space_digest(trimmed.space)},
             fresh=settings.fresh,
-            patience=_patience(settings, on_event),
+            patience=budget.patience(settings, on_event),
             on_lost=lambda reason: on_event(StorageLost(reason=reason)),
         )
         session = Session(trimmed, measurer, facts, settings, record, on_event)
@@ -117,20 +116,13 @@ def _waits(who: str) -> Event:
     return WaitingForMachine(holder=who)
 
 
-def _patience(settings: Settings, on_event: OnEvent) -> Patience:
-    """Return how long a locked storage is waited for: a part of the budget, so that the search still has the rest."""
-    seconds = _MOST_PATIENCE_SECONDS
-    if settings.budget_seconds is not None:
-        seconds = min(seconds, settings.budget_seconds * _PATIENCE_SHARE)
-    return Patience(seconds=seconds, on_wait=lambda reason: on_event(StorageWaited(reason=reason, seconds=seconds)))
-
-
 class _Search:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._settings = session.settings
         self._baselines: Sequence[Baseline] = ()
         self._interrupted = False
+        self._most_for_proof = math.inf  # of the time; with less than it takes, it makes do with two blocks
 
     def run(self) -> SearchResult:
         entered: list[confirm.Contender] = []
@@ -138,8 +130,9 @@ class _Search:
             stop = self._search()
             self._session.on_event(SearchStopped(stop=stop))
             if self._settings.blocks[1] > 0 and self._session.best() is not None and not self._nothing_to_prove(stop):
-                entered = proof.contenders(self._session, self._baselines)
-                proof.prove(self._session, entered)
+                entered = proof.affordable(self._session, proof.contenders(self._session, self._baselines))
+                if entered:
+                    proof.prove(self._session, entered)
         except KeyboardInterrupt:
             self._interrupted = True
             stop = Stop(reason=Reason.INTERRUPTED, message="Interrupted: this is the best so far.")
@@ -150,6 +143,9 @@ class _Search:
     def _search(self) -> Stop:
         self._baselines = tuple(self._session.measurer.baselines())
         self._measure_ceilings()
+        self._most_for_proof = budget.for_proof(self._session)
+        if (plan := budget.planned(self._session, self._trials_in_proof())) is not None:
+            self._session.on_event(plan)
         while self._session.record.waiting():  # left by a process that died, or enqueued by the user
             self._session.run_next()
         reasoned.run_baselines(self._session, self._baselines)
@@ -179,8 +175,7 @@ class _Search:
         session = self._session
         ceilings = session.record.ceilings()
         if not ceilings:
-            setups = session.setups(self._baselines)
-            ceilings = list(session.timed(lambda: session.measurer.ceilings(setups)))
+            ceilings = budget.ceilings(session, session.setups(self._baselines))
             session.record.keep_ceilings(ceilings)
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
@@ -212,13 +207,16 @@ class _Search:
         )
 
     def _time_is_up(self) -> Stop | None:
-        settings = self._settings
-        return stopping.budget_stop(
+        settings, trial = self._settings, self._session.trial_seconds()
+        stop = stopping.budget_stop(
             self._session.standing(),
             trials=settings.trials,
             budget_seconds=settings.budget_seconds,
-            reserve_seconds=min(self._session.trial_seconds() + self._proof_seconds(), self._most_for_proof()),
+            reserve_seconds=trial + budget.reserve(trial, self._proof_seconds(), self._most_for_proof),
         )
+        if stop is not None and stop.reason is Reason.TIME and not self._session.beyond_baselines():
+            return None  # a search that tried nothing would say nothing
+        return stop
 
     def _proof_seconds(self) -> float:
         """Return what the shortest proof takes: a baseline that is far slower than the best runs in one block of it."""
@@ -231,9 +229,8 @@ class _Search:
             seconds += (1 if slow else blocks) * took.get(baseline.config.key(), session.trial_seconds())
         return seconds
 
-    def _most_for_proof(self) -> float:
-        """Return how much of the time the proof may keep from the search; with less it makes do with two blocks."""
-        return math.inf if self._settings.budget_seconds is None else self._settings.budget_seconds * 2 / 3
+    def _trials_in_proof(self) -> int:
+        return (self._settings.contenders + len(self._baselines)) * self._settings.blocks[0]
 
     def _at_ceiling(self, *, baselines_only: bool) -> Stop | None:
         points = self._session.points()
@@ -249,7 +246,7 @@ class _Search:
                 point = self._session.points()[point.key]
                 if len(point.measurements) < 2 or not point.feasible:
                     continue
-            self._session.look_again_at_ceiling(point.config)
+            budget.look_again_at_ceiling(self._session, point.config)
             stop = self._ceiling_stop(what, point, share)
             if stop is not None:
                 return stop
@@ -264,5 +261,4 @@ class _Search:
 
     def _nothing_to_prove(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling before anything else was tried."""
-        tried = {row.origin.partition(":")[0] for row in self._session.search_rows()}
-        return stop.reason is Reason.CEILING and tried <= {"baseline", "again"}
+        return stop.reason is Reason.CEILING and not self._session.beyond_baselines()

@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.errors import TrialError
-from autopipe.search import library, study
+from autopipe.search import budget, library, study
 from autopipe.search.events import Event, StorageLost, StorageWaited
 from autopipe.search.measurer import Effort
 from autopipe.search.result import SearchResult
@@ -115,7 +115,7 @@ def lock(folder: Path) -> sqlite3.Connection:
 def test_a_database_that_stays_locked_is_waited_for_and_then_done_without(
     tmp_path: Path, unharmed: SearchResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "_MOST_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(budget, "_MOST_PATIENCE_SECONDS", 0.1)
     holders: list[sqlite3.Connection] = []
     result, told = searched(tmp_path, lambda: holders.append(lock(tmp_path)))
     holders[0].close()

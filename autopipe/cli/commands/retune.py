@@ -53,7 +53,7 @@ def retune(
         trials=trials,
         budget_seconds=settings.seconds(budget, "--budget"),
     )
-    with Progress(Console(stderr=True), verbose=verbose) as progress:
+    with Progress(Console(stderr=True), verbose=verbose, budget_seconds=plan.budget_seconds) as progress:
         retuned = retuning.run(known, plan, progress.watcher, if_stale=if_stale)
         if retuned.result is None:
             progress.say("fits", "the profile fits this machine and workload: nothing to do")

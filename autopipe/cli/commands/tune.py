@@ -108,7 +108,7 @@ def tune(
         simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step"),
     )
     console = Console(stderr=True)
-    with Progress(console, verbose=verbose) as progress, reserved(folder):
+    with Progress(console, verbose=verbose, budget_seconds=plan.budget_seconds) as progress, reserved(folder):
         result, tuned = tuning.run(chosen.workload, plan, progress.watcher, named=chosen.named, folder=folder)
     summary, written, unwritten = summary_of(result), None, None
     try:

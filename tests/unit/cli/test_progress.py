@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.status import Status
 
 from autopipe.cli.progress import Progress
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
 from autopipe.search import events
 from autopipe.search.feasible import Drop
@@ -24,11 +26,11 @@ CONFIG = PipelineConfig(loader=Threads(workers=2), cache="memory")
 class Screen:
     """A terminal, and the progress of a tune on it."""
 
-    def __init__(self, *, verbose: bool = False, terminal: bool = True) -> None:
+    def __init__(self, *, verbose: bool = False, terminal: bool = True, budget_seconds: float | None = None) -> None:
         self.now = 0.0
         self._written = io.StringIO()
         console = Console(file=self._written, width=80, force_terminal=terminal, color_system=None)
-        self.progress = Progress(console, verbose=verbose, clock=lambda: self.now)
+        self.progress = Progress(console, verbose=verbose, budget_seconds=budget_seconds, clock=lambda: self.now)
 
     def lines(self) -> list[str]:
         return [line.rstrip() for line in self._written.getvalue().splitlines()]
@@ -50,26 +52,70 @@ def measured(rate: float, *, stable: bool = True) -> Measurement:
     return measurement(CONFIG, [rate] * 5, batch_size=32).model_copy(update={"stable": stable})
 
 
-def test_what_was_left_out_is_grouped_and_nothing_is_not_shown() -> None:
-    drops = (Drop(reason="too large", configs=1200), Drop(reason="forks", configs=24), Drop(reason="none", configs=0))
-    assert Screen().tell(events.SpaceTrimmed(candidates=184, drops=drops)) == [
-        "space     184 configurations",
-        "left out  1,224 configurations:",
-        "           1,200  too large",
-        "              24  forks",
+DROPS = (Drop(reason="too large", configs=1200), Drop(reason="forks", configs=24), Drop(reason="none", configs=0))
+
+
+def test_what_was_left_out_takes_no_line_of_its_own() -> None:
+    assert Screen().tell(events.SpaceTrimmed(candidates=184, drops=DROPS)) == [
+        "space     184 configurations, 1,224 left out (-v says why)"
     ]
 
 
-def test_one_reason_takes_one_line() -> None:
-    shown = Screen().tell(events.SpaceTrimmed(candidates=184, drops=(Drop(reason="forks", configs=24),)))
-    assert shown[1:] == ["left out  24 configurations: forks"]
+def test_why_is_said_to_those_who_ask() -> None:
+    assert Screen(verbose=True).tell(events.SpaceTrimmed(candidates=184, drops=DROPS)) == [
+        "space     184 configurations, 1,224 left out",
+        "left out   1,200  too large",
+        "left out      24  forks",
+    ]
 
 
-def test_many_reasons_are_cut_to_the_commonest_unless_all_are_asked_for() -> None:
-    drops = tuple(Drop(reason=f"reason {number}", configs=9 - number) for number in range(8))
-    told = events.SpaceTrimmed(candidates=1, drops=drops)
-    assert Screen().tell(told)[-1] == "                  and 2 more reasons (-v shows them)"
-    assert Screen(verbose=True).tell(told)[-1] == "               2  reason 7"
+def test_nothing_left_out_is_not_mentioned() -> None:
+    assert Screen().tell(events.SpaceTrimmed(candidates=184, drops=())) == ["space     184 configurations"]
+
+
+def ceiling(rate: float) -> events.Event:
+    estimate = Estimate(value=rate, low=rate, high=rate)
+    found = Ceiling(model_images_per_second=estimate, model_core_seconds_per_image=0.0)
+    return events.CeilingMeasured(ceiling=found)
+
+
+def test_the_ceiling_is_said_once_unless_all_is_asked_for() -> None:
+    told = (ceiling(1000.0), ceiling(1100.0))
+    assert Screen().tell(*told) == ["ceiling   the model alone takes 1,000 images/s"]
+    shown = Screen(verbose=True, terminal=False).tell(*told)
+    assert shown[1] == "ceiling   the model alone takes 1,100 images/s, channels last, finish on the device"
+
+
+def planned(trials: int, needed: float) -> events.Event:
+    return events.BudgetPlanned(
+        budget_seconds=30.0,
+        spent_seconds=12.0,
+        trial_seconds=4.0,
+        trials=trials,
+        needed_seconds=needed,
+        advised_seconds=112.0,
+    )
+
+
+def test_a_budget_that_is_too_short_is_told_with_one_that_is_not() -> None:
+    assert " ".join(" ".join(Screen(terminal=False).tell(planned(0, 40.0))).split()) == (
+        "budget 30 s are too short: to compare two configurations takes 40 s here, 12 s of it before the first trial. "
+        "`--budget 2m` has time to search and to prove."
+    )
+    assert (
+        "30 s are short: there is time for about 4 trials of 4 s." in Screen(terminal=False).tell(planned(4, 20.0))[0]
+    )
+    assert Screen().tell(planned(20, 20.0)) == []
+
+
+def test_a_study_that_is_lost_is_told_with_the_reason() -> None:
+    screen = Screen(terminal=False)
+    screen.tell(events.StorageWaited(reason="it is locked", seconds=30.0))
+    assert screen.live().endswith("waiting for the study: it is locked")
+    assert screen.tell(events.StorageLost(reason="the disk is full")) == [
+        "waiting   for the study, at most 30 s: it is locked",
+        "note      The study cannot be written any more: the disk is full. The search goes on in memory.",
+    ]
 
 
 def test_a_baseline_is_shown_by_its_name() -> None:
@@ -97,10 +143,16 @@ def test_without_a_terminal_nothing_is_cut() -> None:
     assert line.endswith("of something")
 
 
-def test_that_a_machine_is_not_quiet_is_said_once() -> None:
-    shown = Screen(verbose=True).tell(*(finished(measured(100.0, stable=False)) for _ in range(3)))
-    assert sum(line.startswith("note") for line in shown) == 1
-    assert sum("~" in line and "images/s" in line for line in shown) == 3
+def test_what_varies_is_marked_for_those_who_ask() -> None:
+    told = finished(measured(100.0, stable=False))
+    assert "~" in Screen(verbose=True).tell(told)[0]
+    assert "~" not in Screen().tell(told)[0]
+
+
+def test_the_best_stays_as_it_is_while_it_is_proved() -> None:
+    screen = Screen()
+    screen.tell(finished(measured(100.0), best=100.0), finished(measured(80.0), "proof:1", best=90.0))
+    assert "best 100 images/s" in screen.live()
 
 
 def test_what_the_child_warns_of_is_said_once_however_many_start() -> None:
@@ -131,6 +183,31 @@ def test_the_live_line_has_the_time_left_the_best_so_far_and_what_is_going_on() 
     assert screen.live() == (
         "20 s, 40 s left | best 100 images/s | trial 4: threads(workers=2) cache=memory | first batch"
     )
+
+
+def test_the_live_line_tells_how_long_it_still_takes_from_the_beginning() -> None:
+    screen = Screen(budget_seconds=60.0)
+    screen.now = 5.0
+    assert screen.live() == "5 s, 55 s left | importing the workload and its framework"
+
+
+def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> None:
+    screen = Screen(budget_seconds=60.0)
+    screen.tell(events.WaitingForMachine(holder="process 7"))
+    screen.now = 100.0
+    assert screen.live().endswith("waiting for another tune on this machine (process 7)")
+    screen.tell(events.StudyOpened(name="autopipe", resumed=0, lost=0))
+    assert screen.live().startswith("100 s, 60 s left")
+
+
+def test_in_a_proof_the_live_line_counts() -> None:
+    screen = Screen()
+    screen.tell(events.ProofStarted(configs=(CONFIG, CONFIG), blocks=(2, 3)))
+    for number in range(3):
+        screen.tell(
+            events.TrialStarted(number=number, origin="proof:0", config=CONFIG, predicted=None, seconds_left=9.0)
+        )
+    assert "proof, round 2, 1 of 2: threads(workers=2)" in screen.live()
 
 
 def test_the_live_line_stays_one_line() -> None:

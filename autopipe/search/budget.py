@@ -1,0 +1,107 @@
+"""What the time that a search has is spent on: ceilings beyond the usual one, a proof, waiting for the storage.
+
+What a search can do in its time is decided here, and whether it is over in `autopipe.search.stopping`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.search.events import BudgetPlanned, CeilingMeasured, OnEvent, StorageWaited
+from autopipe.search.session import Session
+from autopipe.search.settings import Settings
+from autopipe.search.storage import Patience
+
+_OF_THE_LOADER = ("loader_images_per_second", "op_costs", "read_bytes_per_second")
+_OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
+_CEILING_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
+_PROOF_SHARE = 1 / 2  # of the time for trials, for the proof
+_FEWEST_TRIALS = 4  # of a proof: two blocks of two
+_PATIENCE_SHARE = 1 / 4  # of the budget, for a storage that is locked
+_MOST_PATIENCE_SECONDS = 60.0
+_TRIAL_SECONDS = 3.0  # of an ordinary trial, before the first has run
+_TRIAL_STEPS = 4  # the fewest steps that a trial makes do with, and its start
+_ADVISED_TRIALS = 10
+
+
+def planned(session: Session, trials_in_proof: int) -> BudgetPlanned | None:
+    """Return what the budget holds, or None if there is none."""
+    budget = session.settings.budget_seconds
+    if budget is None:
+        return None
+    usual = session.ceilings[0] if session.ceilings else None
+    step = 0.0 if usual is None else session.facts.batch_size / usual.model_images_per_second.value
+    trial = session.trial_seconds() or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
+    spent = session.seconds()
+    return BudgetPlanned(
+        budget_seconds=budget,
+        spent_seconds=spent,
+        trial_seconds=trial,
+        trials=int(session.seconds_left() / trial),
+        needed_seconds=spent + 2 * trial,
+        advised_seconds=spent + (_ADVISED_TRIALS + trials_in_proof) * trial,
+    )
+
+
+def is_short(session: Session) -> bool:
+    """Whether there is no time for two more trials."""
+    return session.seconds_left() < 2 * session.trial_seconds()
+
+
+def for_proof(session: Session) -> float:
+    """Return how many seconds the proof may keep from the search; with less than it takes, two blocks have to do."""
+    return _PROOF_SHARE * session.seconds_left()
+
+
+def reserve(trial_seconds: float, proof_seconds: float, most_seconds: float) -> float:
+    """Return how many seconds are kept for a proof; 0 where not even the smallest is to be had."""
+    return 0.0 if most_seconds < _FEWEST_TRIALS * trial_seconds else min(proof_seconds, most_seconds)
+
+
+def patience(settings: Settings, on_event: OnEvent) -> Patience:
+    """Return how long a locked storage is waited for: a part of the budget, so that the search still has the rest."""
+    seconds = _MOST_PATIENCE_SECONDS
+    if settings.budget_seconds is not None:
+        seconds = min(seconds, settings.budget_seconds * _PATIENCE_SHARE)
+    return Patience(seconds=seconds, on_wait=lambda reason: on_event(StorageWaited(reason=reason, seconds=seconds)))
+
+
+def ceilings(session: Session, setups: Sequence[ModelSetup]) -> list[Ceiling]:
+    """Measure the usual setup of the model, and the others where that takes a small part of the time that is left.
+
+    A model whose step takes seconds takes minutes to compile and run in each, which trials need more.
+    """
+    clock = session.settings.clock
+    began = clock()
+    found = list(session.timed(lambda: session.measurer.ceilings(setups[:1])))
+    took = clock() - began
+    for setup in setups[1:] if found else ():
+        if took > _CEILING_SHARE * session.seconds_left():
+            break
+        other = _alone(session, setup)
+        if other is not None:
+            found.append(other.model_copy(update={name: getattr(found[0], name) for name in _OF_THE_LOADER}))
+    return found
+
+
+def look_again_at_ceiling(session: Session, config: PipelineConfig) -> None:
+    """Measure the model alone once more, in the setup of `config`.
+
+    What else a machine does can only lower a ceiling, so the highest that was measured counts.
+    """
+    known, again = session.ceiling(config), _alone(session, config.model_setup)
+    if known is None or again is None:
+        return
+    if again.model_images_per_second.value <= known.model_images_per_second.value:
+        return
+    higher = known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
+    all_of_them = [higher if each is known else each for each in session.ceilings]
+    session.record.keep_ceilings(all_of_them)
+    session.know_ceilings(all_of_them)
+    session.on_event(CeilingMeasured(ceiling=higher))
+
+
+def _alone(session: Session, setup: ModelSetup) -> Ceiling | None:
+    return session.timed(lambda: session.measurer.model_alone(setup))
