@@ -28,7 +28,8 @@ _MASK_FLAGS = cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIE
 class Decode(Op):
     """Decode encoded images, shape (height, width, channels) uint8; a mask keeps the channels that its file has.
 
-    Arrays pass unchanged, so a pipeline can start from either.
+    Arrays pass unchanged, so a pipeline can start from either. An image whose EXIF tag says that it is to be rotated is
+    left as it is stored, as by TensorFlow, PIL and Keras; `cv2.imread` and `cv2.imdecode` rotate it (docs/migrate.md).
 
     Attributes:
         channels: 3 for RGB, 1 for grey.

@@ -1,9 +1,10 @@
-"""The README's Python, as a reader would run it: write the workload, tune it, train with what came of it."""
+"""The README, as a reader would follow it: the same blocks, in their order, from the folders that it names."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +14,28 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.M)
+PYTHON = [text for kind, text in BLOCKS if kind == "python"]
+INLINE = re.findall(r"`(autopipe [a-z][^`]*)`", (ROOT / "README.md").read_text())
+LINES = [line for kind, text in BLOCKS if kind == "" for line in text.splitlines()]
+COMMANDS = [line.partition("#")[0].strip() for line in LINES if line.startswith("autopipe ")] + INLINE
+SHORT = ["--space", "quick", "--trials", "3", "--budget", "60s"]
 
 
-def _blocks() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+def _run(folder: Path, *arguments: str, shell: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}  # imported in a second
+    command = [sys.executable, *arguments] if shell is None else ["bash", "-c", shell]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Exception ignored" not in done.stderr
+    return done
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with photos in ten classes, the README's workload as train.py, and what a short tune wrote."""
+    """A folder with photos in ten classes, and the README's workload as train.py."""
     folder = tmp_path_factory.mktemp("project")
     generator = np.random.default_rng(0)
     for number in range(40):
@@ -29,39 +43,76 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         image = cv2.resize(generator.integers(0, 256, (6, 8, 3), np.uint8), (96, 72))
         cv2.imwrite(str(place / f"{number}.jpg"), image)
-    (folder / "train.py").write_text(next(block for block in _blocks() if "workload = ap.Workload(" in block))
-    _run(folder, "-m", "autopipe", "tune", "train.py:workload", "--space", "quick", "--trials", "3", "--budget", "60s")
+    (folder / "train.py").write_text(PYTHON[0])
+    assert "workload = ap.Workload(" in PYTHON[0]
     return folder
 
 
-def _run(folder: Path, *arguments: str) -> str:
-    environment = os.environ | {"KERAS_BACKEND": "jax"}  # imported in a second
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture(scope="module")
+def tuned(project: Path) -> str:
+    """What `autopipe tune train.py:workload`, the README's command with less to try, said on stderr."""
+    assert "autopipe tune train.py:workload" in COMMANDS
+    return _run(project, "-m", "autopipe", "tune", "train.py:workload", *SHORT).stderr
+
+
+def _script(*blocks: str) -> str:
+    return "\n".join(blocks).replace("        ...", "        break")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_readmes_python_runs_in_the_order_of_the_page(project: Path) -> None:
-    uses = [block for block in _blocks() if "workload = ap.Workload(" not in block]
-    assert any("make_trainer" in block for block in uses)
-    script = "import sys; sys.path.insert(0, 'tuned')\n" + "\n".join(uses)
-    (project / "follow.py").write_text(script.replace("        ...", "        break"))
-    output = _run(project, "follow.py")
-    assert (project / "final.keras").exists()
-    assert "(8, 64, 64, 3)" in output
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_tune_writes_the_three_files_that_the_readme_names(project: Path) -> None:
+def test_a_tune_writes_the_three_files_that_the_readme_names(project: Path, tuned: str) -> None:
     assert {"autopipe.json", "study.db", "tuned_pipeline.py"} <= {path.name for path in (project / "tuned").iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_the_tune_printed_as_the_next_step_trains(project: Path, tuned: str) -> None:
+    (step,) = [line.partition("next")[2].strip() for line in tuned.splitlines() if line.startswith("next")]
+    assert "make_trainer().fit" in step
+    _run(project, shell=step)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("folder", ["project", "elsewhere"])
+def test_training_with_the_result_runs_beside_the_workload_from_every_folder(
+    project: Path, tuned: str, folder: str, tmp_path: Path
+) -> None:
+    train, epoch = (block for block in PYTHON if "make_trainer" in block or "make_loader" in block)
+    (project / "follow.py").write_text(_script(train, epoch))
+    stands = project if folder == "project" else tmp_path
+    _run(stands, str(project / "follow.py"))
+    assert (stands / "final.keras").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_configuration_chosen_by_hand_gives_batches(project: Path) -> None:
+    (block,) = (block for block in PYTHON if "build_loader" in block)
+    (project / "by_hand.py").write_text(_script(block))
+    assert "(8, 64, 64, 3)" in _run(project, "by_hand.py").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("begins", ["autopipe measure", "autopipe convert", "autopipe verify"])
+def test_commands_on_the_workload_run(project: Path, begins: str) -> None:
+    command = next(each for each in COMMANDS if each.startswith(f"{begins} train.py:workload"))
+    _run(project, "-m", *shlex.split(command))
+
+
+def test_every_command_and_option_of_the_readme_exists() -> None:
+    helps: dict[str, str] = {}
+    for command in COMMANDS:
+        name, *words = shlex.split(command)[1:]
+        if name.startswith("-"):
+            continue
+        if name not in helps:
+            helps[name] = _run(ROOT, "-m", "autopipe", name, "--help").stdout
+        options = [word for word in words if word.startswith("--")]
+        assert [each for each in options if each not in helps[name]] == [], command
+
+
+def test_every_python_block_is_run_by_one_of_these_tests() -> None:
+    assert len(PYTHON) == 4
