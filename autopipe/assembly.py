@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from autopipe.batching.wrapped import WrappedData
@@ -24,6 +23,7 @@ from autopipe.ops.plan import make_plan
 from autopipe.storage import stored
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage
+from autopipe.storage.place import place
 
 if TYPE_CHECKING:
     import keras
@@ -186,7 +186,7 @@ def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Sourc
     if not storage.converts:
         return workload.data, 0
     conversion = conversion_of(workload, plan, storage, config.cut)
-    root = Path(workload.converted)
+    root = place(workload.converted)
     try:
         return stored.find(root, conversion, storage), conversion.cut
     except StorageError as error:

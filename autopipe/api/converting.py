@@ -14,6 +14,7 @@ from typing import Literal
 from autopipe import assembly
 from autopipe.core.config import STORAGES
 from autopipe.core.workload import Workload
+from autopipe.data import source as data_source
 from autopipe.errors import ConfigError
 from autopipe.hardware import cpu
 from autopipe.ops.plan import make_plan
@@ -23,7 +24,10 @@ from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import Converted, Progress
 from autopipe.storage.form import Storage
 from autopipe.storage.manifest import Manifest
+from autopipe.storage.place import Place, RemotePath, place
 from autopipe.trial import reference
+
+_REMOTE_WORKERS = 32  # threads that mostly wait
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,7 @@ class Job:
 
     conversion: Conversion
     storage: Storage
-    folder: Path
+    folder: Place
     sizes: Mapping[int, float]
 
     def run(
@@ -60,10 +64,16 @@ class Job:
             self.conversion,
             self.storage,
             self.folder,
-            workers=workers or cpu.usable_cores(),
+            workers=workers or self._default_workers(),
             part=part,
             on_progress=on_progress,
         )
+
+    def _default_workers(self) -> int:
+        """Return a thread a core, and more where they wait for a network."""
+        cores = cpu.usable_cores()
+        remote = data_source.remote(self.conversion.source) is not None or isinstance(self.folder, RemotePath)
+        return max(cores, _REMOTE_WORKERS) if remote else cores
 
     def verify(self) -> int:
         """Check the set's files and compare some samples with the source; return how many.
@@ -75,14 +85,14 @@ class Job:
 
 
 def job(
-    workload: Workload | str, to: str, folder: Path | None = None, *, cut: int | Literal["deepest"] = "deepest"
+    workload: Workload | str, to: str, folder: Path | str | None = None, *, cut: int | Literal["deepest"] = "deepest"
 ) -> Job:
     """Return the conversion of a workload.
 
     Args:
         workload: a workload, or "train.py:workload".
         to: the storage form.
-        folder: where to; None for a folder of the form's name where the workload's loaders look for it.
+        folder: where to, a path or URL; None for a folder of the form's name where the workload's loaders look for it.
         cut: how many of the deterministic first ops are done before; "deepest": as many as the form can hold.
 
     Raises:
@@ -100,11 +110,11 @@ def job(
     sizes = {
         depth: conversions.estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)
     }
-    folder = folder or Path(workload.converted) / assembly.set_name(to, cut)
-    return Job(conversion=conversion, storage=storage, folder=folder, sizes=sizes)
+    where = place(workload.converted) / assembly.set_name(to, cut) if folder is None else folder
+    return Job(conversion=conversion, storage=storage, folder=storage.at(where), sizes=sizes)
 
 
-def finish(folder: Path) -> Manifest:
+def finish(folder: Path | str) -> Manifest:
     """Join the parts of a conversion that ran in several places.
 
     Raises:

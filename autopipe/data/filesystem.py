@@ -64,16 +64,16 @@ def read(url: str | bytes, start: int | None = None, end: int | None = None) -> 
     return content
 
 
-def attempt(url: str | bytes, call: Callable[[Any], T]) -> T:
-    """Return what `call` makes of the file system of a URL.
+def attempt(url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
+    """Return what `call` makes of the file system of a URL; `done` is what an error says could not be done.
 
     Raises:
-        DataError: it failed; the URL is named.
+        DataError: it failed; the URL is named. `BadSampleError` where there is nothing.
     """
     try:
         return call(opened(url))
     except Exception as error:  # noqa: BLE001  # each file system raises its own
-        raise failure(url, error) from None
+        raise failure(url, error, done) from None
 
 
 def size_and_tag(info: Mapping[str, Any]) -> tuple[int, bytes]:
@@ -93,19 +93,19 @@ def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
             raise
 
 
-def failure(url: str | bytes, error: Exception) -> AutopipeError:
+def failure(url: str | bytes, error: Exception, done: str = "read") -> AutopipeError:
     """Return the error to raise where a file system has raised `error` about a URL."""
     if isinstance(error, AutopipeError):
         return error
     place = f"`{shown(url)}`"
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and done == "read":
         return BadSampleError(f"{place} does not exist.")
     if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
         return DataError(f"Access to {place} is denied: {_text(error)}", hint=_HINT_DENIED)
     if type(error).__name__ in ("NoCredentialsError", "DefaultCredentialsError", "CredentialRetrievalError"):
         return DataError(f"Access to {place} needs credentials: {_text(error)}", hint=_HINT_DENIED)
     return DataError(
-        f"{place} cannot be read: {_text(error)}", hint="Check the address and the network, and try again."
+        f"{place} cannot be {done}: {_text(error)}", hint="Check the address and the network, and try again."
     )
 
 

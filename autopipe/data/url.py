@@ -40,14 +40,23 @@ def located(place: str | os.PathLike[str]) -> str:
         raise DataError(
             f"Chains of URLs, such as `{_CHAIN.findall(text)[0]}...`, are not supported.", hint="Pass one plain URL."
         )
-    if not isinstance(place, str) and _FLATTENED.match(text):
-        raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
+    require_text(place)
     if not is_url(text):
         return script.located(text)
     if scheme(text) in ("file", "local"):
         return unquote(text.partition("://")[2]) or "/"
     require_no_password(text)
     return text.rstrip("/")
+
+
+def require_text(place: str | os.PathLike[str]) -> None:
+    """Refuse a URL that was made a Path, and thereby lost a slash.
+
+    Raises:
+        DataError: it is one.
+    """
+    if not isinstance(place, str) and _FLATTENED.match(os.fspath(place)):
+        raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
 
 
 def require_no_password(url: str) -> None:

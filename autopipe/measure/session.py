@@ -41,6 +41,7 @@ from autopipe.measure.result import Trial
 from autopipe.measure.timed import TimedLoader
 from autopipe.measure.windows import StopRule
 from autopipe.ops.plan import make_plan
+from autopipe.storage.place import place
 
 _AUTOTUNE_SECONDS = (
     1.0  # what tf.data's own tuning gets; it looks after 10, 20, 40, ... ms, so most has happened by then
@@ -175,7 +176,8 @@ class Session:
 def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
     """Return the files that a trial will read, if it takes so many samples."""
     if STORAGES[config.storage].converts:
-        return [str(path) for path in Path(workload.converted).rglob("*")]
+        root = place(workload.converted)
+        return [str(path) for path in root.rglob("*")] if isinstance(root, Path) else []
     first: list[int] = assembly.batch_order(workload).epoch(0)[: max(samples, workload.batch_size)].tolist()
     return data_source.files(workload.data, first)
 

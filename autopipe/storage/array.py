@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from autopipe.core.config import STORAGES
 from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.storage.form import Reader, Storage
+from autopipe.storage.place import Place
 from autopipe.storage.shard import ShardFiles
 
 _SHAPE_BYTES = 24  # a row of a .shapes.npy file
@@ -30,6 +31,7 @@ class Array(Storage):
     """Decoded samples, memory-mapped."""
 
     name: ClassVar[str] = "array"
+    mapped: ClassVar[bool] = True
     holds_arrays: ClassVar[bool] = True
 
     def can_hold(self, spec: SampleSpec) -> bool:
@@ -49,7 +51,8 @@ class Array(Storage):
         for writer in writers:
             writer.finish()
 
-    def open(self, folder: Path, spec: SampleSpec, shards: Sequence[int]) -> Reader:
+    def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
+        assert isinstance(folder, Path)  # `at` refuses a URL
         return _Mapped(folder, spec, tuple(shards))
 
 

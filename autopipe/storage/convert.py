@@ -8,7 +8,6 @@ opened. Opening and comparing sets is in `stored`; the form of the samples is a 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import errno
 import shutil
@@ -17,9 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import filelock
-
 from autopipe.core.sample import Sample
+from autopipe.data import filesystem
 from autopipe.data import source as data_source
 from autopipe.data.paths import spread
 from autopipe.errors import BadSampleError, ConfigError, StorageError
@@ -36,6 +34,7 @@ from autopipe.storage.manifest import (
     seal_of,
     shard_record_name,
 )
+from autopipe.storage.place import Place, RemotePath, place
 from autopipe.storage.shard import ShardFiles
 
 _PROBES = 16
@@ -60,7 +59,7 @@ class Converted:
         shard_seconds: how long each of them took in its thread, without its record.
     """
 
-    folder: Path
+    folder: Place
     manifest: Manifest | None
     samples: int
     kept: int
@@ -72,18 +71,26 @@ class Converted:
 
 def estimate_bytes(conversion: Conversion, storage: Storage) -> float:
     """Return the bytes that the whole set will take: exact where samples have one shape, else judged by a few."""
+
+    def sample(position: int) -> Sample | None:
+        try:
+            return conversion.sample(position)
+        except BadSampleError:
+            return None
+
     probes: list[Sample] = []
     if not conversion.spec.is_fixed:
-        for position in spread(len(conversion), _PROBES if conversion.steps else _PROBES_UNDECODED):
-            with contextlib.suppress(BadSampleError):
-                probes.append(conversion.sample(position))
+        positions = spread(len(conversion), _PROBES if conversion.steps else _PROBES_UNDECODED)
+        remote = data_source.remote(conversion.source) is not None
+        made = filesystem.at_once(sample, positions) if remote else map(sample, positions)
+        probes = [each for each in made if each is not None]
     return storage.sample_bytes(conversion.spec, probes) * len(conversion)
 
 
 def convert(
     conversion: Conversion,
     storage: Storage,
-    folder: Path,
+    folder: Path | str | RemotePath,
     *,
     workers: int = 1,
     part: tuple[int, int] = (0, 1),
@@ -94,7 +101,7 @@ def convert(
     Args:
         conversion: which samples, after which ops.
         storage: the form.
-        folder: a new or empty folder, or one with an unfinished run of the same conversion.
+        folder: a new or empty folder, also behind a URL, or one with an unfinished run of the same conversion.
         workers: threads.
         part: `(i, n)` writes only the i-th of n parts, and no manifest; `finish` joins them.
         on_progress: called with the samples done and to do, after each shard.
@@ -105,10 +112,11 @@ def convert(
         BadSampleError: a sample cannot be read, and bad ones are not skipped.
     """
     _require_possible(conversion, storage, part)
+    folder = storage.at(folder)
     _prepare_process()
     start = time.monotonic()
     layout.make_folder(folder)
-    with _only_one(folder, part):
+    with layout.only_one(folder, part):
         header = layout.open_folder(folder, conversion, storage, lambda: estimate_bytes(conversion, storage))
         run = _Run(conversion, storage, folder, header)
         run.write([number for number in range(header.shard_count) if number % part[1] == part[0]], workers, on_progress)
@@ -126,12 +134,13 @@ def convert(
     )
 
 
-def finish(folder: Path) -> Manifest:
+def finish(folder: Path | str | RemotePath) -> Manifest:
     """Join the shards of a folder, whoever wrote them, to a whole set, and write its manifest.
 
     Raises:
         StorageError: a shard is missing, or its files are not as they were written.
     """
+    folder = place(folder)
     header = Header.load(folder / HEADER_NAME)
     shards = layout.finished_shards(folder, header)
     missing = [number for number in range(header.shard_count) if number not in shards]
@@ -149,7 +158,7 @@ def finish(folder: Path) -> Manifest:
 class _Run:
     """One run over some shards."""
 
-    def __init__(self, conversion: Conversion, storage: Storage, folder: Path, header: Header) -> None:
+    def __init__(self, conversion: Conversion, storage: Storage, folder: Place, header: Header) -> None:
         self._conversion = conversion
         self._storage = storage
         self._folder = folder
@@ -190,8 +199,10 @@ class _Run:
                 raise
 
     def _missing(self, numbers: list[int], workers: int) -> list[int]:
-        """Return the shards that have no record, or whose files do not match it."""
+        """Return the shards that have no record, or whose files do not match it; by size alone behind a URL."""
         recorded = layout.finished_shards(self._folder, self._header)
+        if isinstance(self._folder, RemotePath):
+            return [number for number in numbers if number not in recorded]
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             intact = pool.map(
                 lambda number: (
@@ -205,21 +216,25 @@ class _Run:
         """Make sure of room for `samples`; from here on the folder holds an unfinished set."""
         if samples == 0:
             return
-        share = samples / self._header.samples
-        needed = int(estimate_bytes(self._conversion, self._storage) * share) + _SPARE_BYTES
-        free = shutil.disk_usage(self._folder).free
-        if needed > free:
-            raise StorageError(
-                f"The disk must have room for the set: {needed:,} bytes are needed in `{self._folder}`, "
-                f"but {free:,} are free.",
-                hint="Free some, choose another folder, or keep the samples in a smaller form.",
-            )
+        if isinstance(self._folder, Path):
+            self._require_room(self._folder, samples)
         try:
             (self._folder / MANIFEST_NAME).unlink(missing_ok=True)
             if not (self._folder / HEADER_NAME).exists():
                 self._header.save(self._folder / HEADER_NAME)
         except OSError as error:
             raise self._disk_error(error) from error
+
+    def _require_room(self, folder: Path, samples: int) -> None:
+        share = samples / self._header.samples
+        needed = int(estimate_bytes(self._conversion, self._storage) * share) + _SPARE_BYTES
+        free = shutil.disk_usage(folder).free
+        if needed > free:
+            raise StorageError(
+                f"The disk must have room for the set: {needed:,} bytes are needed in `{folder}`, "
+                f"but {free:,} are free.",
+                hint="Free some, choose another folder, or keep the samples in a smaller form.",
+            )
 
     def _write_shard(self, number: int) -> None:
         try:
@@ -282,19 +297,3 @@ def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int,
         )
     if not 0 <= part[0] < part[1]:
         raise ConfigError(f"`part` must be (i, n) with 0 <= i < n, but got {part}.")
-
-
-@contextlib.contextmanager
-def _only_one(folder: Path, part: tuple[int, int]) -> Iterator[None]:
-    """Hold the lock of a part of a folder. The operating system lets go of it however the process ends."""
-    lock = filelock.FileLock(layout.lock_file(folder, part))
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-        raise StorageError(
-            f"Another conversion is at work on `{folder}`.", hint="Wait for its end, or choose another folder."
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()

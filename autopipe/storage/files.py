@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from autopipe.core.config import STORAGES
@@ -11,6 +10,7 @@ from autopipe.core.plan import Plan
 from autopipe.core.sample import Sample, SampleSpec
 from autopipe.errors import StorageError
 from autopipe.storage.form import Reader, Storage
+from autopipe.storage.place import Place
 from autopipe.storage.shard import ShardFiles
 
 
@@ -32,7 +32,7 @@ class Files(Storage):
     def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, files: ShardFiles) -> None:
         raise _nothing_to_do()
 
-    def open(self, folder: Path, spec: SampleSpec, shards: Sequence[int]) -> Reader:
+    def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
         raise _nothing_to_do()
 
 

@@ -14,6 +14,8 @@ from typing import ClassVar, Protocol
 
 from autopipe.core.plan import Plan
 from autopipe.core.sample import Sample, SampleSpec
+from autopipe.errors import ConfigError
+from autopipe.storage.place import Place, RemotePath, place
 from autopipe.storage.shard import ShardFiles
 
 
@@ -30,13 +32,31 @@ class Storage(abc.ABC):
 
     Class attributes:
         name: what it is called in a configuration.
+        mapped: whether files are mapped into memory, and so have to lie on a disk.
         converts: whether anything is written at all; False for the source as it is.
         holds_arrays: whether it can hold what any op gives, so that all of the prefix can be done before.
     """
 
     name: ClassVar[str]
     converts: ClassVar[bool] = True
+    mapped: ClassVar[bool] = False
     holds_arrays: ClassVar[bool] = False
+
+    def at(self, where: Path | str | RemotePath) -> Place:
+        """Return the folder that a path or URL stands for, to keep a set of this form in.
+
+        Raises:
+            ConfigError: it is a URL, and the form's files must lie on a disk.
+            DataError: it is a URL that cannot be used.
+        """
+        found = place(where)
+        if self.mapped and isinstance(found, RemotePath):
+            raise ConfigError(
+                f'storage="{self.name}" maps its files into memory, so a set of it must lie on a disk, '
+                f"but got `{found}`.",
+                hint='Keep it in a folder on a disk, or use storage="tfrecord", which is read from URLs.',
+            )
+        return found
 
     def cuts(self, plan: Plan) -> tuple[int, ...]:
         """Return after how many ops of the prefix samples can be kept, ascending; the last is the default."""
@@ -58,5 +78,5 @@ class Storage(abc.ABC):
         """
 
     @abc.abstractmethod
-    def open(self, folder: Path, spec: SampleSpec, shards: Sequence[int]) -> Reader:
+    def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
         """Return a reader of the set in `folder`, whose shards hold that many samples each."""

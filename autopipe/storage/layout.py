@@ -5,13 +5,16 @@ It reads and checks; samples are written by `convert` and read by `stored`.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+
+import filelock
 
 from autopipe.data import source as data_source
 from autopipe.errors import StorageError
 from autopipe.hardware.atomic import PART_SUFFIX
+from autopipe.storage import place
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage
 from autopipe.storage.manifest import (
@@ -24,6 +27,7 @@ from autopipe.storage.manifest import (
     seal_of,
     shard_record_name,
 )
+from autopipe.storage.place import Place, RemotePath
 
 _SHARD_BYTES = 64 << 20
 _FEWEST_SHARDS, _ENOUGH_SHARDS = 8, 32  # so that several workers end at about the same time
@@ -33,24 +37,41 @@ _SHARD_FILE = re.compile(r"[a-z]+-(\d{5})\.[a-z.]+")
 _OURS = re.compile(rf"{_SHARD_FILE.pattern}|{re.escape(MANIFEST_NAME)}")
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder if it is not there.
+def make_folder(folder: Place) -> None:
+    """Make the folder if it is not there; a URL needs none.
 
     Raises:
         StorageError: it cannot be made, or is something else.
     """
+    if isinstance(folder, RemotePath):
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"The folder `{folder}` cannot be made: {error.strerror}.") from error
 
 
-def lock_file(folder: Path, part: tuple[int, int]) -> Path:
-    """Return the lock that a run over a part holds."""
-    return folder / f".lock-{part[0]}-of-{part[1]}"
+@contextlib.contextmanager
+def only_one(folder: Place, part: tuple[int, int]) -> Iterator[None]:
+    """Hold the lock of a part of a folder. The operating system lets go of it however the process ends.
+
+    Raises:
+        StorageError: another run holds it.
+    """
+    lock = filelock.FileLock(place.lock_file(folder, f".lock-{part[0]}-of-{part[1]}"))
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise StorageError(
+            f"Another conversion is at work on `{folder}`.", hint="Wait for its end, or choose another folder."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-def open_folder(folder: Path, conversion: Conversion, storage: Storage, whole_bytes: Callable[[], float]) -> Header:
+def open_folder(folder: Place, conversion: Conversion, storage: Storage, whole_bytes: Callable[[], float]) -> Header:
     """Return the header of a folder, or what it will be if the folder is empty.
 
     Raises:
@@ -91,7 +112,7 @@ def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
     )
 
 
-def require_same(header: Header, conversion: Conversion, storage: str, folder: Path) -> None:
+def require_same(header: Header, conversion: Conversion, storage: str, folder: Place) -> None:
     """Refuse a set that is not what this conversion would write.
 
     Raises:
@@ -111,7 +132,7 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
         raise _stale(folder, f"holds {header.samples} samples, not {len(conversion)}")
 
 
-def require_unchanged(header: Header, source_digest: str, folder: Path) -> None:
+def require_unchanged(header: Header, source_digest: str, folder: Place) -> None:
     """Refuse a set of data that have changed since.
 
     Raises:
@@ -126,36 +147,39 @@ def require_unchanged(header: Header, source_digest: str, folder: Path) -> None:
         )
 
 
-def finished_shards(folder: Path, header: Header) -> dict[int, ShardRecord]:
+def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
     """Return the records of shards that were written for this header and whose files have their sizes, by number."""
     seal = seal_of(header)
+    sizes = place.sizes(folder)
     found = {}
     for number in range(header.shard_count):
         path = folder / shard_record_name(number)
+        if path.name not in sizes:
+            continue
         try:
             record = ShardRecord.load(path)
         except StorageError:  # not written yet, or spoilt: it is written again
             continue
-        if record.number == number and record.header == seal and all(file.is_whole(folder) for file in record.files):
+        if record.number == number and record.header == seal and all(file.is_whole(sizes) for file in record.files):
             found[number] = record
     return found
 
 
-def whole_manifest(folder: Path) -> Manifest:
+def whole_manifest(folder: Place) -> Manifest:
     """Return the manifest of a whole set.
 
     Raises:
         StorageError: there is none, it was edited, or a file is missing or has another size.
     """
-    path = folder / MANIFEST_NAME
-    if not path.exists():
-        begun = (folder / HEADER_NAME).exists()
+    path, sizes = folder / MANIFEST_NAME, place.sizes(folder)
+    if path.name not in sizes:
+        begun = HEADER_NAME in sizes
         raise StorageError(
             f"There is no whole set in `{folder}`{': its conversion was begun and did not end' if begun else ''}.",
             hint="Run the same conversion again; it goes on where it stopped." if begun else "Convert the data first.",
         )
     manifest = Manifest.load(path)
-    broken = [file.name for shard in manifest.shards for file in shard.files if not file.is_whole(folder)]
+    broken = [file.name for shard in manifest.shards for file in shard.files if not file.is_whole(sizes)]
     if broken:
         raise StorageError(
             f"{len(broken)} files of the set in `{folder}` are not whole, the first is `{broken[0]}`.",
@@ -164,8 +188,10 @@ def whole_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def remove_parts(folder: Path, numbers: list[int]) -> None:
-    """Remove what a killed run left unfinished of some shards."""
+def remove_parts(folder: Place, numbers: list[int]) -> None:
+    """Remove what a killed run left unfinished of some shards; behind a URL nothing is unfinished."""
+    if isinstance(folder, RemotePath):
+        return
     chosen = set(numbers)
     for path in folder.glob(f"*{PART_SUFFIX}"):
         match = _SHARD_FILE.match(path.name.removeprefix("."))
@@ -173,5 +199,5 @@ def remove_parts(folder: Path, numbers: list[int]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _stale(folder: Path, why: str) -> StorageError:
+def _stale(folder: Place, why: str) -> StorageError:
     return StorageError(f"The set in `{folder}` {why}.", hint="Convert again into another folder, or remove this one.")

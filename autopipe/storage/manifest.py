@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ import pydantic
 
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.errors import StorageError
-from autopipe.hardware import atomic
+from autopipe.storage.place import Place, write
 from autopipe.storage.shard import FileRecord
 
 SCHEMA_VERSION = 1
@@ -32,15 +31,14 @@ class Sealed(pydantic.BaseModel):
     what: ClassVar[str]
     remedy: ClassVar[str] = "Remove its folder and convert again."
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Place) -> None:
         """Write the record: whole or not at all."""
         body = self.model_dump(mode="json")
         text = json.dumps({**body, "seal": _seal(body)}, indent=1)
-        with atomic.replacing(path) as stream:
-            stream.write(text.encode() + b"\n")
+        write(path, text.encode() + b"\n")
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Place) -> Self:
         """Read a record.
 
         Raises:
@@ -191,5 +189,5 @@ def _seal(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _unsound(cls: type[Sealed], path: Path, why: str) -> StorageError:
+def _unsound(cls: type[Sealed], path: Place, why: str) -> StorageError:
     return StorageError(f"{cls.what} `{path}` {why}.", hint=cls.remedy)

@@ -5,10 +5,12 @@ Which samples a shard holds, and in which form, is decided by others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import google_crc32c
 import numpy as np
@@ -16,9 +18,9 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.hardware.atomic import PART_SUFFIX
+from autopipe.storage.place import Place, RemotePath, chunks
 
 _BUFFER_BYTES = 1 << 16  # a larger sample goes to the file without another copy
-_CHECK_BYTES = 1 << 24
 
 
 class FileRecord(pydantic.BaseModel):
@@ -30,22 +32,19 @@ class FileRecord(pydantic.BaseModel):
     bytes: int = pydantic.Field(ge=0)
     crc32c: str = pydantic.Field(pattern=r"^[0-9a-f]{8}$")
 
-    def is_whole(self, folder: Path) -> bool:
-        """Whether the file has its size."""
-        try:
-            return (folder / self.name).stat().st_size == self.bytes
-        except OSError:
-            return False
+    def is_whole(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the file has its size, by the sizes of those in its folder."""
+        return sizes.get(self.name) == self.bytes
 
-    def is_intact(self, folder: Path) -> bool:
+    def is_intact(self, folder: Place) -> bool:
         """Whether the file has its size and checksum. Reads all of it."""
-        if not self.is_whole(folder):
+        crc, size = 0, 0
+        try:
+            for chunk in chunks(folder / self.name):
+                crc, size = google_crc32c.extend(crc, chunk), size + len(chunk)
+        except FileNotFoundError:
             return False
-        crc = 0
-        with (folder / self.name).open("rb", buffering=0) as file:
-            while chunk := file.read(_CHECK_BYTES):
-                crc = google_crc32c.extend(crc, chunk)
-        return f"{crc:08x}" == self.crc32c
+        return size == self.bytes and f"{crc:08x}" == self.crc32c
 
 
 class OutputFile:
@@ -76,17 +75,22 @@ class OutputFile:
 
 
 class ShardFiles:
-    """The files of shard `number` in `folder`. Use as a context manager: all are put in place at its end, or none."""
+    """The files of shard `number` in `folder`. Use as a context manager: all are put in place at its end, or none.
 
-    def __init__(self, folder: Path, number: int) -> None:
+    Those of a set behind a URL are written to a temporary folder, and sent when they are whole.
+    """
+
+    def __init__(self, folder: Place, number: int) -> None:
         self.folder = folder
+        self._temporary = tempfile.TemporaryDirectory(prefix="autopipe-") if isinstance(folder, RemotePath) else None
+        self._beside = folder if isinstance(folder, Path) else Path(cast(Any, self._temporary).name)
         self.number = number
         self.records: tuple[FileRecord, ...] = ()
         self._open: list[OutputFile] = []
 
     def create(self, name: Callable[[int], str]) -> OutputFile:
         """Begin the file that `name` gives for the shard's number."""
-        file = OutputFile(self.folder / f"{name(self.number)}{PART_SUFFIX}")
+        file = OutputFile(self._beside / f"{name(self.number)}{PART_SUFFIX}")
         self._open.append(file)
         return file
 
@@ -96,6 +100,10 @@ class ShardFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        with contextlib.nullcontext() if self._temporary is None else self._temporary:
+            self._end(kind)
+
+    def _end(self, kind: type[BaseException] | None) -> None:
         failures = [failure for file in self._open if (failure := file.close()) is not None]
         if kind is not None or failures:
             for file in self._open:
@@ -105,7 +113,10 @@ class ShardFiles:
             return
         records = []
         for file in self._open:
-            final = file.path.with_name(file.path.name.removesuffix(PART_SUFFIX))
-            file.path.replace(final)
-            records.append(FileRecord(name=final.name, bytes=file.size, crc32c=f"{file.crc:08x}"))
+            name = file.path.name.removesuffix(PART_SUFFIX)
+            if isinstance(self.folder, RemotePath):
+                (self.folder / name).upload(file.path)
+            else:
+                file.path.replace(self.folder / name)
+            records.append(FileRecord(name=name, bytes=file.size, crc32c=f"{file.crc:08x}"))
         self.records = tuple(records)

@@ -19,6 +19,7 @@ from autopipe.storage import layout
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage
 from autopipe.storage.manifest import HEADER_NAME, MANIFEST_NAME, Manifest, seal_of
+from autopipe.storage.place import Place, RemotePath, subfolders
 
 
 class StoredSource:
@@ -27,12 +28,14 @@ class StoredSource:
     Attributes:
         manifest: what the set is.
         folder: where it is.
+        remote: the kind of URL that it is behind, such as "s3"; None on a disk.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Place, manifest: Manifest) -> None:
         header = manifest.header
         storage: Storage = STORAGES[header.storage]
-        self.folder = folder.absolute()
+        self.folder = folder if isinstance(folder, RemotePath) else folder.absolute()
+        self.remote = folder.scheme if isinstance(folder, RemotePath) else None
         self.manifest = manifest
         self.x_kind: FieldKind = header.x.kind
         self.y_kind: FieldKind | None = None if header.y is None else header.y.kind
@@ -62,7 +65,9 @@ class StoredSource:
         return f"sample {index} of {self.folder}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the files that hold some samples, or all files."""
+        """Return the files that hold some samples, or all files; none where they are on no disk."""
+        if isinstance(self.folder, RemotePath):
+            return []
         shards = self.manifest.shards
         per_shard = self.manifest.header.samples_per_shard
         chosen = range(len(shards)) if indices is None else sorted({index // per_shard for index in indices})
@@ -77,26 +82,29 @@ class StoredSource:
         return f"set={seal_of(self.manifest)}"
 
 
-def open_set(folder: Path, conversion: Conversion, storage: Storage) -> StoredSource:
-    """Return the set in `folder` as a source, if it is what `conversion` gives.
+def open_set(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
+    """Return the set in a folder, or behind a URL, as a source, if it is what `conversion` gives.
 
     Raises:
+        ConfigError: it is behind a URL, and the form's files must lie on a disk.
         StorageError: there is no whole set, it was edited, or it is of other data or ops.
     """
+    folder = storage.at(where)
     manifest = layout.whole_manifest(folder)
     layout.require_same(manifest.header, conversion, storage.name, folder)
     return StoredSource(folder, manifest)
 
 
-def find(root: Path, conversion: Conversion, storage: Storage) -> StoredSource:
-    """Return the set that `conversion` gives, from `root` or a folder in it.
+def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
+    """Return the set that `conversion` gives, from a folder or URL or a folder in it.
 
     Raises:
+        ConfigError: it is behind a URL, and the form's files must lie on a disk.
         StorageError: there is none; those that come near are named, with what differs.
     """
-    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())] if root.is_dir() else []
+    root = storage.at(where)
     reasons = []
-    for folder in folders:
+    for folder in subfolders(root):
         if (folder / MANIFEST_NAME).exists() or (folder / HEADER_NAME).exists():
             try:
                 return open_set(folder, conversion, storage)

@@ -5,6 +5,7 @@ For each file there is an index of where its samples' bytes lie, so that one is 
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 
 from autopipe.core.config import STORAGES
 from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
+from autopipe.data import filesystem
 from autopipe.data.example import serialise
 from autopipe.data.records import HEADER_BYTES, frame
 from autopipe.errors import BadSampleError
 from autopipe.storage.form import Reader, Storage
+from autopipe.storage.place import Place, RemotePath
 from autopipe.storage.shard import ShardFiles
 
 IMAGE_KEY = "image/encoded"
@@ -51,19 +54,19 @@ class TFRecord(Storage):
             records.write(frame(message))
         np.save(files.create(_index_name), np.array(rows, np.int64), allow_pickle=False)
 
-    def open(self, folder: Path, spec: SampleSpec, shards: Sequence[int]) -> Reader:
+    def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
         return _Records(folder, None if spec.y is None else spec.y.kind, tuple(shards))
 
 
 class _Records:
     """Reads a set of records; each shard's file and index are opened when it is first read."""
 
-    def __init__(self, folder: Path, y_kind: FieldKind | None, counts: tuple[int, ...]) -> None:
+    def __init__(self, folder: Place, y_kind: FieldKind | None, counts: tuple[int, ...]) -> None:
         self._folder = folder
         self._y_kind = y_kind
         self._counts = counts
         self._per_shard = max(counts)  # all but the last shard are of one size
-        self._shards: list[_Shard | None] = [None] * len(counts)
+        self._shards: list[_Shard | _RemoteShard | None] = [None] * len(counts)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Records, (self._folder, self._y_kind, self._counts)
@@ -72,12 +75,33 @@ class _Records:
         number, row = divmod(index, self._per_shard)
         shard = self._shards[number]
         if shard is None:
-            shard = self._shards[number] = _Shard(self._folder, number)
+            shard = self._shards[number] = _opened(self._folder, number)
         first = 4 * row
         x = shard.read(first)
         if self._y_kind is FieldKind.LABEL:
             return x, shard.index[first + 2]
         return x, None if self._y_kind is None else shard.read(first + 2)
+
+
+def _opened(folder: Place, number: int) -> _Shard | _RemoteShard:
+    return _Shard(folder, number) if isinstance(folder, Path) else _RemoteShard(folder, number)
+
+
+class _RemoteShard:
+    """A file of records behind a URL; each part of one is a request. There is no connection to keep."""
+
+    def __init__(self, folder: RemotePath, number: int) -> None:
+        table: NDArray[Any] = np.load(io.BytesIO((folder / _index_name(number)).read_bytes()), allow_pickle=False)
+        self.index = table.reshape(-1).data
+        self._path = folder / _records_name(number)
+
+    def read(self, entry: int) -> bytes:
+        """Return the bytes that two numbers of the index, start and length, stand for."""
+        start, length = self.index[entry], self.index[entry + 1]
+        content = filesystem.read(self._path.url, start, start + length)
+        if len(content) != length:
+            raise BadSampleError(f"The record at byte {start} of `{self._path}` is cut short: the file has shrunk.")
+        return content
 
 
 class _Shard:

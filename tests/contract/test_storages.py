@@ -212,7 +212,9 @@ def test_the_source_says_what_it_holds(case: Case) -> None:
 
 
 def test_files_are_those_of_the_shards(case: Case) -> None:
-    whole = {str(path) for path in case.stored.folder.iterdir() if path.suffix != ".json" and path.name[0] != "."}
+    whole = {
+        str(path) for path in case.stored.folder.iterdir() if not path.name.endswith(".json") and path.name[0] != "."
+    }
     assert set(case.stored.files()) == whole
     assert set(case.stored.files([0])) < whole
     assert case.stored.mean_bytes() == sum(Path(path).stat().st_size for path in whole) / COUNT

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
+from autopipe.api import converting
 from autopipe.data import filesystem
 from autopipe.errors import BadSampleError, DataError
 from autopipe.tuned.fingerprint import storage_of
@@ -260,6 +261,66 @@ def test_a_bucket_that_does_not_exist_is_named(photos: str) -> None:
         ap.ImageFolder("s3://no-such-bucket/train")
 
 
+def test_a_bucket_is_converted_into_another_and_trained_from_there(
+    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    target = "s3://photos/kept/tfrecord"
+    convert = ["-m", "autopipe", "convert", "--images", photos, "--image-size", "16", "--to", "tfrecord"]
+    said = run(tmp_path, *convert, "--out", target, "--verify")
+    assert f"wrote     64 samples to {target}" in said
+    assert "verified  every file, and 32 samples against the source" in said
+    assert "64 were there already" in run(tmp_path, *convert, "--out", target)
+
+    data = ap.ImageFolder(photos)
+    kept = ap.PipelineConfig(loader=ap.Processes(workers=2, queue_size=2), storage="tfrecord")
+    plain = ap.PipelineConfig(loader=ap.Threads(workers=4))
+    with (
+        ap.build_loader(workload(data, converted="s3://photos/kept"), kept) as there,
+        ap.build_loader(workload(data), plain) as here,
+    ):
+        for mine, theirs in zip(there.batches(0), here.batches(0), strict=True):
+            np.testing.assert_array_equal(mine[0], theirs[0])
+            np.testing.assert_array_equal(mine[1], theirs[1])
+
+
+def test_parts_are_joined_by_the_command_that_is_printed(photos: str, tmp_path: Path) -> None:
+    target = "s3://photos/parts"
+    for part in ("0/2", "1/2"):
+        convert = ["-m", "autopipe", "convert", "--images", photos, "--image-size", "16", "--to", "tfrecord"]
+        said = run(tmp_path, *convert, "--out", target, "--shard", part)
+    assert f"autopipe convert --finish {target}" in said
+    assert f"joined    64 samples in {target}" in run(tmp_path, "-m", "autopipe", "convert", "--finish", target)
+
+
+def test_a_conversion_from_a_bucket_waits_for_many_reads_at_a_time(photos: str, proxy: Proxy, tmp_path: Path) -> None:
+    job = converting.job(workload(ap.ImageFolder(photos)), "tfrecord", tmp_path / "set", cut=0)
+    together, first = threading.Barrier(8), iter(range(8))  # there are eight shards
+
+    def wait_for_all(handler: Handler) -> bool:
+        if next(first, None) is not None:
+            together.wait(PATIENCE_SECONDS)
+        return False
+
+    proxy.fault = wait_for_all
+    assert job.run().samples == 64
+    assert not together.broken
+
+
+def test_a_bucket_that_may_not_be_written_to_is_named(photos: str, proxy: Proxy, tmp_path: Path) -> None:
+    data = ap.ImageFolder(photos)
+
+    def fault(handler: Handler) -> bool:
+        if handler.command in ("PUT", "POST"):
+            handler.answer(403, "AccessDenied")
+            return True
+        return False
+
+    proxy.fault = fault
+    with pytest.raises(DataError, match=r"Access to `s3://photos/denied/conversion\.json` is denied"):
+        converting.job(workload(data), "tfrecord", "s3://photos/denied").run()
+
+
 def test_the_python_of_the_documentation_runs(
     photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,7 +337,7 @@ def test_a_bucket_is_tuned_and_trained_from_without_code_and_no_credential_is_wr
 ) -> None:
     proxy.latency_seconds = 0.005
     tune = ["-m", "autopipe", "tune", "--images", photos, "--image-size", "16", "--batch-size", "8"]
-    said = run(tmp_path, *tune, "--simulate-step", "5ms", "--space", "quick", "--trials", "2", "--budget", "40s")
+    said = run(tmp_path, *tune, "--simulate-step", "5ms", "--space", "quick", "--trials", "1", "--budget", "15s")
     said += run(
         tmp_path / "tuned", "-c", "import tuned_pipeline as t; print(sum(1 for _ in t.make_loader().batches(0)))"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,9 +33,14 @@ def convert(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder to write to; converted/FORM by default, where loaders look for it.")
+        str | None,
+        typer.Option(
+            metavar="DIR", help="The folder or URL to write to; converted/FORM by default, where loaders look for it."
+        ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads; one a core by default.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads; by default one a core, and 32 where they wait for a network.")
+    ] = None,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Write one part only, 0/N to N-1/N, for a job array.")
     ] = None,
@@ -44,7 +48,7 @@ def convert(
         bool, typer.Option("--verify", help="Then check the files, and samples against the source.")
     ] = False,
     finish: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Join the parts that --shard has written to DIR.")
+        str | None, typer.Option(metavar="DIR", help="Join the parts that --shard has written to DIR.")
     ] = None,
 ) -> None:
     """Write the samples of a workload in a form that is read faster.
@@ -69,7 +73,7 @@ def convert(
     if done.manifest is None:
         console.print(
             f"wrote     part {part[0]} of {part[1]} to {done.folder}\n"
-            f"next      when every part is written: {again.autopipe('convert', '--finish', done.folder)}",
+            f"next      when every part is written: {again.autopipe('convert', '--finish', str(done.folder))}",
             highlight=False,
             soft_wrap=True,
         )

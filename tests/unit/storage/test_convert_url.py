@@ -1,0 +1,198 @@
+"""Sets behind URLs, on fsspec's own memory file system. On a server: tests/integration/test_s3.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+from autopipe.core.config import STORAGES
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.data.tfrecords import TFRecords
+from autopipe.errors import BadSampleError, ConfigError, DataError, StorageError
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.convert import convert, finish
+from autopipe.storage.stored import find, open_set, verify
+
+COUNT = 20  # 8 shards, 6 of them of 3 samples
+TFRECORD = STORAGES["tfrecord"]
+SPEC = SampleSpec(Field(FieldKind.ENCODED, None, None), Field(FieldKind.LABEL, (), np.dtype(np.int64)))
+
+
+class Numbers:
+    """Samples that are made from their index; `on_read` sees each read and may fail it."""
+
+    def __init__(self, on_read: Callable[[int], None] | None = None) -> None:
+        self._on_read = on_read
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        if self._on_read is not None:
+            self._on_read(index)
+        return b"image %d" % index, index
+
+
+def conversion(on_read: Callable[[int], None] | None = None, **changes: Any) -> Conversion:
+    made = Conversion(
+        source=Numbers(on_read), steps=(), spec=SPEC, source_digest="type=Numbers count=20", ops_digest="no ops"
+    )
+    return dataclasses.replace(made, **changes)
+
+
+@pytest.fixture
+def url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = f"memory://{uuid.uuid4().hex}"
+    yield f"{made}/set"
+    system = fsspec.filesystem("memory")
+    if system.exists(made):
+        system.rm(made, recursive=True)
+
+
+def content(url: str) -> dict[str, bytes]:
+    system = fsspec.filesystem("memory")
+    return {name.rpartition("/")[2]: system.cat_file(name) for name in system.find(url)}
+
+
+def fail_at(index: int) -> Callable[[int], None]:
+    def on_read(read: int) -> None:
+        if read == index:
+            raise BadSampleError(f"sample {index} is broken")
+
+    return on_read
+
+
+def test_a_set_behind_a_url_is_that_of_a_disk_byte_for_byte(url: str, tmp_path: Path) -> None:
+    convert(conversion(), TFRECORD, url, workers=2)
+    convert(conversion(), TFRECORD, tmp_path / "set")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir() if path.name[0] != "."} == content(
+        url
+    )
+
+
+def test_a_set_behind_a_url_is_read_in_any_order_and_pickles(url: str) -> None:
+    convert(conversion(), TFRECORD, url)
+    made = open_set(url, conversion(), TFRECORD)
+    again = pickle.loads(pickle.dumps(made))
+    for source in (made, again):
+        assert [source.read(index) for index in (19, 0, 7)] == [(b"image %d" % index, index) for index in (19, 0, 7)]
+    assert made.remote == "memory"
+    assert made.files() == []
+    assert made.name(3) == f"sample 3 of {url}"
+    assert verify(made, conversion()) == COUNT
+
+
+def test_it_is_found_below_the_url_that_a_workload_names(url: str) -> None:
+    convert(conversion(), TFRECORD, f"{url}/tfrecord")
+    assert find(url, conversion(), TFRECORD).read(4) == (b"image 4", 4)
+    with pytest.raises(StorageError, match="has no set of the 20 samples"):
+        find(f"{url}/elsewhere", conversion(), TFRECORD)
+
+
+def test_its_files_are_records_for_any_program(url: str) -> None:
+    convert(conversion(), TFRECORD, url)
+    assert TFRecords(f"{url}/data-*.tfrecord").read(5) == (b"image 5", 5)
+
+
+def test_what_was_finished_before_a_failure_is_kept_and_nothing_else(url: str) -> None:
+    with pytest.raises(BadSampleError, match="sample 10 is broken"):
+        convert(conversion(fail_at(10)), TFRECORD, url)
+    assert sorted(content(url)) == sorted(
+        ["conversion.json"]
+        + [name for number in range(3) for name in (f"data-{number:05d}.tfrecord", f"index-{number:05d}.npy")]
+        + [f"shard-{number:05d}.json" for number in range(3)]
+    )
+    with pytest.raises(StorageError, match="its conversion was begun and did not end"):
+        open_set(url, conversion(), TFRECORD)
+    done = convert(conversion(), TFRECORD, url)
+    assert (done.kept, done.samples) == (9, 11)
+
+
+def test_a_shard_that_was_lost_or_cut_is_written_again(url: str) -> None:
+    convert(conversion(), TFRECORD, url)
+    whole = content(url)
+    system = fsspec.filesystem("memory")
+    system.rm_file(f"{url}/data-00002.tfrecord")
+    system.pipe_file(f"{url}/index-00004.npy", b"cut")
+    with pytest.raises(StorageError, match="2 files of the set"):
+        open_set(url, conversion(), TFRECORD)
+    assert convert(conversion(), TFRECORD, url).samples == 6
+    assert content(url) == whole
+
+
+def test_a_changed_byte_is_found_by_verifying(url: str) -> None:
+    convert(conversion(), TFRECORD, url)
+    made = open_set(url, conversion(), TFRECORD)
+    file = f"{url}/data-00001.tfrecord"
+    system = fsspec.filesystem("memory")
+    system.pipe_file(file, system.cat_file(file)[:-1] + b"?")
+    with pytest.raises(StorageError, match=r"data-00001\.tfrecord` does not match its checksum"):
+        verify(made, conversion())
+
+
+def test_parts_are_joined_behind_a_url(url: str) -> None:
+    for number in range(3):
+        assert convert(conversion(), TFRECORD, url, part=(number, 3)).manifest is None
+    assert finish(url).header.samples == COUNT
+    assert open_set(url, conversion(), TFRECORD).read(19) == (b"image 19", 19)
+
+
+def test_other_data_and_other_files_behind_the_url_are_refused(url: str) -> None:
+    convert(conversion(), TFRECORD, url)
+    with pytest.raises(StorageError, match="was made from other data"):
+        convert(conversion(source_digest="type=Numbers count=21"), TFRECORD, url)
+    fsspec.filesystem("memory").pipe_file(f"{url}/photo.jpg", b"image")
+    with pytest.raises(StorageError, match=r"must hold nothing else.*`photo\.jpg`"):
+        convert(conversion(), TFRECORD, url)
+
+
+def test_two_at_once_are_refused(url: str) -> None:
+    def convert_again(index: int) -> None:
+        if index == 0:
+            with pytest.raises(StorageError, match="Another conversion is at work on"):
+                convert(conversion(), TFRECORD, url)
+
+    convert(conversion(convert_again), TFRECORD, url)
+
+
+def test_nothing_is_left_in_the_temporary_folder(url: str, tmp_path: Path) -> None:
+    convert(conversion(), TFRECORD, url)
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_bad_samples_that_are_skipped_are_met_again(url: str) -> None:
+    convert(conversion(fail_at(3), skip_bad=True), TFRECORD, url)
+    with pytest.raises(BadSampleError, match="sample 3 is broken"):
+        open_set(url, conversion(), TFRECORD).read(3)
+
+
+def test_a_form_that_is_mapped_is_refused_behind_a_url_and_the_way_out_is_named(url: str) -> None:
+    array = STORAGES["array"]
+    spec = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype(np.uint8)), None)
+    for call in (lambda: convert(conversion(spec=spec), array, url), lambda: find(url, conversion(spec=spec), array)):
+        with pytest.raises(ConfigError, match="must lie on a disk, but got `memory://") as caught:
+            call()
+        assert caught.value.hint is not None
+        assert "tfrecord" in caught.value.hint
+
+
+def test_a_password_in_the_url_of_a_set_is_refused() -> None:
+    with pytest.raises(DataError, match="must not hold a user name or password") as caught:
+        convert(conversion(), TFRECORD, "s3://me:hunter2@bucket/set")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_url_that_was_made_a_path_is_refused() -> None:
+    with pytest.raises(DataError, match="must be passed as text"):
+        convert(conversion(), TFRECORD, Path("s3://bucket/set"))
