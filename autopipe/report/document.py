@@ -15,7 +15,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name), `ceiling`
     (model images/s, bound, shares, the bottleneck as a sentence, its kind and op), `conversions` (storage, cut, seconds
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
-    measured), `stopped`, `warnings`, `artifact` (its path).
+    measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
     return {
         "best": None if summary.best is None else summary.best.model_dump(mode="json"),
@@ -46,6 +46,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
         "seconds": round(summary.seconds, 2),
         "measuring_seconds": round(summary.measuring_seconds, 2),
         "stopped": summary.stopped,
+        "trust": summary.trust,
         "warnings": list(summary.warnings),
         "artifact": artifact,
     }

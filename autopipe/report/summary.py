@@ -9,12 +9,14 @@ from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import SampleTail
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Bottleneck, Limits
-from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
-from autopipe.report import payback
+from autopipe.report import payback, trust, wording
 from autopipe.search.conversions import Payback
 from autopipe.search.result import BaselineResult, SearchResult
+from autopipe.search.stopping import Reason
+
+_ADVISED_TRIALS = 20  # with their proof
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,10 @@ class Summary:
         measuring_seconds: the part of it in which something was measured.
         paybacks: what each converted form that was tried costs, and when it pays.
         epochs: how many epochs the training takes, if it is known.
-        warnings: what the reader should know before believing the figures.
+        trust: how far the figures can be believed, and why.
+        brought: what single settings of the best are worth; empty where nothing is known.
+        round_seconds: how long a round of the proof took.
+        warnings: what the reader can do something about.
     """
 
     best: PipelineConfig | None
@@ -78,6 +83,9 @@ class Summary:
     measuring_seconds: float
     paybacks: Sequence[Payback]
     epochs: int | None
+    trust: str
+    brought: str
+    round_seconds: float
     warnings: Sequence[str]
 
 
@@ -102,6 +110,9 @@ def summary_of(result: SearchResult) -> Summary:
         measuring_seconds=result.measuring_seconds,
         paybacks=result.paybacks,
         epochs=result.epochs,
+        trust=trust.sentence(result),
+        brought=trust.brought(result),
+        round_seconds=trust.round_seconds(result.trials),
         warnings=tuple(_warnings(result)),
     )
 
@@ -123,11 +134,9 @@ def _warnings(result: SearchResult) -> list[str]:
     said = []
     if result.interrupted:
         said.append("The search was interrupted: this is the best so far, not proved.")
-    if result.drift is not None and abs(result.drift) > 0.05:
-        said.append(
-            f"The baselines ran {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'} at the end than "
-            "at the beginning: something else used the machine. Ratios hold, since they were measured side by side."
-        )
+    tried = {row.key for row in result.trials if row.outcome is not None}
+    if result.best_config is not None and tried <= {each.config.key() for each in result.baselines}:
+        said.append(_only_baselines(result))
     if result.unsaved is not None:
         said.append(
             f"The study could not be written to its end: {result.unsaved}. The figures here are whole; a next tune "
@@ -136,13 +145,18 @@ def _warnings(result: SearchResult) -> list[str]:
     said += payback.sentences(result.paybacks, result.epochs)
     if result.ceiling is not None and result.ceiling.tail is not None and result.ceiling.tail.heavy:
         said.append(_heavy(result.ceiling.tail))
-    measured = [row.outcome for row in result.trials if isinstance(row.outcome, Measurement)]
-    unstable = sum(not outcome.stable for outcome in measured)
-    if measured and unstable > len(measured) // 2:
-        said.append(
-            f"{unstable} of {len(measured)} measurements were unstable: tune on a quiet machine for sharper figures."
-        )
     return said
+
+
+def _only_baselines(result: SearchResult) -> str:
+    if result.stopped_because.reason is Reason.CEILING:
+        return "Nothing beside the baselines was tried: there is nothing to gain."
+    took = [row.seconds for row in result.trials if row.outcome is not None]
+    advised = result.seconds + _ADVISED_TRIALS * max(took)
+    return (
+        f"Nothing beside the baselines could be tried: a trial takes {wording.seconds(max(took))} here. "
+        f"`--budget {wording.budget(advised)}` has time for some."
+    )
 
 
 def _heavy(tail: SampleTail) -> str:

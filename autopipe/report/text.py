@@ -1,4 +1,4 @@
-"""The summary as text for a terminal."""
+"""The summary as text for a terminal: 24 lines of 100 columns, each with a label that says what it answers."""
 
 from __future__ import annotations
 
@@ -7,64 +7,67 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core.value import Estimate
-from autopipe.report import payback, wording
+from autopipe.report import payback, trust, wording
 from autopipe.report.summary import BaselineLine, Summary
+
+_MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
 
 
 def render(summary: Summary) -> RenderableType:
-    """Return the table that ends `autopipe tune`."""
+    """Return what ends `autopipe tune`."""
     if summary.best is None or summary.rate is None:
         return Text("No configuration could be measured.", style="bold red")
-    table = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
-    table.add_column("pipeline")
-    table.add_column("images/s", justify="right")
-    table.add_column("95 % interval", justify="right")
-    table.add_column("best is faster by", justify="right")
-    table.add_row(Text("best", style="bold green"), _rate(summary.rate), _interval(summary.rate), "")
-    for line in summary.baselines:
-        table.add_row(line.name, *_cells(line))
-    if summary.model_rate is not None:
-        table.add_row("the model alone (ceiling)", _rate(summary.model_rate), _interval(summary.model_rate), "")
-    conversions: list[RenderableType] = [payback.table(summary.paybacks), Text()] if summary.paybacks else []
-    return Group(table, Text(), *conversions, _sentences(summary))
-
-
-def _cells(line: BaselineLine) -> tuple[str, str, str]:
-    if line.rate is not None and line.is_best:
-        return _rate(line.rate), _interval(line.rate), "it is the best"
-    if line.rate is None:
-        return "failed", "", (line.failure or "")[:60]
-    gain = "" if line.gain is None else f"{line.gain:.2f}x"
-    if line.proved is not None:
-        gain += f" ({line.proved.interval.low:.2f} to {line.proved.interval.high:.2f})"
-    return _rate(line.rate), _interval(line.rate), gain
-
-
-def _sentences(summary: Summary) -> Table:
-    assert summary.best is not None
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
+    grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
-    grid.add_row("best config", wording.short(summary.best))
-    if summary.share_of_model is not None:
-        reached = f"{summary.share_of_model:.0%} of what the model alone takes"
-        known = summary.bound is not None and bool(summary.bound.costs.ops)
-        if known and summary.share_of_bound is not None:
-            reached += f", {summary.share_of_bound:.0%} of what model and loader can reach on these cores"
-        grid.add_row("reached", reached)
-    if summary.bottleneck is not None:
-        grid.add_row("bottleneck", summary.bottleneck.sentence)
-    grid.add_row("stopped", summary.stopped)
+    grid.add_row(Text("Winner", style="bold green"), wording.short(summary.best))
+    grid.add_row("", _rate(summary.rate))
+    for line in summary.baselines:
+        grid.add_row("", _against(line, summary.round_seconds))
+    grid.add_row("Limit", _limit(summary))
+    if summary.brought:
+        grid.add_row("Brought", summary.brought)
+    grid.add_row("Trust", summary.trust)
     failed = f", {summary.failed} failed" if summary.failed else ""
-    grid.add_row("trials", f"{summary.trials}{failed}, in {summary.seconds:.0f} s")
+    grid.add_row("Stopped", f"{summary.stopped} ({summary.trials} trials{failed}, {summary.seconds:.0f} s)")
     for warning in summary.warnings:
-        grid.add_row(Text("note", style="bold yellow"), warning)
-    return grid
+        grid.add_row(Text("Note", style="bold yellow"), warning)
+    if not summary.paybacks:
+        return grid
+    return Group(payback.table(summary.paybacks), Text(), grid)
+
+
+def _against(line: BaselineLine, round_seconds: float) -> str:
+    """Return what the best is worth against one baseline, or that it is not decided and what it would take."""
+    if line.rate is not None and line.is_best:
+        return f"it is the baseline {line.name}"
+    if line.rate is None:
+        return f"{line.name} {'was not measured' if line.failure is None else f'failed: {line.failure[:60]}'}"
+    if line.proved is None:
+        return f"{line.gain or 0.0:.2g}x {line.name} at {line.rate.value:,.0f} images/s, not proved"
+    low, high = line.proved.interval
+    if trust.decided(line.proved):
+        return f"{line.proved.ratio:.3g}x {line.name} ({low:.3g} to {high:.3g})"
+    so_far = f"about {line.proved.ratio:.2g}x in {line.proved.pairs} rounds"
+    return f"not decided against {line.name}, {so_far}; {_to_decide(line, round_seconds)}"
+
+
+def _to_decide(line: BaselineLine, round_seconds: float) -> str:
+    assert line.proved is not None
+    more = trust.rounds_to_decide(line.proved)
+    if more is None:
+        return "too close, or too unsteady, to tell in a reasonable time"
+    return f"{more} more would tell, in about {wording.seconds(more * round_seconds)}"
+
+
+def _limit(summary: Summary) -> str:
+    if summary.bottleneck is None:
+        return "not known: the model alone was not measured"
+    reached = "" if summary.share_of_model is None else f" Reached: {summary.share_of_model:.0%} of the model alone."
+    return f"{summary.bottleneck.sentence[:1].upper()}{summary.bottleneck.sentence[1:]}{reached}"
 
 
 def _rate(estimate: Estimate) -> str:
-    return f"{estimate.value:,.0f}"
-
-
-def _interval(estimate: Estimate) -> str:
-    return f"{estimate.low:,.0f} to {estimate.high:,.0f}"
+    if estimate.low <= 0 or estimate.high > _MEANINGLESS * estimate.low:
+        return f"{estimate.value:,.0f} images/s (too few rounds, or too unsteady, for an interval)"
+    return f"{estimate.value:,.0f} images/s ({estimate.low:,.0f} to {estimate.high:,.0f})"

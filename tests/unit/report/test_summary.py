@@ -5,17 +5,24 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 
 import pytest
 from rich.console import Console, RenderableType
 
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.core.stats import Comparison, Interval
+from autopipe.core.value import Estimate
 from autopipe.report import document, text
 from autopipe.report.summary import Summary, summary_of
 from autopipe.search import library, study
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
+from autopipe.search.stopping import Reason, Stop
 from tests.fakes.surface import Surface
 
+TIME = Stop(reason=Reason.TIME, message="The time is up.")
+CEILING = Stop(reason=Reason.CEILING, message="The model is the limit.")
 KEYS = [
     "best",
     "images_per_second",
@@ -27,6 +34,7 @@ KEYS = [
     "seconds",
     "measuring_seconds",
     "stopped",
+    "trust",
     "warnings",
 ]
 
@@ -69,41 +77,95 @@ def test_a_baseline_that_is_the_best_is_said_to_be(result: SearchResult) -> None
     same = dataclasses.replace(result.baselines[0], config=result.best_config, gain=None)
     summary = summary_of(dataclasses.replace(result, baselines=[same]))
     assert summary.baselines[0].is_best
-    assert "it is the best" in shown(text.render(summary))
+    assert "it is the baseline keras" in shown(text.render(summary))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"interrupted": True}, "The search was interrupted"),
-        ({"drift": -0.3}, "The baselines ran 30% slower at the end than at the beginning"),
-        ({"drift": 0.2}, "The baselines ran 20% faster at the end than at the beginning"),
+        ({"interrupted": True, "proved": False}, "low: interrupted, so nothing was proved."),
+        ({"proved": False}, "low: nothing was proved."),
+        (
+            {"drift": -0.3},
+            "low: the baselines ended 30% slower. Ratios hold: they were measured side by side.",
+        ),
+        ({"drift": 0.01}, "good: proved side by side, on a quiet machine."),
     ],
     ids=str,
 )
-def test_what_to_know_before_believing_the_figures_is_said(
-    result: SearchResult, change: dict[str, object], said: str
-) -> None:
-    summary = summary_of(dataclasses.replace(result, **change))  # type: ignore[arg-type]
-    assert summary.warnings[0].startswith(said)
+def test_how_far_to_trust_the_figures_is_said(result: SearchResult, change: dict[str, object], said: str) -> None:
+    assert summary_of(dataclasses.replace(result, **change)).trust == said  # type: ignore[arg-type]
+
+
+def test_other_programs_are_named_as_the_reason_for_little_trust(result: SearchResult) -> None:
+    trials = []
+    for row in result.trials:
+        assert isinstance(row.outcome, Measurement)
+        resources = row.outcome.resources.model_copy(update={"others_cpu_percent": 140.0})
+        outcome = row.outcome.model_copy(update={"resources": resources})
+        trials.append(dataclasses.replace(row, outcome=outcome))
+    summary = summary_of(dataclasses.replace(result, trials=trials, drift=0.0))
+    assert summary.trust == ("low: other programs took 1.4 cores. Ratios hold: they were measured side by side.")
+
+
+def test_that_it_was_interrupted_is_a_note(result: SearchResult) -> None:
+    summary = summary_of(dataclasses.replace(result, interrupted=True))
+    assert summary.warnings[0].startswith("The search was interrupted")
+
+
+def test_that_nothing_beside_the_baselines_was_tried_is_said_with_what_it_takes(result: SearchResult) -> None:
+    baselines = {each.config.key() for each in result.baselines}
+    few = [row for row in result.trials if row.key in baselines]
+    summary = summary_of(dataclasses.replace(result, trials=few, seconds=30.0, stopped_because=TIME))
+    (note,) = summary.warnings
+    assert note.startswith("Nothing beside the baselines could be tried: a trial takes 2.8 s here. `--budget 2m`")
+    at_ceiling = dataclasses.replace(result, trials=few, stopped_because=CEILING)
+    assert summary_of(at_ceiling).warnings == ("Nothing beside the baselines was tried: there is nothing to gain.",)
+
+
+def test_an_interval_that_holds_one_is_not_decided_and_what_would_decide_is_said(result: SearchResult) -> None:
+    gain = Comparison(ratio=2.21, interval=Interval(0.0036, 1351.58), pairs=2)
+    unsure = dataclasses.replace(result.baselines[0], gain=gain)
+    said = shown(text.render(summary_of(dataclasses.replace(result, baselines=[unsure]))))
+    assert "not decided against keras, about 2.2x in 2 rounds; " in said
+    assert re.search(r"\d more would tell, in about", said)
+    assert "1351" not in said
+    close = Comparison(ratio=1.001, interval=Interval(0.9, 1.11), pairs=3)
+    same = dataclasses.replace(result.baselines[0], gain=close)
+    said = shown(text.render(summary_of(dataclasses.replace(result, baselines=[same]))))
+    assert "too close, or too unsteady" in said
+
+
+def test_an_interval_that_means_nothing_is_not_printed(result: SearchResult) -> None:
+    wild = dataclasses.replace(result, estimate=Estimate(value=485.0, low=4.0, high=58_882.0))
+    said = shown(text.render(summary_of(wild)))
+    assert "485 images/s (too few rounds" in said
+    assert "58,882" not in said
 
 
 def test_a_quiet_search_has_no_warnings(result: SearchResult) -> None:
     assert summary_of(dataclasses.replace(result, drift=0.01)).warnings == ()
 
 
-def test_the_text_has_the_best_each_baseline_the_ceiling_and_why_it_stopped(summary: Summary) -> None:
+def test_the_text_has_the_winner_each_baseline_the_limit_the_trust_and_why_it_stopped(
+    summary: Summary,
+) -> None:
     lines = shown(text.render(summary)).splitlines()
-    first = [line.split("  ")[0] for line in lines]
-    assert first[:5] == ["pipeline", "best", "keras", "tfdata", "the model alone (ceiling)"]
-    for label in ("best config", "reached", "bottleneck", "stopped", "trials"):
-        assert label in first
+    labels = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
+    assert labels[:2] == ["Winner", "Limit"]
+    assert labels[-2:] == ["Trust", "Stopped"]
+    assert any("keras (" in line for line in lines)
+    assert any("tfdata (" in line for line in lines)
     assert max(map(len, lines)) <= 100
+    assert len(lines) <= 24
 
 
 def test_a_baseline_that_failed_has_no_rate_but_its_reason(result: SearchResult) -> None:
     failed = dataclasses.replace(result.baselines[0], estimate=None, gain=None)
-    assert "failed" in shown(text.render(summary_of(dataclasses.replace(result, baselines=[failed]))))
+    failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
+    told = dataclasses.replace(failed, failure=failure)
+    assert "keras failed: it crashed" in shown(text.render(summary_of(dataclasses.replace(result, baselines=[told]))))
+    assert "keras was not measured" in shown(text.render(summary_of(dataclasses.replace(result, baselines=[failed]))))
 
 
 def test_a_search_that_found_nothing_says_so(result: SearchResult) -> None:
