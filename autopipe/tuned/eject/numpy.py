@@ -21,7 +21,7 @@ from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Cast, Normalize, Rescale
 from autopipe.tuned.eject.steps import Lines, is_coloured_after, is_encoded, is_flat, is_integer, is_mask, parts
 
-_RESIZE_BY: Final = {"bilinear": "LINEAR", "nearest": "NEAREST_EXACT", "area": "AREA", "bicubic": "CUBIC"}
+_RESIZE_BY: Final = {"bilinear": "LINEAR", "area": "AREA", "bicubic": "CUBIC"}
 
 
 def reason_against(step: Step) -> str | None:
@@ -55,7 +55,14 @@ def _read(part: str, *, grey: bool) -> str:
 def _resize(op: Any, step: Step) -> Lines:
     found = []
     for part in parts(step):
-        method = "NEAREST_EXACT" if is_mask(step, part) else _RESIZE_BY[op.interpolation]
+        if is_mask(step, part) or op.interpolation == "nearest":
+            found += [
+                f"rows = (2 * np.arange({op.height}) + 1) * {part}.shape[0] // {2 * op.height}",
+                f"columns = (2 * np.arange({op.width}) + 1) * {part}.shape[1] // {2 * op.width}",
+                f"{part} = {part}[rows][:, columns]",
+            ]
+            continue
+        method = _RESIZE_BY[op.interpolation]
         resized = f"cv2.resize({part}, ({op.width}, {op.height}), interpolation=cv2.INTER_{method})"
         grey = not is_flat(step, part) and _channels(step, part) == 1
         found.append(f"{part} = {resized}{'[..., None]' if grey else ''}")

@@ -50,17 +50,19 @@ def _decode(op: Any, step: Step) -> Lines:
 
 
 def _resize(op: Any, step: Step) -> Lines:
-    return [f"{part} = {_resized(op, step, part)}" for part in parts(step)]
+    return [line for part in parts(step) for line in _resized(op, step, part)]
 
 
-def _resized(op: Any, step: Step, part: str) -> str:
-    size = f"({op.height}, {op.width})"
-    if is_flat(step, part):
-        return f'tf.image.resize({part}[..., None], {size}, method="nearest")[..., 0]'
+def _resized(op: Any, step: Step, part: str) -> Lines:
     if is_mask(step, part) or op.interpolation == "nearest":
-        return f'tf.image.resize({part}, {size}, method="nearest")'
-    resized = f"tf.image.resize({part}, {size})"
-    return f"tf.saturate_cast(tf.round({resized}), tf.uint8)" if is_integer(step, part) else resized
+        return [
+            f"rows = (2 * tf.range({op.height}) + 1) * tf.shape({part})[0] // {2 * op.height}",
+            f"columns = (2 * tf.range({op.width}) + 1) * tf.shape({part})[1] // {2 * op.width}",
+            f"{part} = tf.gather(tf.gather({part}, rows), columns, axis=1)",
+        ]
+    resized = f"tf.image.resize({part}, ({op.height}, {op.width}))"
+    integer = is_integer(step, part)
+    return [f"{part} = tf.saturate_cast(tf.round({resized}), tf.uint8)" if integer else f"{part} = {resized}"]
 
 
 def _center_crop(op: Any, step: Step) -> Lines:
