@@ -24,6 +24,7 @@ from autopipe.errors import AutopipeError, NothingMeasuredError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
 _DEBUG = "--debug"
+_HIDDEN = ("schema",)  # for programs that read artefacts; not among what a user of `--help` looks for
 
 
 def _show_version(wanted: bool) -> None:
@@ -54,7 +55,7 @@ def application() -> typer.Typer:
     app.callback()(_common)
     for module in pkgutil.iter_modules(commands.__path__):
         command = getattr(importlib.import_module(f"{commands.__name__}.{module.name}"), module.name)
-        app.command(module.name.replace("_", "-"))(command)
+        app.command(module.name.replace("_", "-"), hidden=module.name in _HIDDEN)(command)
     return app
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.verification import Agreement, Verification
@@ -14,33 +16,43 @@ TOLERANCE = 1.01 / 255
 
 def agrees(verification: Verification) -> bool:
     """Return whether all configurations gave the same samples, with pixels that differ by no more than one level."""
-    return all(_verdict(each).startswith(("same", "within")) for each in verification.agreements)
+    return all(_agrees(each) for each in verification.agreements)
 
 
-def render(verification: Verification) -> Table:
-    """Return the table that `autopipe verify` prints."""
+def render(verification: Verification) -> RenderableType:
+    """Return what `autopipe verify` prints: a line for each configuration, and the verdict over all."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("configuration", "samples", "digest", "largest difference", "missing", "repeated", "verdict"):
-        table.add_column(column)
-    for each in verification.agreements:
-        config = PipelineConfig.model_validate(each.config)
-        figures = (
-            str(each.samples),
-            each.digest,
-            f"{each.largest_difference:.5f}",
-            str(each.missing),
-            str(each.repeated),
-        )
-        table.add_row(wording.short(config), *figures, _verdict(each))
-    return table
+    table.add_column("against the first", no_wrap=True)
+    table.add_column("configuration")
+    for number, each in enumerate(verification.agreements):
+        verdict = "is the first" if number == 0 and _agrees(each) else _verdict(each)
+        config = wording.short(PipelineConfig.model_validate(each.config))
+        table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), config)
+    return Group(table, Text(), _over_all(verification))
+
+
+def _over_all(verification: Verification) -> Text:
+    wrong = sum(not _agrees(each) for each in verification.agreements)
+    count = len(verification.agreements)
+    if wrong:
+        return Text(f"verdict   {wrong} of {count} configurations do not give the same batches.", style="bold red")
+    samples = max((each.samples for each in verification.agreements), default=0)
+    said = f"verdict   all {count} configurations give the same batches, over {samples:,} samples."
+    return Text(said, style="bold green")
+
+
+def _agrees(agreement: Agreement) -> bool:
+    return _verdict(agreement).startswith(("same", "within"))
 
 
 def _verdict(agreement: Agreement) -> str:
     if agreement.message is not None:
         return agreement.message
     if agreement.missing or agreement.repeated:
-        return "other samples"
+        return f"other samples: {agreement.missing} missing, {agreement.repeated} repeated"
     if agreement.largest_difference == 0:
         return "same"
     scale = 1.0 if agreement.largest_value <= 1.5 else agreement.largest_value
-    return "within one level" if agreement.largest_difference <= TOLERANCE * scale else "other pixels"
+    if agreement.largest_difference <= TOLERANCE * scale:
+        return "within one level of 256"
+    return f"other pixels, by up to {agreement.largest_difference / scale:.1%}"

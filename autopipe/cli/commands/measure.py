@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import source
-from autopipe.cli.commands.tune import PageCache
+from autopipe.cli.searching import PageCache
 
 
 def measure(

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import stored
+from autopipe.cli import searching as options
+from autopipe.cli import source, stored
 
 
 def retune(
@@ -17,16 +18,28 @@ def retune(
     if_stale: Annotated[
         bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
     ] = False,
-    space: Annotated[
-        str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")
-    ] = "default",
-    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the proof.")] = 15,
-    budget: Annotated[str, typer.Option(help="At most this long, the proof included: 90s, 3m, 1h.")] = "90s",
+    space: options.Space = "default",
+    trials: options.Trials = 15,
+    budget: options.Budget = "90s",
     storage: Annotated[
         str | None, typer.Option(help="An Optuna storage URL instead of study.db beside the artefact.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial.")] = False,
+    seed: options.Seed = 0,
+    setting: options.Setting = None,
+    only: options.Only = None,
+    max_memory: options.MaxMemory = None,
+    max_workers: options.MaxWorkers = None,
+    max_cpu: options.MaxCpu = None,
+    convert: options.Convert = None,
+    epochs: options.Epochs = None,
+    simulate_step: source.SimulateStep = None,
+    page_cache: options.FilesAre = options.PageCache.AUTO,
+    isolation: options.KeptApart = options.Isolation.WARM,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew instead of going on with a retune that was cut off.")
+    ] = False,
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Renew this machine's profile in an artefact, or add it.
 
@@ -52,6 +65,14 @@ def retune(
         storage=storage or f"sqlite:///{folder / 'study.db'}",
         trials=trials,
         budget_seconds=settings.seconds(budget, "--budget"),
+        seed=seed,
+        limits=options.limits(setting, only, max_memory, max_workers, max_cpu),
+        convert=convert,
+        epochs=epochs,
+        page_cache=page_cache.value,
+        isolation=isolation.value,
+        fresh=fresh,
+        simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step"),
     )
     with Progress(Console(stderr=True), verbose=verbose, budget_seconds=plan.budget_seconds) as progress:
         retuned = retuning.run(known, plan, progress.watcher, if_stale=if_stale)

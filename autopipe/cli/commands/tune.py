@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from autopipe.cli import searching as options
 from autopipe.cli import source
 from autopipe.errors import ArtifactError
-
-
-class PageCache(StrEnum):
-    """The state of the files before a trial."""
-
-    WARM = "warm"
-    COLD = "cold"
-    AUTO = "auto"
-
-
-class Isolation(StrEnum):
-    """How trials are kept apart."""
-
-    WARM = "warm"
-    PROCESS = "process"
 
 
 def tune(
@@ -34,45 +19,27 @@ def tune(
     model: source.Model = "mobilenet_v2",
     image_size: source.ImageSize = 224,
     batch_size: source.BatchSize = 32,
-    space: Annotated[
-        str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")
-    ] = "default",
-    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the proof.")] = 30,
-    budget: Annotated[str, typer.Option(help="At most this long, the proof included: 90s, 3m, 1h.")] = "2m",
+    space: options.Space = "default",
+    trials: options.Trials = 30,
+    budget: options.Budget = "2m",
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
     storage: Annotated[str | None, typer.Option(help="An Optuna storage URL instead of OUT/study.db.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random in the search.")] = 0,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Hold a parameter to a value.")
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")
-    ] = None,
-    max_memory: Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")] = None,
-    max_workers: Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")] = None,
-    max_cpu: Annotated[
-        float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")
-    ] = None,
-    convert: Annotated[
-        bool | None,
-        typer.Option(
-            "--convert/--no-convert",
-            help="Try other storage forms; by default with known --epochs only, by which they pay.",
-        ),
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None,
+    seed: options.Seed = 0,
+    setting: options.Setting = None,
+    only: options.Only = None,
+    max_memory: options.MaxMemory = None,
+    max_workers: options.MaxWorkers = None,
+    max_cpu: options.MaxCpu = None,
+    convert: options.Convert = None,
+    epochs: options.Epochs = None,
     simulate_step: source.SimulateStep = None,
-    page_cache: Annotated[
-        PageCache, typer.Option(help="Whether trials read files from memory or from disk.")
-    ] = PageCache.AUTO,
-    isolation: Annotated[
-        Isolation, typer.Option(help="One process for many trials, or a fresh one for each.")
-    ] = Isolation.WARM,
+    page_cache: options.FilesAre = options.PageCache.AUTO,
+    isolation: options.KeptApart = options.Isolation.WARM,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin a new study instead of going on with the one in OUT.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial.")] = False,
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Search for the fastest way to feed a model on this machine, and write it as code to import."""
     from rich.console import Console
@@ -81,7 +48,6 @@ def tune(
     from autopipe.cli import settings
     from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
-    from autopipe.core.facts import Limits
     from autopipe.report import document, text
     from autopipe.report.summary import summary_of
 
@@ -94,12 +60,7 @@ def tune(
         trials=trials,
         budget_seconds=settings.seconds(budget, "--budget"),
         seed=seed,
-        limits=Limits(
-            memory_bytes=None if max_memory is None else settings.size(max_memory, "--max-memory"),
-            workers=max_workers,
-            cpu_percent=max_cpu,
-            only=settings.allowed([*(setting or []), *(only or [])]),
-        ),
+        limits=options.limits(setting, only, max_memory, max_workers, max_cpu),
         convert=convert,
         epochs=epochs,
         page_cache=page_cache.value,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,11 +59,17 @@ def test_every_command_has_help(autopipe: Autopipe, command: str) -> None:
     assert ended.out.startswith(f"Usage: autopipe {command}")
 
 
-def test_the_list_of_commands_is_complete(autopipe: Autopipe) -> None:
+def test_the_list_of_commands_is_complete_and_holds_what_users_look_for(autopipe: Autopipe) -> None:
     listed = autopipe("--help").out.partition("Commands:")[2]
-    assert {line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line[2] != " "} >= set(
-        COMMANDS
-    )
+    shown = {line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line[2] != " "}
+    assert shown >= set(COMMANDS) - {"schema"}
+    assert "schema" not in shown
+
+
+def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
+    options = [set(re.findall(r"(?<= )--[a-z-]+", autopipe(command, "--help").out)) for command in ("tune", "retune")]
+    of_a_workload = {"--images", "--model", "--image-size", "--batch-size", "--out"}
+    assert options[0] - options[1] == of_a_workload
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.verification import Agreement, Verification
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.threads import Threads
+from autopipe.report import agreement
+
+FIRST = PipelineConfig(loader=Threads(workers=2)).model_dump(mode="json")
+OTHER = PipelineConfig(
+    loader=Keras(workers=4, use_multiprocessing=True, max_queue_size=16), cache="memory", finish="host"
+).model_dump(mode="json")
+
+
+def shown(**other: Any) -> list[str]:
+    written = io.StringIO()
+    found = Verification(
+        agreements=(
+            Agreement(config=FIRST, digest="ab", samples=256),
+            Agreement(config=OTHER, **{"digest": "ab", "samples": 256, "largest_value": 255.0, **other}),
+        )
+    )
+    Console(file=written, width=80).print(agreement.render(found))
+    return [line.rstrip() for line in written.getvalue().splitlines()]
+
+
+def test_a_line_fits_a_terminal_of_80_columns_and_the_verdict_comes_last() -> None:
+    lines = shown()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == ["is", "the", "first", "threads(workers=2)"]
+    assert lines[2].startswith("same ")
+    assert lines[-1] == "verdict   all 2 configurations give the same batches, over 256 samples."
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"missing": 3, "repeated": 1}, "other samples: 3 missing, 1 repeated"),
+        ({"largest_difference": 51.0}, "other pixels, by up to 20.0%"),
+        ({"message": "cannot be opened"}, "cannot be opened"),
+    ],
+    ids=["samples", "pixels", "failed"],
+)
+def test_what_does_not_agree_is_told_and_makes_the_verdict(other: dict[str, Any], said: str) -> None:
+    lines = shown(**other)
+    assert lines[2].startswith(said)
+    assert lines[-1] == "verdict   1 of 2 configurations do not give the same batches."
+
+
+def test_one_level_is_the_same() -> None:
+    lines = shown(largest_difference=1.0, digest="cd")
+    assert lines[2].startswith("within one level of 256")
+    assert "all 2 configurations" in lines[-1]
