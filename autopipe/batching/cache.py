@@ -78,6 +78,11 @@ class MemoryCache:
             return None
         return self._read_x[row], None if self._read_y is None else self._read_y[row]
 
+    def holds(self, index: int) -> bool:
+        """Whether a sample is there."""
+        row = index if self._rows is None else self._rows[index]
+        return bool(row >= 0 and self._filled[row])
+
     def put(self, index: int, x: Part, y: Part) -> None:
         """Keep a sample, if it is one of those that are kept."""
         row = index if self._rows is None else self._rows[index]

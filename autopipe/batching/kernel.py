@@ -16,7 +16,7 @@ from autopipe.batching.cache import MemoryCache, read_only
 from autopipe.core import randomness
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
-from autopipe.core.sample import Batch, Part, Sample
+from autopipe.core.sample import Batch, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, WorkloadError
 from autopipe.ops import plan
 
@@ -44,6 +44,11 @@ class Kernel:
         self._fixed = steps[: recipe.fixed_steps]
         self._rest = steps[recipe.fixed_steps :]
         self._count = len(recipe.source)
+
+    @property
+    def spec(self) -> SampleSpec:
+        """A row of the batches."""
+        return self._recipe.spec
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced.

@@ -68,8 +68,9 @@ def packed_recipe(recipe: Recipe) -> SharedBlock:
 class WorkerProcess:
     """One worker process; fills one batch at a time."""
 
-    def __init__(self, recipe: SharedBlock, cache: MemoryCache | None) -> None:
-        """Start the process; it gets ready while this one goes on."""
+    def __init__(self, recipe: SharedBlock, cache: MemoryCache | None, readers: int = 0) -> None:
+        """Start the process; it gets ready while this one goes on. `readers` of its threads read ahead."""
+        self._readers = readers
         self._recipe = recipe
         self._cache = cache
         self._lock = threading.Lock()  # between a restart and `stop`
@@ -80,6 +81,14 @@ class WorkerProcess:
     def pid(self) -> int:
         """The process that works now."""
         return self._process.pid
+
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        """Have the samples of a later batch read. A worker that dies meanwhile reads them with the batch."""
+        self._tell(True, indices)
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        """Let go of what `begin` began."""
+        self._tell(False, indices)
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         """Have a batch filled. A worker that dies is replaced and the batch made anew.
@@ -117,11 +126,15 @@ class WorkerProcess:
         descriptors = [theirs.fileno(), self._recipe.descriptor]
         if self._cache is not None:
             descriptors.append(self._cache.block.descriptor)
-        command = [sys.executable, "-m", "autopipe.batching.worker", *map(str, descriptors)]
+        command = [sys.executable, "-m", "autopipe.batching.worker", str(self._readers), *map(str, descriptors)]
         environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with theirs:
             self._process = subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)
         self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
+
+    def _tell(self, begin: bool, indices: NDArray[np.int64]) -> None:
+        with contextlib.suppress(OSError):  # it has died, which the next batch finds out
+            self._socket.send(pickle.dumps((begin, indices.tobytes())))
 
     def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
         gone = [number for number, reference in self._mapped.items() if reference() is None]

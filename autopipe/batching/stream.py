@@ -1,8 +1,9 @@
 """The order of batches: hands tasks to workers in order, takes results in any order, hands them on in order.
 
 A stream runs on from epoch to epoch: when the last batch of an epoch has been given out, workers go on with the next
-one, so that an epoch starts without a gap. At most `capacity` batches are between being given out and being taken. All
-waiting is on one lock; nothing here knows what a batch holds.
+one, so that an epoch starts without a gap. At most `capacity` batches are between being made and being taken, and
+`ahead` more are given out, for whoever has to know early what it will make. All waiting is on one lock; nothing here
+knows what a batch holds.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ class _Failure:
 class BatchStream(Generic[T]):
     """Connects workers, who call `next_task` and `deliver`, with one consumer, who calls `take_epoch`."""
 
-    def __init__(self, order: BatchOrder, capacity: int) -> None:
+    def __init__(self, order: BatchOrder, capacity: int, ahead: int = 0) -> None:
         self._order = order
         self._capacity = capacity
+        self._ahead = ahead
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # workers wait here for room or for a new run
         self._ready = threading.Condition(self._lock)  # the consumer waits here for its batch
@@ -58,10 +60,16 @@ class BatchStream(Generic[T]):
         self._closed = False
         self._error: AutopipeError | None = None  # why it was closed
 
-    def next_task(self) -> Task | None:
-        """Wait for room and return the next batch to make; None once the stream is closed."""
+    def next_task(self, *, wait: bool = True) -> Task | None:
+        """Return the next batch to make; None once the stream is closed.
+
+        Args:
+            wait: for room; else None is returned where there is none.
+        """
         with self._lock:
-            while not self._closed and (self._out >= self._capacity or self._at_end()):
+            while not self._closed and (self._out >= self._capacity + self._ahead or self._at_end()):
+                if not wait:
+                    return None
                 self._work.wait()
             if self._closed:
                 return None
@@ -71,6 +79,13 @@ class BatchStream(Generic[T]):
             self._given = (epoch, batch + 1) if batch + 1 < self._order.batches else (epoch + 1, 0)
             first = batch * self._order.batch_size
             return Task(self._run, epoch, batch, epoch_indices[first : first + self._order.batch_size])
+
+    def room_for(self, task: Task) -> bool:
+        """Wait until the batch may be made; return whether anybody wants it, which nobody does after a jump."""
+        with self._lock:
+            while not self._closed and task.run == self._run and self._distance(task) >= self._capacity:
+                self._work.wait()
+            return not self._closed and task.run == self._run
 
     def deliver(self, task: Task, result: T) -> None:
         """Hand over a finished batch; one that nobody waits for any more is dropped."""
@@ -136,7 +151,7 @@ class BatchStream(Generic[T]):
             epoch, batch = wanted
             self._wanted = (epoch, batch + 1) if batch + 1 < self._order.batches else (epoch + 1, 0)
             self._out -= 1
-            self._work.notify()
+            self._work.notify_all() if self._ahead else self._work.notify()
             if isinstance(result, _Failure):
                 self._last_epoch = -1  # whoever goes on after an error starts afresh
                 raise result.error
@@ -147,6 +162,11 @@ class BatchStream(Generic[T]):
             if task.run == self._run and not self._closed:
                 self._done[task.epoch, task.batch] = result
                 self._ready.notify_all()  # one that was overtaken may be waiting, too
+
+    def _distance(self, task: Task) -> int:
+        """Return how many batches the consumer takes before this one."""
+        epoch, batch = self._wanted
+        return (task.epoch - epoch) * self._order.batches + task.batch - batch
 
     def _at_end(self) -> bool:
         return self._last_epoch is not None and self._given[0] > self._last_epoch

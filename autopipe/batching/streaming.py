@@ -6,6 +6,7 @@ difference: the thread itself, or a process of its own that the thread waits for
 
 from __future__ import annotations
 
+import collections
 import threading
 import time
 import weakref
@@ -35,6 +36,14 @@ Filled = tuple[Slot, int, list[BadSample]]
 class Filler(Protocol):
     """Fills slots, one at a time, for one worker."""
 
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        """Get ready for a batch that will be filled later; called only where batches are given out ahead."""
+        ...
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        """Let go of what was got ready for a batch that nobody wants any more."""
+        ...
+
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         """Write the samples of `indices` into the slot and return those that were replaced."""
         ...
@@ -45,9 +54,12 @@ class Filler(Protocol):
 
 
 class StreamingLoader(Loader):
-    """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made."""
+    """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made.
 
-    def __init__(self, job: LoadJob, fillers: Sequence[Filler], queue_size: int) -> None:
+    Each filler is told `ahead` batches beforehand what it will fill.
+    """
+
+    def __init__(self, job: LoadJob, fillers: Sequence[Filler], queue_size: int, ahead: int = 0) -> None:
         self.spec = job.recipe.spec
         self.finish = job.finish
         self.batch_size = job.order.batch_size
@@ -57,11 +69,11 @@ class StreamingLoader(Loader):
         self._queue_size = queue_size
         layout = RowLayout(job.recipe.spec, job.order.batch_size)
         self._pool = SlotPool(layout, keep=self.buffered_batches + 2)
-        self._stream: BatchStream[Filled] = BatchStream(job.order, self.buffered_batches)
+        self._stream: BatchStream[Filled] = BatchStream(job.order, self.buffered_batches, ahead * len(fillers))
         self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
         threads = [
             threading.Thread(
-                target=_work, args=(self._stream, self._pool, filler), name=f"autopipe-{number}", daemon=True
+                target=_work, args=(self._stream, self._pool, filler, ahead), name=f"autopipe-{number}", daemon=True
             )
             for number, filler in enumerate(fillers)
         ]
@@ -115,12 +127,29 @@ def require_memory(job: LoadJob, batches: int) -> None:
         )
 
 
-def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler) -> None:
+def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int = 0) -> None:
     try:
-        while (task := stream.next_task()) is not None:
+        for task in _tasks(stream, filler, ahead):
             _make(task, stream, pool, filler)
     except BaseException as error:  # noqa: BLE001  # without this thread the consumer might wait for ever
         stream.close(worker_failure(error))
+
+
+def _tasks(stream: BatchStream[Filled], filler: Filler, ahead: int) -> Iterator[Task]:
+    """Yield the tasks of one worker; it is told of `ahead` more before each."""
+    told: collections.deque[Task] = collections.deque()
+    while True:
+        while len(told) <= ahead and (task := stream.next_task(wait=not told)) is not None:
+            if ahead:
+                filler.begin(task.indices)
+            told.append(task)
+        if not told:
+            return
+        task = told.popleft()
+        if stream.room_for(task):
+            yield task
+        elif ahead:
+            filler.forget(task.indices)
 
 
 def _make(task: Task, stream: BatchStream[Filled], pool: SlotPool, filler: Filler) -> None:

@@ -1,6 +1,6 @@
 """The inside of a worker process: fills batches until its socket closes.
 
-Started as `python -m autopipe.batching.worker SOCKET RECIPE [CACHE]` with file descriptors. It imports no framework.
+Started as `python -m autopipe.batching.worker READERS SOCKET RECIPE [CACHE]`: how many threads read ahead, descriptors.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.memory import RowLayout, SharedBlock
 from autopipe.batching.process import MESSAGE_BYTES, RemoteFailure
+from autopipe.batching.readahead import ReadAhead
 from autopipe.core.job import Recipe
 from autopipe.errors import worker_failure
 from autopipe.hardware import allocator
 
+_ABOUT_A_LATER_BATCH = 2  # fields of a message that is no order to fill one
 _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there
 _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 
@@ -33,18 +35,20 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
     cv2.setNumThreads(0)
     allocator.keep_freed_memory()
-    channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
+    readers, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
     tasks = _tasks(channel, os.getppid())
     try:
         recipe = _unpacked(recipe_number)
-        kernel = Kernel(recipe, _cache(recipe, *cache_number))
+        cache = _cache(recipe, *cache_number)
+        ahead = ReadAhead.of(recipe, cache, readers)
+        kernel = Kernel(recipe if ahead is None else ahead.recipe(recipe), cache)
     except BaseException as error:  # noqa: BLE001  # the owner raises it, in place of the first batch
         for _ in tasks:
             _answer(channel, _packed_failure(error))
     else:
-        _serve(channel, tasks, recipe, kernel)
+        _serve(channel, tasks, kernel, ahead)
 
 
 def _cache(recipe: Recipe, descriptor: int | None = None) -> MemoryCache | None:
@@ -75,22 +79,39 @@ def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int
         yield message, descriptors
 
 
-def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], recipe: Recipe, kernel: Kernel) -> None:
+def _serve(
+    channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], kernel: Kernel, ahead: ReadAhead | None
+) -> None:
     blocks: dict[int, SharedBlock] = {}
     for message, descriptors in tasks:
-        number, size, rows, epoch, packed, gone = pickle.loads(message)  # noqa: S301  # from the owner
+        told = pickle.loads(message)  # noqa: S301  # from the owner
+        if len(told) == _ABOUT_A_LATER_BATCH:
+            if ahead is not None:
+                _get_ready(ahead, *told)
+            continue
+        number, size, rows, epoch, packed, gone = told
         for old in gone:
             del blocks[old]
         if descriptors:
             blocks[number] = SharedBlock(size, descriptors[0])
         indices = np.frombuffer(packed, np.int64)
-        batch = RowLayout(recipe.spec, rows).arrays(blocks[number], len(indices))
+        batch = RowLayout(kernel.spec, rows).arrays(blocks[number], len(indices))
         try:
             answer = pickle.dumps(kernel.fill(epoch, indices, batch))
         except BaseException as error:  # noqa: BLE001  # the owner raises it
             answer = _packed_failure(error)
+        if ahead is not None:
+            ahead.forget(indices.tolist())
         if not _answer(channel, answer):
             return
+
+
+def _get_ready(ahead: ReadAhead, begin: bool, packed: bytes) -> None:
+    indices = np.frombuffer(packed, np.int64).tolist()
+    if begin:
+        ahead.begin(indices)
+    else:
+        ahead.forget(indices)
 
 
 def _answer(channel: socket.socket, answer: bytes) -> bool:

@@ -23,8 +23,12 @@ LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.loaders")
 STORAGES: Registry[Any] = Registry("storage", "autopipe.storage")
 
 
-_LATER = {"cut": "deepest", "cache_fraction": 1.0}
+_LATER = {"cut": "deepest", "cache_fraction": 1.0, "read_ahead": 0}
 """Settings that came later, with what they are by default: keys of configurations without them hold."""
+
+
+def _without_later(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in _LATER or value != _LATER[name]}
 
 
 class _Strict(pydantic.BaseModel):
@@ -97,11 +101,11 @@ class LoaderConfig(_Strict):
 
     def reads_at_once(self) -> int | None:
         """Return how many samples are read at a time, or None where the loader decides by itself."""
-        return self.worker_count()
+        return getattr(self, "read_ahead", 0) or self.worker_count()
 
     def reads_ahead(self) -> bool:
         """Whether samples are read by others than the workers, who then never wait for a read."""
-        return False
+        return getattr(self, "read_ahead", 0) > 0
 
     def works_ahead(self) -> bool:
         """Whether batches are made while the model trains; else the two take turns."""
@@ -184,18 +188,19 @@ class PipelineConfig(_Strict):
             update["cache_fraction"] = 1.0
         if not STORAGES[self.storage].converts:
             update["cut"] = "deepest"
+        elif self.loader.reads_ahead():  # a converted set lies on this machine: nobody waits for it
+            update["loader"] = update["loader"].model_copy(update={"read_ahead": 0})
         return self.model_copy(update=update)
 
     def key(self) -> str:
         """Return a short name of the canonical form, the same on every machine."""
         plain = self.normalised().model_dump(mode="json")
-        named = {name: value for name, value in plain.items() if name not in _LATER or value != _LATER[name]}
-        text = json.dumps(named, sort_keys=True)
+        text = json.dumps({**_without_later(plain), "loader": _without_later(plain["loader"])}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def one_line(self) -> str:
         """Return the configuration as a person would say it, e.g. `threads(workers=2, queue_size=8) finish=device`."""
-        knobs = self.loader.model_dump(exclude={"kind"})
+        knobs = _without_later(self.loader.model_dump(exclude={"kind"}))
         inner = ", ".join(f"{name}={value}" for name, value in knobs.items())
         rest = self.model_dump(exclude={"loader"})
         return f"{self.loader.kind}({inner}) " + " ".join(f"{name}={value}" for name, value in rest.items())

@@ -6,12 +6,14 @@ opened after a framework has run; they import NumPy and OpenCV only.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import pydantic
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.process import WorkerProcess, packed_recipe
+from autopipe.batching.readahead import batches_ahead
 from autopipe.batching.streaming import StreamingLoader, require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
@@ -24,12 +26,15 @@ class Processes(LoaderConfig):
     Attributes:
         workers: processes that fill batches.
         queue_size: finished batches that may wait for the model.
+        read_ahead: samples that are being read at a time by all processes together, ahead of what they make, by threads
+            of their own; 0: each reads for itself. For storage that waits.
     """
 
     kind: Literal["processes"] = "processes"
     rank: ClassVar[int] = 1
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
 
     def worker_count(self) -> int:
         return self.workers
@@ -45,5 +50,7 @@ class Processes(LoaderConfig):
         require_memory(job, self.buffered_batches() + 2)
         cache = MemoryCache.of(recipe)
         packed = packed_recipe(recipe)
-        fillers = [WorkerProcess(packed, cache) for _ in range(self.workers)]
-        return StreamingLoader(job, fillers, self.queue_size)
+        readers = math.ceil(self.read_ahead / self.workers)
+        fillers = [WorkerProcess(packed, cache, readers) for _ in range(self.workers)]
+        ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
+        return StreamingLoader(job, fillers, self.queue_size, ahead)

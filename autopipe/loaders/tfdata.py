@@ -45,6 +45,8 @@ class TfData(LoaderConfig):
     Attributes:
         num_parallel_calls: samples made at a time, or "auto" to have tf.data find out, which takes it 10 to 60 s.
         prefetch: finished batches that may wait for the model, or "auto".
+        read_ahead: samples that are being read at a time, by a `map` of their own before the one that makes them; 0:
+            one `map` does both. For storage that waits.
     """
 
     kind: Literal["tfdata"] = "tfdata"
@@ -53,6 +55,7 @@ class TfData(LoaderConfig):
     rank: ClassVar[int] = 2
     num_parallel_calls: Annotated[int, pydantic.Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     prefetch: Annotated[int, pydantic.Field(ge=0, le=1024)] | Literal["auto"] = "auto"
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
     needs_tensorflow: ClassVar[bool] = True
 
     def worker_count(self) -> int | None:
@@ -236,7 +239,9 @@ class _Graph:
         self._work = work
         self._whole_batches = whole_batches
         self._calls = tf.data.AUTOTUNE if knobs.num_parallel_calls == "auto" else knobs.num_parallel_calls
-        self._parallel_reads = _AUTO_READS if knobs.num_parallel_calls == "auto" else knobs.num_parallel_calls
+        automatic = _AUTO_READS if data_source.remote(job.recipe.source) is not None else 0
+        self._at_once = automatic if knobs.num_parallel_calls == "auto" else knobs.num_parallel_calls
+        self._read_ahead = knobs.read_ahead
         self._prefetch = tf.data.AUTOTUNE if knobs.prefetch == "auto" else knobs.prefetch
         self._element_spec: Any = None
         number = tf.TensorSpec((), tf.int64)
@@ -261,19 +266,18 @@ class _Graph:
         options.deterministic = True
         options.autotune.enabled = tf.data.AUTOTUNE in (self._calls, self._prefetch)
         options.autotune.min_parallelism = cpu.usable_cores()  # each epoch it starts anew, from one, and may stay there
-        if (
-            data_source.remote(self._job.recipe.source) is not None
-        ):  # by default there is a thread a core, and reads wait
-            options.threading.private_threadpool_size = max(cpu.usable_cores(), self._parallel_reads)
+        at_once = max(self._read_ahead, self._at_once)
+        if at_once > 2 * cpu.usable_cores():  # by default there is a thread a core, and reads wait
+            options.threading.private_threadpool_size = cpu.usable_cores() + at_once
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
         self._element_spec = dataset.element_spec
         return tf.data.experimental.to_variant(dataset)
 
-    def _map(self, dataset: Any, function: Callable[..., Any]) -> Any:
+    def _map(self, dataset: Any, function: Callable[..., Any], calls: int | None = None) -> Any:
         import tensorflow as tf
 
-        return dataset.map(tf.autograph.experimental.do_not_convert(function), self._calls, deterministic=True)
+        return dataset.map(tf.autograph.experimental.do_not_convert(function), calls or self._calls, deterministic=True)
 
     def _filled(self, number: Any) -> Any:
         import tensorflow as tf
@@ -289,9 +293,11 @@ class _Graph:
         import tensorflow as tf
 
         order = self._job.order
-        samples = self._map(
-            numbers.map(tf.autograph.experimental.do_not_convert(self._requested)).unbatch(), self._sample
-        )
+        wanted = numbers.map(tf.autograph.experimental.do_not_convert(self._requested)).unbatch()
+        if self._read_ahead:
+            samples = self._map(self._map(wanted, self._read_alone, self._read_ahead), self._made)
+        else:
+            samples = self._map(wanted, self._sample)
         if not order.has_short_batch:
             return samples.batch(order.batch_size, drop_remainder=True)
         sizes = np.array([order.batch_samples(batch) for batch in range(order.batches)], np.int64)
@@ -309,8 +315,14 @@ class _Graph:
             column.set_shape((None, *shape))
         return tuple(columns)
 
+    def _read_alone(self, numbers: Any, *found_by: Any) -> Any:
+        return numbers, *(part for part in self._read(*found_by) if part is not None)
+
     def _sample(self, numbers: Any, *found_by: Any) -> Any:
-        sample = self._read(*found_by)
+        return self._made(numbers, *(part for part in self._read(*found_by) if part is not None))
+
+    def _made(self, numbers: Any, x: Any, y: Any = None) -> Any:
+        sample = (x, y)
         used = 0
         for step in self._sample_steps():
             sample = apply_step(step, sample, numbers[used : used + step.op.draws])

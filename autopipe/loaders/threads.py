@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
+from autopipe.batching.readahead import ReadAhead, batches_ahead
 from autopipe.batching.slots import Slot
 from autopipe.batching.streaming import StreamingLoader, require_memory
 from autopipe.core.config import LoaderConfig
-from autopipe.core.job import LoadJob
+from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
 
 
@@ -31,12 +32,15 @@ class Threads(LoaderConfig):
     Attributes:
         workers: threads that fill batches.
         queue_size: finished batches that may wait for the model.
+        read_ahead: samples that are being read at a time, ahead of the workers, by threads of their own; 0: workers
+            read for themselves. For storage that waits: 64 reads do not need 64 decoders.
     """
 
     kind: Literal["threads"] = "threads"
     rank: ClassVar[int] = 0
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
 
     def worker_count(self) -> int:
         return self.workers
@@ -49,16 +53,31 @@ class Threads(LoaderConfig):
         require_memory(job, self.buffered_batches() + 2)
         cv2.setNumThreads(0)
         cache = MemoryCache.of(recipe)
-        filler = _Filler(Kernel(recipe, cache))
-        return StreamingLoader(job, [filler] * self.workers, self.queue_size)
+        filler = _Filler(recipe, cache, self.read_ahead)
+        ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
+        return StreamingLoader(job, [filler] * self.workers, self.queue_size, ahead)
 
 
 class _Filler:
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, recipe: Recipe, cache: MemoryCache | None, read_ahead: int) -> None:
+        self._ahead = ReadAhead.of(recipe, cache, read_ahead)
+        self._kernel = Kernel(recipe if self._ahead is None else self._ahead.recipe(recipe), cache)
+
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        if self._ahead is not None:
+            self._ahead.begin(indices.tolist())
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        if self._ahead is not None:
+            self._ahead.forget(indices.tolist())
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
+        try:
+            return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
+        finally:
+            self.forget(indices)
 
     def stop(self) -> None:
-        """A thread ends by itself after the batch it is at."""
+        """End the reading; a worker's thread ends by itself after the batch it is at."""
+        if self._ahead is not None:
+            self._ahead.close()

@@ -29,7 +29,7 @@ from autopipe.measure.subset import Subset
 
 _SAMPLES = 400  # that a loader alone goes through, again and again
 _COST_SAMPLES = 400
-_MOST_READERS = 16
+_MOST_READERS = 64
 _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
 _EDGE_SECONDS = 0.05
@@ -132,8 +132,8 @@ class _Run:
 
 def _loader(cores: int, reading: ReadCosts | None) -> Threads:
     """Return a loader that all cores work for, also where they would wait for reads."""
-    workers = cores if reading is None or not reading.waits else max(cores, min(_MOST_READERS, reading.at_once))
-    return Threads(workers=workers, queue_size=4)
+    read_ahead = 0 if reading is None or not reading.waits else min(_MOST_READERS, reading.at_once)
+    return Threads(workers=cores, queue_size=4, read_ahead=read_ahead)
 
 
 def _run(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report) -> _Run:

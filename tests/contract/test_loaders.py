@@ -47,6 +47,9 @@ LOADERS: dict[str, LoaderConfig] = {
     **{f"tfdata-{n}": TfData(num_parallel_calls=n, prefetch=2) for n in (1, 2, 5)},
     "tfdata-auto": TfData(),
     **{f"keras-{n}": Keras(workers=n, max_queue_size=2) for n in (1, 2, 5)},
+    **{f"threads-2-ahead-{n}": Threads(workers=2, queue_size=2, read_ahead=n) for n in (1, 64)},
+    **{f"processes-2-ahead-{n}": Processes(workers=2, queue_size=2, read_ahead=n) for n in (1, 64)},
+    **{f"tfdata-2-ahead-{n}": TfData(num_parallel_calls=2, prefetch=2, read_ahead=n) for n in (1, 64)},
 }
 ONE_OF_EACH = ("threads-2", "processes-2", "tfdata-2", "keras-2")
 STORAGES = ("files",)

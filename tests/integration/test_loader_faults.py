@@ -44,7 +44,12 @@ from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
 
-OWN = [Threads(workers=2, queue_size=2), Processes(workers=2, queue_size=2)]
+OWN = [
+    Threads(workers=2, queue_size=2),
+    Processes(workers=2, queue_size=2),
+    Threads(workers=2, queue_size=2, read_ahead=8),
+    Processes(workers=2, queue_size=2, read_ahead=8),
+]
 FOREIGN = [TfData(num_parallel_calls=2, prefetch=2), Keras(), Keras(workers=2)]
 PROCESSES = Processes(workers=2, queue_size=2)
 GONE_SECONDS = 30
@@ -170,6 +175,45 @@ def test_close_returns_although_an_op_in_a_thread_does_not(photos: Path, monkeyp
     assert entered.wait(GONE_SECONDS)
     loader.close()
     leave.set()
+
+
+class Hangs:
+    """A source one of whose reads never ends by itself."""
+
+    def __init__(self, entered: threading.Event, leave: threading.Event) -> None:
+        self._entered, self._leave = entered, leave
+
+    def __len__(self) -> int:
+        return 23
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        if index == 9 and threading.current_thread() is not threading.main_thread():
+            self._entered.set()
+            self._leave.wait(GONE_SECONDS)
+        return np.full((16, 16, 3), index, np.uint8)
+
+
+def test_a_read_ahead_that_hangs_holds_up_its_own_batch_alone_and_close_returns() -> None:
+    entered, leave = threading.Event(), threading.Event()
+    work = Workload(data=Hangs(entered, leave), ops=[], batch_size=4, shuffle=False)
+    loader = opened(work, Threads(workers=1, queue_size=4, read_ahead=8))
+    batches = loader.batches(0)
+    assert [int(next(batches)[0][0, 0, 0, 0]) for _ in range(2)] == [0, 4]
+    assert entered.wait(GONE_SECONDS)
+    caught: list[str] = []
+
+    def consume() -> None:
+        try:
+            next(batches)
+        except LoaderError as error:
+            caught.append(error.message)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    loader.close()
+    consumer.join(GONE_SECONDS)
+    leave.set()
+    assert "closed" in caught[0]
 
 
 def wait_for(marker: Path) -> None:
@@ -397,8 +441,8 @@ def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
     damaged: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     found = []
-    for loader in OWN:
-        log = tmp_path / f"{loader.kind}.jsonl"
+    for number, loader in enumerate(OWN):
+        log = tmp_path / f"{number}.jsonl"
         work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(log))
         path = damaged / "9.jpg"
         content = path.read_bytes()
@@ -410,7 +454,7 @@ def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
         ]
         assert "9.jpg" in log.read_text()
         path.write_bytes(content)
-    assert found[0] == found[1]
+    assert all(each == found[0] for each in found)
     assert sorted([*range(9), 10, *range(10, 23)] * 2) == sorted(found[0])
 
 

@@ -186,3 +186,59 @@ def test_a_closed_stream_says_so(stream: BatchStream[str]) -> None:
     assert stream.next_task() is None
     with pytest.raises(LoaderError, match="closed"):
         next(stream.take_epoch(0, 0, last=False))
+
+
+# ---------------------------------------------------------------- given out ahead
+
+
+def test_batches_are_given_out_ahead_but_made_only_when_there_is_room() -> None:
+    stream: BatchStream[str] = BatchStream(ORDER, capacity=1, ahead=2)
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(list, started(stream, 0, last=True))
+        tasks = [stream.next_task() for _ in range(3)]
+        assert [task.batch for task in tasks if task is not None] == [0, 1, 2]
+        assert stream.next_task(wait=False) is None  # one may be made, and two are ahead of it
+        for task in tasks:
+            assert task is not None
+            assert stream.room_for(task)  # once the consumer has taken the one before
+            stream.deliver(task, str(task.batch))
+        for _ in range(2):
+            task = stream.next_task()
+            assert task is not None
+            stream.deliver(task, str(task.batch))
+        assert taken.result() == ["0", "1", "2", "3", "4"]
+        stream.close()
+
+
+def test_nobody_wants_a_batch_that_was_given_out_before_a_jump() -> None:
+    stream: BatchStream[str] = BatchStream(ORDER, capacity=1, ahead=2)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, stream.take_epoch(0, 0, last=True))
+        tasks = [stream.next_task() for _ in range(2)]
+        assert tasks[0] is not None
+        stream.deliver(tasks[0], "0")
+        assert first.result() == "0"
+        second = pool.submit(next, stream.take_epoch(4, 1, last=True))
+        task = stream.next_task()
+        while task is not None and task.epoch != 4:  # what was left of the run before
+            task = stream.next_task()
+        assert tasks[1] is not None
+        assert not stream.room_for(tasks[1])
+        assert task is not None
+        assert stream.room_for(task)
+        stream.deliver(task, "4.1")
+        assert second.result() == "4.1"
+        stream.close()
+
+
+def test_closing_ends_the_waiting_for_room() -> None:
+    stream: BatchStream[str] = BatchStream(ORDER, capacity=1, ahead=2)
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(next, stream.take_epoch(0, 0, last=True))
+        tasks = [stream.next_task() for _ in range(3)]
+        assert tasks[2] is not None
+        waiting = pool.submit(stream.room_for, tasks[2])
+        stream.close()
+        assert waiting.result() is False
+        with pytest.raises(LoaderError, match="closed"):
+            taken.result()

@@ -28,6 +28,12 @@ class Leaves:
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         return []
 
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        raise NotImplementedError
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        raise NotImplementedError
+
     def stop(self) -> None:
         pass
 

@@ -1,0 +1,136 @@
+"""Reading ahead: samples of batches to come are read by threads of their own, so that workers never wait for a read.
+
+A worker says which batches it will make next, and what it then reads has been begun, or is there. Which batches those
+are, and in which order batches are handed on, is no business of this module.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import math
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, Self
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.core.job import Recipe
+from autopipe.core.sample import Source
+from autopipe.errors import LoaderError
+
+
+def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
+    """Return how many batches each worker says ahead, so that `read_ahead` samples are being read all the time."""
+    return math.ceil(read_ahead / workers / batch_size)
+
+
+class ReadAhead:
+    """A source whose samples may be read before they are asked for. It looks like the source that it reads from.
+
+    Samples that were begun and not taken are at most those of the batches that workers have said ahead.
+    """
+
+    def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
+        """Start `readers` threads that read from `source`, but not what is `there` (cached) already."""
+        self._source = source
+        self._there = there
+        self._lock = threading.Lock()
+        self._begun: dict[int, collections.deque[Future[Any]]] = {}
+        self._unfinished: set[Future[Any]] = set()
+        self._tasks: queue.SimpleQueue[tuple[int, Future[Any]] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._readers = readers
+        for number in range(readers):
+            # Daemons: one that a read holds for ever ends with the process.
+            threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()
+
+    @classmethod
+    def of(cls, recipe: Recipe, cache: MemoryCache | None, readers: int) -> Self | None:
+        """Return what reads ahead for a recipe, with as many threads as are given, or None for none."""
+        if readers == 0:
+            return None
+        return cls(recipe.source, readers, there=(lambda index: False) if cache is None else cache.holds)
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """Return the recipe with this in its source's place."""
+        return dataclasses.replace(recipe, source=self)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def begin(self, indices: Iterable[int]) -> None:
+        """Begin to read the samples of a batch."""
+        for index in indices:
+            if self._there(index):
+                continue
+            future: Future[Any] = Future()
+            with self._lock:
+                if self._closed:
+                    return
+                self._begun.setdefault(index, collections.deque()).append(future)
+                self._unfinished.add(future)
+            self._tasks.put((index, future))
+
+    def read(self, index: int) -> Any:
+        """Return the sample, as the source returns it, or raise what the source raised."""
+        future = self._taken(index)
+        return self._source.read(index) if future is None else future.result()
+
+    def forget(self, indices: Iterable[int]) -> None:
+        """Let go of what was begun for a batch and not taken: it was cached meanwhile, or the batch is not wanted."""
+        with contextlib.suppress(LoaderError):  # closed: then nothing is held any more
+            for index in indices:
+                future = self._taken(index)
+                if future is not None:
+                    future.cancel()
+
+    def close(self) -> None:
+        """End the threads, and everybody's waiting for them."""
+        with self._lock:
+            self._closed = True
+            unfinished = list(self._unfinished)
+            self._begun.clear()
+        for future in unfinished:
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(_closed())
+        for _ in range(self._readers):
+            self._tasks.put(None)
+
+    def _taken(self, index: int) -> Future[Any] | None:
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            futures = self._begun.get(index)
+            if futures is None:
+                return None
+            future = futures.popleft()
+            if not futures:
+                del self._begun[index]
+            return future
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None and not self._closed:
+            index, future = task
+            with contextlib.suppress(InvalidStateError):  # it was closed meanwhile
+                if future.set_running_or_notify_cancel():
+                    self._read(index, future)
+            with self._lock:
+                self._unfinished.discard(future)
+
+    def _read(self, index: int, future: Future[Any]) -> None:
+        try:
+            found = self._source.read(index)
+        except BaseException as error:  # noqa: BLE001  # whoever makes the sample gets it
+            future.set_exception(error)
+        else:
+            future.set_result(found)
+
+
+def _closed() -> LoaderError:
+    return LoaderError("The loader was closed while a sample was being read.")

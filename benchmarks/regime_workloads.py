@@ -1,0 +1,186 @@
+"""The workloads of `benchmarks/regimes.py`: photographs behind storages that are synthetic, and arrays.
+
+`AUTOPIPE_PHOTOS` names a folder of 500x375 JPEG in class folders. What waits or is throttled is this file's code, and
+is synthetic; decoding, resizing and the models are real, unless an accelerator is simulated in a model's place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+import autopipe as ap
+
+PHOTOS = Path(os.environ.get("AUTOPIPE_PHOTOS", "photos"))
+
+
+class Waiting:
+    """The photographs, each behind a read that waits."""
+
+    def __init__(self, seconds: float) -> None:
+        self._photos = ap.ImageFolder(PHOTOS.absolute())
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self._photos)
+
+    def read(self, index: int) -> Any:
+        time.sleep(self._seconds)
+        return self._photos.read(index)
+
+
+class Throttled:
+    """The photographs behind a storage that gives so many bytes a second, to all threads and processes together."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._photos = ap.ImageFolder(PHOTOS.absolute())
+        self._rate = bytes_per_second
+        self._clock = Path(tempfile.gettempdir()) / f"autopipe-benchmark-throttle-{os.getuid()}"
+
+    def __len__(self) -> int:
+        return len(self._photos)
+
+    def read(self, index: int) -> Any:
+        found = self._photos.read(index)
+        with self._clock.open("a+b") as file:  # when the storage has given what was asked for so far
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            known = file.read(8)
+            now = time.monotonic()
+            ready = max(now, struct.unpack("d", known)[0] if len(known) == 8 else 0.0) + len(found[0]) / self._rate
+            ready = min(ready, now + 60.0)  # of another boot
+            file.truncate(0)
+            file.write(struct.pack("d", ready))
+            file.flush()
+        time.sleep(max(0.0, ready - now))
+        return found
+
+
+class HeavyTail:
+    """The photographs, of which one in fifty is thirty times as large."""
+
+    def __init__(self) -> None:
+        self._photos = ap.ImageFolder(PHOTOS.absolute())
+        image = cv2.imdecode(np.frombuffer(self._photos.read(0)[0], np.uint8), cv2.IMREAD_COLOR)
+        self._large = cv2.imencode(".jpg", cv2.resize(image, None, fx=5.5, fy=5.5))[1].tobytes()
+
+    def __len__(self) -> int:
+        return len(self._photos)
+
+    def read(self, index: int) -> Any:
+        encoded, label = self._photos.read(index)
+        return (self._large if index % 50 == 7 else encoded), label
+
+
+def five_milliseconds(image: np.ndarray) -> np.ndarray:
+    """Return the image after 5 ms of Python's own work, under its lock."""
+    until = time.thread_time() + 0.005
+    while time.thread_time() < until:
+        pass
+    return image
+
+
+def small_cnn(size: int = 224, classes: int = 16) -> Callable[[], Any]:
+    def build() -> Any:
+        import keras
+
+        model = keras.Sequential(
+            [
+                keras.Input((size, size, 3)),
+                keras.layers.Conv2D(8, 3, strides=4, activation="relu"),
+                keras.layers.GlobalAveragePooling2D(),
+                keras.layers.Dense(classes),
+            ]
+        )
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    return build
+
+
+def mlp() -> Any:
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(64, activation="relu"),
+            keras.layers.Dense(10),
+        ]
+    )
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def _photos(data: Any, *, batch_size: int = 32, extra: tuple[Any, ...] = ()) -> ap.Workload:
+    ops = [ap.Decode(), ap.Resize(224, 224), *extra, ap.RandomFlip(), ap.Rescale(1 / 255)]
+    return ap.Workload(data=data, ops=ops, batch_size=batch_size, model=small_cnn())
+
+
+def warm() -> ap.Workload:
+    return _photos(ap.ImageFolder(PHOTOS.absolute()))
+
+
+def latency_5ms() -> ap.Workload:
+    return _photos(Waiting(0.005))
+
+
+def latency_20ms() -> ap.Workload:
+    return _photos(Waiting(0.020))
+
+
+def latency_100ms() -> ap.Workload:
+    return _photos(Waiting(0.100))
+
+
+def bandwidth_20mb() -> ap.Workload:
+    return _photos(Throttled(20e6))
+
+
+def python_lock() -> ap.Workload:
+    return _photos(ap.ImageFolder(PHOTOS.absolute()), extra=(ap.Map(five_milliseconds),))
+
+
+def heavy_tail() -> ap.Workload:
+    return _photos(HeavyTail())
+
+
+def mlperf_h100() -> ap.Workload:
+    return _photos(ap.ImageFolder(PHOTOS.absolute()), batch_size=400)
+
+
+def arrays_28() -> ap.Workload:
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (60_000, 28, 28, 1)).astype(np.uint8)
+    labels = generator.integers(0, 10, 60_000)
+    return ap.Workload(data=ap.Arrays(images, labels), ops=[ap.Rescale(1 / 255)], batch_size=128, model=mlp)
+
+
+def arrays_32() -> ap.Workload:
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (50_000, 32, 32, 3)).astype(np.uint8)
+    labels = generator.integers(0, 10, 50_000)
+    ops = [ap.RandomFlip(), ap.Rescale(1 / 255)]
+    return ap.Workload(data=ap.Arrays(images, labels), ops=ops, batch_size=128, model=small_cnn(32, 10))
+
+
+def mobilenet() -> ap.Workload:
+    def build() -> Any:
+        import keras
+
+        model = keras.applications.MobileNetV2(weights=None, classes=16)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    ops = [ap.Decode(), ap.Resize(224, 224), ap.RandomFlip(), ap.Rescale(1 / 255)]
+    return ap.Workload(data=ap.ImageFolder(PHOTOS.absolute()), ops=ops, batch_size=32, model=build)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+import pytest
+
+from autopipe.batching.readahead import ReadAhead, batches_ahead
+from autopipe.errors import BadSampleError, LoaderError
+
+WAIT = 30.0  # seconds; nothing here takes a hundredth of it
+
+
+class Gated:
+    """A source whose reads wait until they are let through."""
+
+    classes = ("cat", "dog")
+
+    def __init__(self) -> None:
+        self.asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.let_through = threading.Semaphore(0)
+        self.error: BaseException | None = None
+
+    def __len__(self) -> int:
+        return 100
+
+    def read(self, index: int) -> Any:
+        self.asked.put(index)
+        assert self.let_through.acquire(timeout=WAIT)
+        if self.error is not None:
+            raise self.error
+        return index * 10
+
+
+def asked(source: Gated, count: int) -> set[int]:
+    return {source.asked.get(timeout=WAIT) for _ in range(count)}
+
+
+@pytest.fixture
+def source() -> Gated:
+    return Gated()
+
+
+def let_all_through(source: Gated) -> None:
+    source.let_through.release(1000)
+
+
+def test_as_many_samples_are_read_at_a_time_as_there_are_readers(source: Gated) -> None:
+    ahead = ReadAhead(source, 3)
+    ahead.begin(range(5))
+    assert asked(source, 3) == {0, 1, 2}
+    assert source.asked.empty()
+    let_all_through(source)
+    assert [ahead.read(index) for index in range(5)] == [0, 10, 20, 30, 40]
+    ahead.close()
+
+
+def test_what_was_not_begun_is_read_at_once(source: Gated) -> None:
+    let_all_through(source)
+    ahead = ReadAhead(source, 1)
+    assert ahead.read(7) == 70
+    ahead.close()
+
+
+def test_a_sample_that_is_begun_twice_is_read_twice(source: Gated) -> None:
+    let_all_through(source)
+    ahead = ReadAhead(source, 2)
+    ahead.begin([4, 4])
+    assert [ahead.read(4), ahead.read(4)] == [40, 40]
+    assert asked(source, 2) == {4}
+    ahead.close()
+
+
+def test_what_is_there_already_is_not_read(source: Gated) -> None:
+    let_all_through(source)
+    ahead = ReadAhead(source, 1, there=lambda index: index == 1)
+    ahead.begin([0, 1, 2])
+    assert [ahead.read(0), ahead.read(2)] == [0, 20]
+    assert asked(source, 2) == {0, 2}
+    ahead.close()
+
+
+@pytest.mark.parametrize("error", [BadSampleError("torn"), OSError("gone"), SystemExit(3), KeyboardInterrupt()])
+def test_an_error_comes_with_its_sample_and_stops_no_other(source: Gated, error: BaseException) -> None:
+    ahead = ReadAhead(source, 1)
+    source.error = error
+    ahead.begin([0])
+    asked(source, 1)
+    source.let_through.release()
+    with pytest.raises(type(error)):
+        ahead.read(0)
+    source.error = None
+    let_all_through(source)
+    ahead.begin([1])
+    assert ahead.read(1) == 10
+    ahead.close()
+
+
+def test_what_is_forgotten_before_it_was_begun_is_not_read(source: Gated) -> None:
+    ahead = ReadAhead(source, 1)
+    ahead.begin([0, 1, 2])
+    assert asked(source, 1) == {0}
+    ahead.forget([1])
+    let_all_through(source)
+    assert ahead.read(2) == 20
+    assert asked(source, 1) == {2}
+    ahead.close()
+
+
+def test_closing_ends_the_waiting_for_a_read_that_hangs(source: Gated) -> None:
+    ahead = ReadAhead(source, 1)
+    ahead.begin([0])
+    asked(source, 1)
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def wait() -> None:
+        try:
+            ahead.read(0)
+        except LoaderError as error:
+            ended.put(error.message)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    ahead.close()
+    assert "closed while a sample was being read" in ended.get(timeout=WAIT)
+    let_all_through(source)
+    waiting.join(WAIT)
+
+
+def test_after_closing_nothing_is_begun(source: Gated) -> None:
+    ahead = ReadAhead(source, 1)
+    ahead.close()
+    ahead.begin([0])
+    assert source.asked.empty()
+
+
+def test_it_looks_like_its_source(source: Gated) -> None:
+    ahead = ReadAhead(source, 1)
+    assert len(ahead) == 100
+    assert ahead.classes == ("cat", "dog")
+    ahead.close()
+
+
+@pytest.mark.parametrize(
+    ("read_ahead", "workers", "batch_size", "batches"), [(0, 2, 32, 0), (1, 2, 32, 1), (64, 2, 32, 1), (128, 2, 32, 2)]
+)
+def test_workers_say_enough_batches_ahead(read_ahead: int, workers: int, batch_size: int, batches: int) -> None:
+    assert batches_ahead(read_ahead, workers, batch_size) == batches
