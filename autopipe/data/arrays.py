@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from autopipe.core.sample import FieldKind
 from autopipe.data.paths import short_digest, spread
 from autopipe.data.script import located
+from autopipe.data.url import is_url, shown
 from autopipe.errors import DataError, shortened
 
 ArrayLike: TypeAlias = NDArray[Any] | str | os.PathLike[str]
@@ -88,6 +89,12 @@ class _Rows:
             self.array = array.view(np.ndarray)
             self.array.flags.writeable = False
         elif isinstance(array, str | os.PathLike):
+            if is_url(array):
+                raise DataError(
+                    f"`{label}` is mapped into memory, and so must be a file on a disk, "
+                    f"but got `{shown(os.fspath(array))}`.",
+                    hint="Copy the file to a disk. Images and TFRecords can be read from URLs.",
+                )
             self.file = Path(located(array))
             self.array = _mapped(self.file)
         else:

@@ -160,9 +160,12 @@ def walk(root: bytes, start: bytes = b"") -> list[Object]:
 
 def walk_all(root: bytes, folders: list[bytes]) -> list[list[Object]]:
     """Return the images of several folders, listed many at a time."""
-    found = list(filesystem.at_once(lambda folder: walk(root, folder), folders))
-    filesystem.attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
-    return found
+    _require_listing(root)
+    filesystem.attempt(root, _fresh)
+    try:
+        return list(filesystem.at_once(lambda folder: walk(root, folder), folders))
+    finally:
+        filesystem.attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
 
 
 def matching(pattern: str) -> dict[str, Info]:

@@ -289,6 +289,11 @@ def test_access_that_is_denied_is_not_the_samples_fault_and_says_where_credentia
     assert "~/.aws" in error.hint
 
 
+def test_arrays_are_mapped_and_so_refused_behind_a_url() -> None:
+    with pytest.raises(DataError, match=r"must be a file on a disk, but got `s3://bucket/x\.npy`"):
+        ap.Arrays("s3://bucket/x.npy")
+
+
 def test_a_chain_of_urls_is_refused() -> None:
     with pytest.raises(DataError, match="Chains of URLs"):
         ap.ImageFolder("simplecache::s3://bucket/photos")

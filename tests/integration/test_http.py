@@ -1,0 +1,146 @@
+"""Files on a web server on loopback, each named by its URL; such a server lists nothing."""
+
+from __future__ import annotations
+
+import http.server
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import autopipe as ap
+from autopipe.data.example import serialise
+from autopipe.data.records import frame
+from autopipe.errors import BadSampleError, DataError
+from autopipe.tuned.fingerprint import storage_of
+
+CUT = 0  # in place of a status: no answer, and the connection closed
+FILES = {f"/photos/{number}.jpg": b"image %d" % number for number in range(4)}
+RECORDS = b"".join(
+    frame(serialise({"image/encoded": b"image %d" % number, "image/class/label": number})) for number in range(4)
+)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Attributes:
+    files: what it has, by path.
+    status: what it answers for each path; 200 where none is given.
+    ranges: whether it can send a part of a file.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files = dict(FILES)
+        self.status: dict[str, int] = {}
+        self.ranges = True
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        status = self.server.status.get(path, 200 if path in self.server.files else 404)
+        content = self.server.files.get(path, b"") if status == 200 else b"no"
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if asked and status == 200 and self.server.ranges:
+            status, content = 206, content[int(asked[1]) : int(asked[2]) + 1 if asked[2] else None]
+        if status == CUT:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET
+
+
+@pytest.fixture
+def web() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join(60)
+
+
+@pytest.fixture
+def table(web: Server, tmp_path: Path) -> Path:
+    """A table of four images, whose URLs are signed."""
+    rows = [f"{web.url}{path}?signature=hunter2,{number}" for number, path in enumerate(FILES)]
+    (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows, ""]))
+    return tmp_path / "labels.csv"
+
+
+def test_a_table_of_urls_is_read(table: Path) -> None:
+    data = ap.Table(table)
+    assert [data.read(number) for number in range(4)] == [(b"image %d" % number, number) for number in range(4)]
+    assert data.mean_bytes() == 7
+    assert storage_of(data) == "http"
+
+
+def test_a_table_behind_a_url_names_files_beside_it(web: Server) -> None:
+    web.files["/photos/all.csv"] = b"path,label\n2.jpg,5\n"
+    assert ap.Table(f"{web.url}/photos/all.csv").read(0) == (b"image 2", 5)
+
+
+def test_a_file_that_is_gone_is_named_with_its_row_and_without_its_signature(web: Server, table: Path) -> None:
+    del web.files["/photos/2.jpg"]
+    with pytest.raises(DataError, match=r"1 of 4 are missing: row 4: http://127\.0\.0\.1:\d+/photos/2\.jpg") as caught:
+        ap.Table(table)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_that_vanishes_later_is_a_bad_sample(web: Server, table: Path) -> None:
+    data = ap.Table(table)
+    del web.files["/photos/2.jpg"]
+    with pytest.raises(BadSampleError, match=r"photos/2\.jpg\?…` does not exist") as caught:
+        data.read(2)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "message"), [(403, "is denied"), (401, "is denied"), (500, "cannot be read")])
+def test_what_a_server_refuses_is_not_the_samples_fault(web: Server, table: Path, status: int, message: str) -> None:
+    data = ap.Table(table)
+    web.status["/photos/1.jpg"] = status
+    with pytest.raises(DataError, match=message) as caught:
+        data.read(1)
+    assert not isinstance(caught.value, BadSampleError)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_connection_that_is_cut_is_not_the_samples_fault(web: Server, table: Path) -> None:
+    data = ap.Table(table)
+    web.status["/photos/3.jpg"] = CUT
+    with pytest.raises(DataError, match=r"photos/3\.jpg\?…` cannot be read: ServerDisconnectedError") as caught:
+        data.read(3)
+    assert not isinstance(caught.value, BadSampleError)
+
+
+def test_records_are_read_by_their_bytes(web: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    web.files["/all.tfrecord"] = RECORDS
+    data = ap.TFRecords([f"{web.url}/all.tfrecord"])
+    assert data.read(2) == (b"image 2", 2)
+    web.ranges = False
+    with pytest.raises(DataError, match="cannot send a part of a file"):
+        data.read(2)
+
+
+def test_a_web_server_lists_nothing(web: Server) -> None:
+    for make in (lambda: ap.ImageFolder(f"{web.url}/photos"), lambda: ap.TFRecords(f"{web.url}/*.tfrecord")):
+        with pytest.raises(DataError, match="A web server cannot list"):
+            make()
