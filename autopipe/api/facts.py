@@ -8,7 +8,7 @@ from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 from autopipe.hardware import disk
 from autopipe.hardware.machine import Machine
-from autopipe.tuned.record import WorkloadDigest
+from autopipe.tuned.record import OpRecord, WorkloadDigest
 
 
 def facts_of(machine: Machine, described: Description, folder: Path, *, simulated: bool = False) -> Facts:
@@ -40,6 +40,7 @@ def workload_digest(described: Description) -> WorkloadDigest:
         mean_bytes=described.mean_bytes,
         sizes=described.sizes,
         ops=described.ops_digest,
+        op_list=tuple(OpRecord(name=op.name, settings=op.settings) for op in described.ops),
         batch_size=described.batch_size,
         model=described.model_digest,
     )

@@ -31,6 +31,13 @@ class CutSize(Value):
     bytes: int = pydantic.Field(ge=0)
 
 
+class OpSettings(Value):
+    """One op: its name and its settings as texts."""
+
+    name: str
+    settings: dict[str, str]
+
+
 class WrappedDataset(Value):
     """A dataset that a function of the user's makes.
 
@@ -60,6 +67,7 @@ class Description(Value):
         storage_kind: the file system that the samples lie on; "memory" for those in no file.
         data_digest: of the files: count, names, sizes, times.
         ops_digest: of the ops and their settings.
+        ops: the ops themselves, in order.
         model_digest: of the model's structure, without its weights.
         wrapped: what a dataset that the user made takes; None where autopipe makes the batches.
     """
@@ -81,6 +89,7 @@ class Description(Value):
     storage_kind: str = "unknown"
     data_digest: str
     ops_digest: str
+    ops: tuple[OpSettings, ...] = ()
     model_digest: str
     epochs: int | None = None
     wrapped: WrappedDataset | None = None

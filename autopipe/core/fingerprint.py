@@ -13,6 +13,7 @@ import numpy as np
 
 from autopipe.core.op import Op
 
+_LONGEST = 120  # characters of a setting that are kept for people
 _DEEPEST = 5  # objects within objects that count
 
 
@@ -24,6 +25,14 @@ def digest(*parts: object) -> str:
 def ops_digest(ops: Sequence[Op]) -> str:
     """Return the digest of an op list: the ops' names and settings, and the code of mapped functions."""
     return digest(*(_op_text(op) for op in ops))
+
+
+def op_settings(op: Op) -> dict[str, str]:
+    """Return an op's settings as short texts that differ where the settings do; of functions, by their code too."""
+    texts = {field.name: _value_text(getattr(op, field.name)) for field in dataclasses.fields(op)}
+    return {
+        name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…({digest(text)})" for name, text in texts.items()
+    }
 
 
 def _op_text(op: Op) -> str:

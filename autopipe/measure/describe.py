@@ -8,7 +8,7 @@ import keras
 
 from autopipe import assembly
 from autopipe.batching.wrapped import WrappedData
-from autopipe.core.description import Description, Impossible, WrappedDataset
+from autopipe.core.description import Description, Impossible, OpSettings, WrappedDataset
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
@@ -38,6 +38,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         sizes=digests.sizes,
         storage_kind=fingerprint.storage_of(workload.data),
         ops_digest=digests.ops,
+        ops=tuple(OpSettings(name=op.name, settings=op.settings) for op in digests.op_list or ()),
         model_digest=digests.model or "",
         epochs=workload.epochs,
         wrapped=_wrapped(workload),

@@ -31,7 +31,12 @@ def _from_1(content: JsonObject) -> JsonObject:
     return {**content, "schema_version": 2}
 
 
-MIGRATIONS: Final[Mapping[int, Migration]] = {1: _from_1}
+def _from_2(content: JsonObject) -> JsonObject:
+    """Version 3 knows the ops of a workload by name, which may be unknown."""
+    return {**content, "schema_version": 3}
+
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {1: _from_1, 2: _from_2}
 """From the version that a function takes to the function; what it returns is of the next version."""
 
 

@@ -114,7 +114,10 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
     if workload is not None:
         changes = compare_workload(profile.workload, workload)
-        reasons += [f"the workload's {found.field} was {found.known} and is {found.here} now" for found in changes]
+        reasons += [
+            found.words or f"the workload's {found.field} was {found.known} and is {found.here} now"
+            for found in changes
+        ]
     if age_days > MAX_AGE_DAYS:
         reasons.append(f"it was measured {age_days} days ago, more than {MAX_AGE_DAYS}")
     return Result(

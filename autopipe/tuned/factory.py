@@ -108,6 +108,11 @@ class Tuned:
     def workload(self) -> Workload:
         """The workload; the first use imports it. Converted samples are looked for beside the artefact first."""
         workload = self.source()
+        changed = fingerprint.changed_since(self.profile.workload, workload)
+        if changed:
+            said = f"The workload has changed since it was tuned: {', '.join(changed)}. What is fastest may have, too."
+            again = pick.retune(str(self.path or "autopipe.json"))
+            warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=4)
         beside = None if self.folder is None else self.folder / "converted"
         if beside is None or not beside.is_dir():
             return workload

@@ -21,7 +21,8 @@ from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.hardware import backend, disk, machine, memory
-from autopipe.tuned.record import Gpu, Hardware, WorkloadDigest
+from autopipe.tuned import changes
+from autopipe.tuned.record import Gpu, Hardware, OpRecord, WorkloadDigest
 
 MEMORY_TOLERANCE: Final = 0.05
 """A kernel keeps a little more or less for itself from one start to the next."""
@@ -55,9 +56,10 @@ class Difference:
     field: str
     known: str
     here: str
+    words: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.known} there, {self.here} here"
+        return self.words or f"{self.field}: {self.known} there, {self.here} here"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +120,11 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
         else _difference(
             "mean size of a sample", memory.size_text(known.mean_bytes), memory.size_text(here.mean_bytes)
         ),
-        _difference("ops", known.ops, here.ops),
+        _ops_difference(known, here),
         _difference("batch size", known.batch_size, here.batch_size),
-        _difference("model", known.model, here.model) if known.model and here.model else None,
+        _difference("model", known.model, here.model, "the model's structure is another than it was")
+        if known.model and here.model
+        else None,
     ]
     return tuple(difference for difference in found if difference is not None)
 
@@ -170,9 +174,39 @@ def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDig
         mean_bytes=round(data_source.mean_bytes(workload.data), 1),
         sizes=tuple(_sample_bytes(workload.data.read(index)) for index in probes),
         ops=fingerprint.ops_digest(tuple(workload.ops)),
+        op_list=ops_of(workload),
         batch_size=workload.batch_size,
         model=model,
     )
+
+
+def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
+    """Return the ops of a workload as an artefact keeps them."""
+    return tuple(OpRecord(name=type(op).__name__, settings=fingerprint.op_settings(op)) for op in workload.ops)
+
+
+def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
+    """Return in what a workload trains otherwise than the one that was tuned, in words; reads no sample.
+
+    Nothing is said where the artefact does not hold the ops themselves.
+    """
+    if known.op_list is None:
+        return ()
+    here = fingerprint.ops_digest(tuple(workload.ops))
+    return (
+        *((changes.of_ops(known.op_list, ops_of(workload)),) if here != known.ops else ()),
+        *(
+            (f"the batch size was {known.batch_size} and is {workload.batch_size}",)
+            if workload.batch_size != known.batch_size
+            else ()
+        ),
+    )
+
+
+def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference | None:
+    both = known.op_list is not None and here.op_list is not None
+    words = changes.of_ops(known.op_list or (), here.op_list or ()) if both else changes.UNKNOWN
+    return _difference("ops", known.ops, here.ops, words)
 
 
 def model_digest(model: Any) -> str:
@@ -230,10 +264,10 @@ def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
     return tuple(difference for difference in found if difference is not None)
 
 
-def _difference(field: str, known: object, here: object) -> Difference | None:
+def _difference(field: str, known: object, here: object, words: str | None = None) -> Difference | None:
     if known == here:
         return None
-    return Difference(field=field, known=_text(known), here=_text(here))
+    return Difference(field=field, known=_text(known), here=_text(here), words=words)
 
 
 def _text(value: object) -> str:

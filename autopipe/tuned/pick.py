@@ -17,7 +17,7 @@ import pydantic_core
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, ConfigError
-from autopipe.tuned.fingerprint import Kinship, Match, compare_hardware
+from autopipe.tuned.fingerprint import Kinship, Match, compare_hardware, compare_workload
 from autopipe.tuned.record import Artifact, Hardware, Profile
 
 _USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
@@ -181,7 +181,12 @@ def _require_one_workload(first: Artifact, other: Artifact) -> None:
     if (known.ops, known.batch_size) != (new.ops, new.batch_size):
         raise ArtifactError(
             "Only artefacts of one workload can be merged, but these differ: "
-            f"ops {known.ops} and {new.ops}, batch size {known.batch_size} and {new.batch_size}.",
+            + "; ".join(
+                each.words or f"{each.field} {each.known} and {each.here}"
+                for each in compare_workload(known, new)
+                if each.field in ("ops", "batch size")
+            )
+            + ".",
             hint="Keep them in files of their own.",
         )
 

@@ -14,7 +14,7 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.outcome import Measurement
 from autopipe.core.value import Estimate, JsonObject
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 
 _NAME = r"^[^\W\d]\w*$"
 _MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
@@ -111,6 +111,18 @@ class ImagesReference(Record):
 Reference = Annotated[FileReference | ModuleReference | ImagesReference, pydantic.Field(discriminator="kind")]
 
 
+class OpRecord(Record):
+    """One op and its settings, to tell in words what has changed."""
+
+    name: _NameText
+    settings: dict[str, str] = {}
+
+    @property
+    def text(self) -> str:
+        """The op as it is written."""
+        return f"{self.name}({', '.join(f'{name}={text}' for name, text in self.settings.items())})"
+
+
 class WorkloadDigest(Record):
     """What was trained, as far as figures depend on it.
 
@@ -119,6 +131,7 @@ class WorkloadDigest(Record):
         mean_bytes: of a sample as it is read.
         sizes: bytes of some samples, spread over the data.
         ops: a digest of the ops and their settings.
+        op_list: the ops themselves, in order; None in artefacts of versions before 3.
         batch_size: samples a batch.
         model: a digest of the model's structure, without its weights; None where no model was built.
     """
@@ -127,6 +140,7 @@ class WorkloadDigest(Record):
     mean_bytes: float = pydantic.Field(ge=0)
     sizes: tuple[int, ...] = ()
     ops: str
+    op_list: tuple[OpRecord, ...] | None = None
     batch_size: int = pydantic.Field(ge=1)
     model: str | None = None
 
@@ -231,6 +245,6 @@ class Artifact(Record):
         profiles: one for each kind of machine that was tuned on.
     """
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     workload: Reference | None = None
     profiles: tuple[Profile, ...] = pydantic.Field(min_length=1, max_length=1000)

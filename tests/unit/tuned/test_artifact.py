@@ -37,7 +37,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, workload: object) -> None:
 
 def test_an_artifact_of_every_released_version_is_read() -> None:
     versions = [json.loads(path.read_text())["schema_version"] for path in sorted(ASSETS.glob("v*.json"))]
-    assert versions == [1, 2]
+    assert versions == [1, 2, 3]
     for path in ASSETS.glob("v*.json"):
         assert len(files.read(path).profiles) == 2
 
@@ -50,12 +50,22 @@ def test_version_1_is_version_2_without_the_keras_backend() -> None:
     assert old.model_dump_json() == text.replace('"keras_backend":"jax"', '"keras_backend":null')
 
 
+def test_version_2_is_version_3_without_the_names_of_ops() -> None:
+    old, new = (files.read(ASSETS / f"v{version}.json") for version in (2, 3))
+    assert [each.workload.op_list for each in old.profiles] == [None, None]
+    ops = new.profiles[0].workload.op_list
+    assert ops is not None
+    assert [op.text for op in ops] == ["Decode(channels=3)", "Rescale(scale=0.5, offset=0.0)"]
+    known = [each.model_copy(update={"op_list": None}) for each in (profile.workload for profile in new.profiles)]
+    assert known == [each.workload for each in old.profiles]
+
+
 def test_an_older_version_is_migrated_step_by_step() -> None:
     def from_minus_one(content: JsonObject) -> JsonObject:
         return {**content, "schema_version": 0}
 
     def from_zero(content: JsonObject) -> JsonObject:
-        return {"schema_version": 2, "profiles": content["machines"]}
+        return {"schema_version": 3, "profiles": content["machines"]}
 
     old = json.loads(_text())
     text = json.dumps({"schema_version": -1, "machines": old["profiles"]}).encode()
@@ -68,9 +78,9 @@ def test_a_migrated_file_is_refused_with_the_place_too() -> None:
         files.parse(text)
 
 
-@pytest.mark.parametrize(("version", "advice"), [(3, "upgrade"), (0, "autopipe tune"), ("1", "autopipe tune")])
+@pytest.mark.parametrize(("version", "advice"), [(4, "upgrade"), (0, "autopipe tune"), ("1", "autopipe tune")])
 def test_another_version_is_refused_with_both_versions_and_what_to_do(version: object, advice: str) -> None:
-    with pytest.raises(ArtifactError, match=rf"schema_version={version!r}, but this autopipe reads version 2") as error:
+    with pytest.raises(ArtifactError, match=rf"schema_version={version!r}, but this autopipe reads version 3") as error:
         files.parse(_text(schema_version=version))
     assert advice in str(error.value.hint)
 
