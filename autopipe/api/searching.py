@@ -40,6 +40,7 @@ from autopipe.tuned import evidence, fingerprint, wrap
 from autopipe.tuned.evidence import Evidence
 from autopipe.tuned.record import Hardware, Profile
 
+_REASONS_SHOWN = 3
 _TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for machines nobody has tuned on
 
 
@@ -230,14 +231,23 @@ def description(runner: TrialRunner) -> Description:
 
 
 def nothing_measured(result: SearchResult) -> NothingMeasuredError:
-    """Return the error of a search in which no trial gave a measurement."""
+    """Return the error of a search in which no trial gave a measurement: why they failed, or why none was run."""
     failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
-    if result.interrupted and not failures:
+    if failures:
+        count = "the one trial" if len(failures) == 1 else f"all of {len(failures)} trials"
+        last = "" if len(failures) == 1 else " of the last"
+        return NothingMeasuredError(
+            f"No configuration could be measured: {count} failed. The reason{last}: {failures[-1].message}",
+            hint=failures[-1].hint,
+        )
+    if result.interrupted:
         return NothingMeasuredError("The search was interrupted before any configuration could be measured.")
-    last = f" The last: {failures[-1].message}" if failures else ""
+    refused = [str(trial.user_attrs["refused"]) for trial in result.study.trials if "refused" in trial.user_attrs]
+    reasons = list(dict.fromkeys([*(drop.reason for drop in result.dropped if drop.configs), *refused]))
+    said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stopped_because.message}"
     return NothingMeasuredError(
-        f"No configuration could be measured: {len(failures)} trials failed.{last}",
-        hint=failures[-1].hint if failures else "Give it more time, or a wider search space.",
+        f"No configuration could be measured, because none could be tried{said}",
+        hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
     )
 
 

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from autopipe.api.searching import nothing_measured
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.search import library, study
+from autopipe.search.feasible import Drop
+from autopipe.search.measurer import Effort
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
+from tests.fakes.surface import Surface
+
+
+class Failing(Surface):
+    """A machine on which nothing runs."""
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        self.now += 1.0
+        return TrialFailure(
+            kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message="Forked children hang.", hint="Use threads."
+        )
+
+
+@pytest.fixture(scope="module")
+def result() -> SearchResult:
+    surface = Failing()
+    space = library.load("quick", {"cores": 2, "gpus": 0})
+    return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=3))
+
+
+def test_the_reason_why_trials_failed_is_the_errors(result: SearchResult) -> None:
+    error = nothing_measured(result)
+    assert result.best_config is None
+    assert error.message == (
+        "No configuration could be measured: all of 3 trials failed. The reason of the last: Forked children hang."
+    )
+    assert error.hint == "Use threads."
+    one = nothing_measured(dataclasses.replace(result, trials=result.trials[:1]))
+    assert "the one trial failed. The reason: Forked" in one.message
+
+
+def test_where_no_trial_ran_the_reasons_for_leaving_them_out_are_given(result: SearchResult) -> None:
+    drops = (Drop(reason="wrapped with use_multiprocessing: forks", configs=4), Drop(reason="none", configs=0))
+    none = dataclasses.replace(result, trials=(), dropped=drops)
+    error = nothing_measured(none)
+    assert error.message == (
+        "No configuration could be measured, because none could be tried: wrapped with use_multiprocessing: forks."
+    )
+    assert "0 trials" not in error.message
+    assert "more time" not in (error.hint or "")
+
+
+def test_without_any_reason_it_is_said_why_the_search_ended(result: SearchResult) -> None:
+    none = dataclasses.replace(result, trials=(), dropped=())
+    assert nothing_measured(none).message.endswith(f"none could be tried. {result.stopped_because.message}")
+
+
+def test_an_interruption_before_the_first_trial_is_told_as_such(result: SearchResult) -> None:
+    none = dataclasses.replace(result, trials=(), interrupted=True)
+    assert nothing_measured(none).message == "The search was interrupted before any configuration could be measured."
