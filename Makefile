@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test tune lint format bench clean
+.PHONY: help test test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -23,8 +23,16 @@ $(BIN)/python -c "import cv2" 2>/dev/null || { \
 	$(BIN)/python -c "import cv2"; }
 endef
 
+define NEEDS_PYTHON
+test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with its venv module was found." >&2; \
+	echo "hint: install one (Debian, Ubuntu: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python" >&2; \
+	exit 1; }
+endef
+
 help:
 	@echo "make test    lint, types, layers and all tests, as CI runs them"
+	@echo "make test-oldest, test-newest, test-nightly"
+	@echo "             what touches frameworks, with the oldest and newest versions allowed, and with keras-nightly"
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
@@ -34,6 +42,27 @@ help:
 test: lint $(VENV)/beam.stamp
 	$(BIN)/python -m pytest -n 3 --dist loadfile --cov --cov-report=term:skip-covered
 	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert_parts.py -k beam
+
+# What touches a framework, each time in an environment of its own that is resolved anew. By uv, because pip cannot take
+# the lowest versions; with OpenCV without windows, because that imports everywhere.
+FRAMEWORK_TESTS := tests/contract/test_frameworks.py tests/contract/test_device_strategies.py \
+	tests/contract/test_loaders.py tests/unit/devices tests/unit/loaders tests/unit/tuned/test_wrap.py \
+	tests/unit/tuned/test_fingerprint.py tests/unit/ops/test_decode.py tests/unit/cli/test_main.py
+OPENCV := opencv-python-headless$(shell sed -n 's/^    "opencv-python\([^"]*\)".*/\1/p' pyproject.toml)
+
+test-oldest: RESOLUTION := --resolution lowest-direct
+test-nightly: LEFT_OUT := keras
+test-nightly: INSTEAD := keras-nightly
+
+test-oldest test-newest test-nightly: test-%:
+	@$(NEEDS_PYTHON)
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet uv
+	for package in opencv-python $(LEFT_OUT); do echo "$$package; sys_platform == 'never'"; done > .venv-$*/left-out.txt
+	.venv-$*/bin/uv pip install --quiet --python .venv-$* --override .venv-$*/left-out.txt $(RESOLUTION) \
+		-e '.[jax]' '$(OPENCV)' $(INSTEAD)
+	.venv-$*/bin/uv pip install --quiet --python .venv-$* hypothesis pytest pytest-timeout pytest-xdist
+	.venv-$*/bin/python -m pytest -n 2 --dist loadfile -p no:cacheprovider $(FRAMEWORK_TESTS)
 
 tune: $(VENV)/dev.stamp $(DEMO)
 	$(BIN)/autopipe tune examples/photos/train.py:workload --budget 3m --out tuned-photos
@@ -52,7 +81,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/loaders.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* \
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* \
 		build dist examples/*/demo tuned-*
 
 $(DEMO): $(VENV)/dev.stamp examples/photos/make_demo.py
@@ -75,7 +104,5 @@ $(VENV)/dev.stamp: pyproject.toml $(VENV)/pyvenv.cfg
 	@touch $@
 
 $(VENV)/pyvenv.cfg:
-	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with its venv module was found." >&2; \
-		echo "hint: install one (Debian, Ubuntu: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python" >&2; \
-		exit 1; }
+	@$(NEEDS_PYTHON)
 	$(PYTHON) -m venv $(VENV)

@@ -9,6 +9,7 @@ The graph is traced once and takes the range of batches as its argument, so that
 from __future__ import annotations
 
 import collections
+import contextlib
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
@@ -265,7 +266,8 @@ class _Graph:
         options = tf.data.Options()
         options.deterministic = True
         options.autotune.enabled = tf.data.AUTOTUNE in (self._calls, self._prefetch)
-        options.autotune.min_parallelism = cpu.usable_cores()  # each epoch it starts anew, from one, and may stay there
+        with contextlib.suppress(AttributeError):  # TensorFlow 2.19 has no such option
+            options.autotune.min_parallelism = cpu.usable_cores()  # each epoch starts anew, from 1, and may stay there
         at_once = max(self._read_ahead, self._at_once)
         if at_once > 2 * cpu.usable_cores():  # by default there is a thread a core, and reads wait
             options.threading.private_threadpool_size = cpu.usable_cores() + at_once
