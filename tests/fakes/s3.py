@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 PATIENCE_SECONDS = 60.0
 
@@ -54,6 +54,17 @@ def _drain(descriptor: int) -> None:
             pass
 
 
+class _Quiet(http.server.ThreadingHTTPServer):
+    """Says nothing of clients that hang up, as killed workers do."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class Proxy:
     """An HTTP proxy before a server on loopback.
 
@@ -73,10 +84,7 @@ class Proxy:
         class Bound(Handler):
             owner = proxy
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bound)
-        self._server.daemon_threads = True
-        self._server.request_queue_size = 256
-        self._server.socket.listen(256)
+        self._server = _Quiet(("127.0.0.1", 0), Bound)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()

@@ -104,11 +104,17 @@ def test_64_reads_are_in_flight_at_a_time(photos: str, proxy: Proxy) -> None:
 
 @pytest.mark.parametrize(
     "loader",
-    [ap.Threads(workers=16, queue_size=2), ap.TfData(num_parallel_calls=16)],
-    ids=lambda loader: loader.kind,
+    [
+        ap.Threads(workers=16, queue_size=2),
+        ap.Threads(workers=2, queue_size=2, read_ahead=16),
+        ap.Processes(workers=2, queue_size=2, read_ahead=16),
+        ap.TfData(num_parallel_calls=16),
+        ap.TfData(num_parallel_calls=2, read_ahead=16),
+    ],
+    ids=lambda loader: f"{loader.kind}-{loader.read_ahead}",
 )
 def test_as_many_reads_wait_at_a_time_as_a_loader_was_told(
-    loader: ap.Threads | ap.TfData, photos: str, proxy: Proxy
+    loader: ap.Threads | ap.Processes | ap.TfData, photos: str, proxy: Proxy
 ) -> None:
     data = ap.ImageFolder(photos)
     together, first = threading.Barrier(16), iter(range(16))

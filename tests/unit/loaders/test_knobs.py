@@ -79,7 +79,10 @@ def test_knobs_may_be_given_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("values", "named", "said"),
-    [((1, 2, 3), {}, "takes at most 2 values, workers, queue_size"), ((1,), {"workers": 2}, "`workers` .* twice")],
+    [
+        ((1, 2, 3, 4), {}, "takes at most 3 values, workers, queue_size, read_ahead"),
+        ((1,), {"workers": 2}, "`workers` .* twice"),
+    ],
 )
 def test_too_many_knobs_are_refused(values: tuple[int, ...], named: dict[str, int], said: str) -> None:
     threads: Any = Threads
