@@ -8,16 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Two-sided 95 % points of Student's t for 1 to 30 degrees of freedom; beyond that the normal's 1.96 is within 4 %.
-_T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+FEWEST_PAIRS = 3  # with fewer, an interval rests on what is known of the noise beside
+_OPEN = math.log(4.0)  # how far off a figure may be whose interval is endless on both sides
 
 
 class Interval(NamedTuple):
@@ -33,13 +31,18 @@ class Comparison:
 
     Attributes:
         ratio: geometric mean of the pairs' ratios.
-        interval: 95 % interval of `ratio`; endless with fewer than two pairs.
+        interval: 95 % interval of `ratio`; endless with fewer than two pairs and nothing else to go by.
         pairs: how many pairs it rests on.
     """
 
     ratio: float
     interval: Interval
     pairs: int
+
+    @property
+    def few(self) -> bool:
+        """Whether there are too few pairs for their own spread to say how sure the ratio is: who shows it says so."""
+        return self.pairs < FEWEST_PAIRS
 
     @property
     def faster(self) -> bool:
@@ -90,6 +93,12 @@ def bootstrap_interval(
     return Interval(float(low), float(high))
 
 
+def log_variance(value: float, interval: Interval) -> float:
+    """Return the variance of the logarithm of a figure with that 95 % interval; ends that are open are left out."""
+    reach = [abs(math.log(end / value)) for end in interval if 0.0 < end < math.inf]
+    return (max(reach, default=_OPEN) / normal_point(0.05)) ** 2
+
+
 def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Comparison:
     """Compare measurements taken in pairs, `first[i]` and `second[i]` in the same block.
 
@@ -117,4 +126,31 @@ def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Comparison
 
 def student_t_95(freedom: int) -> float:
     """Return the two-sided 95 % point of Student's t with that many degrees of freedom."""
-    return _T_95[freedom - 1] if freedom <= len(_T_95) else 1.96
+    return student_t(freedom, 0.05)
+
+
+def student_t(freedom: int, alpha: float) -> float:
+    """Return what Student's t, with that many degrees of freedom, exceeds on either side with probability `alpha`."""
+    low, high = 0.0, 1.0
+    while _beyond(high, freedom) > alpha:
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _beyond(middle, freedom) > alpha else (low, middle)
+    return high
+
+
+def normal_point(alpha: float) -> float:
+    """Return what a standard normal exceeds on either side with probability `alpha`."""
+    return NormalDist().inv_cdf(1.0 - alpha / 2.0)
+
+
+def _beyond(t: float, freedom: int) -> float:
+    """Return the probability that |T| > t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    odd, angle = freedom % 2, math.atan(t / math.sqrt(freedom))
+    term, total = math.cos(angle) ** odd, 0.0
+    for power in range(1 + odd, freedom, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * power / (power + 1)
+    within = math.sin(angle) * total
+    return 1.0 - (2.0 / math.pi * (angle + within) if odd else within)

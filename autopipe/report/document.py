@@ -12,7 +12,8 @@ from autopipe.report.summary import Summary
 def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     """Return the document that `autopipe tune --json` prints.
 
-    Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name), `ceiling`
+    Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: on
+    how many rounds `interval` rests, and if fewer than three, then on the trials as well), `ceiling`
     (model images/s, bound, shares, the bottleneck as a sentence, its kind and op), `conversions` (storage, cut, seconds
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
     measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
@@ -25,6 +26,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
                 "images_per_second": None if line.rate is None else _estimate(line.rate),
                 "times_faster": line.gain,
                 "interval": None if line.proved is None else list(line.proved.interval),
+                "pairs": None if line.proved is None else line.proved.pairs,
                 "failure": line.failure,
             }
             for line in summary.baselines

@@ -47,7 +47,12 @@ def _against(line: BaselineLine, round_seconds: float) -> str:
         return f"{line.gain or 0.0:.2g}x {line.name} at {line.rate.value:,.0f} images/s, not proved"
     low, high = line.proved.interval
     if trust.decided(line.proved):
-        return f"{line.proved.ratio:.3g}x {line.name} ({low:.3g} to {high:.3g})"
+        few = (
+            f", from {line.proved.pairs} round{'s' if line.proved.pairs > 1 else ''} and the trials"
+            if line.proved.few
+            else ""
+        )
+        return f"{line.proved.ratio:.3g}x {line.name} ({low:.3g} to {high:.3g}{few})"
     so_far = f"about {line.proved.ratio:.2g}x in {line.proved.pairs} rounds"
     return f"not decided against {line.name}, {so_far}; {_to_decide(line, round_seconds)}"
 

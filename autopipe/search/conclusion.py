@@ -42,6 +42,7 @@ def result(
         epochs=session.settings.epochs,
         paybacks=paybacks(session, None if best is None else best.config),
         unsaved=session.record.lost,
+        blocks=0 if proved is None else proved.blocks[proved.winner],
         study=session.record.study,
     )
 
@@ -79,6 +80,7 @@ def _baseline(session: Session, baseline: Baseline, proved: Proof | None) -> Bas
         estimate=rate,
         failure=failure if rate is None else None,
         gain=None if proved is None else proved.gains.get(key),
+        blocks=0 if proved is None else proved.blocks.get(key, 0),
     )
 
 

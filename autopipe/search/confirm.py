@@ -1,12 +1,13 @@
 """The proof: who runs in it, in which order, and what its blocks say. Pure; the runs themselves are `study`'s.
 
 The best of many noisy trials is too good to be true. So the best few and the baselines run again, each once a block, in
-a fresh order each block; figures are compared within blocks, where drift is common to both; and where the difference is
-no more than noise, the cheapest wins.
+a fresh order each block. Blocks and trials are weighed together (`belief`), what is common to a block left out; and
+where the difference is no more than noise, the cheapest wins.
 """
 
 from __future__ import annotations
 
+import enum
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -14,14 +15,23 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.stats import Comparison, compare_pairs, student_t_95
+from autopipe.core.stats import FEWEST_PAIRS, Comparison, Interval, compare_pairs, student_t, student_t_95
 from autopipe.core.value import Estimate
+from autopipe.search.belief import Belief
 
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """For each configuration's key, its rate in each block it ran in."""
 
-WORTH_HAVING = 0.98
-"""What is not proved slower and within 2 % of the best is as good as the best."""
+_REPEATABILITY = 2.8  # standard deviations
+_LEAST, _MOST = 0.01, 0.05  # what is no difference on any machine, and what is one on all
+
+
+class Standing(enum.Enum):
+    """How somebody in the proof stands to the leader."""
+
+    OPEN = enum.auto()
+    SLOWER = enum.auto()
+    AS_GOOD = enum.auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,64 +95,107 @@ def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
     return order[::-1] if (block // count) % 2 else order
 
 
-def pairs(blocks: Blocks, first: str, second: str) -> Comparison | None:
-    """Compare two contenders over the blocks in which both ran."""
+def pairs(blocks: Blocks, belief: Belief, first: str, second: str) -> Comparison | None:
+    """Compare two contenders over the blocks in which both ran, or return None if there is none.
+
+    From fewer than three pairs (`Comparison.few`) no spread can be told: ratio and interval are the belief's then.
+    """
     mine, other = blocks.get(first, {}), blocks.get(second, {})
     common = sorted(mine.keys() & other.keys())
     if not common:
         return None
-    return compare_pairs([mine[block] for block in common], [other[block] for block in common])
+    if len(common) >= FEWEST_PAIRS:
+        return compare_pairs([mine[block] for block in common], [other[block] for block in common])
+    ahead, spread = belief.ahead(first, second)
+    reach = student_t_95(belief.freedom) * spread
+    interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
+    return Comparison(ratio=math.exp(ahead), interval=interval, pairs=len(common))
 
 
-def leader(contenders: Sequence[Contender], blocks: Blocks) -> str | None:
-    """Return who is fastest so far, of those that may win and ran in the most blocks; None if nobody did."""
-    ran = {each.key: blocks[each.key] for each in contenders if each.may_win and blocks.get(each.key)}
-    most = max((len(rates) for rates in ran.values()), default=0)
-    full = [key for key, rates in ran.items() if len(rates) == most]
-    return max(full, key=lambda key: (_mean(ran[key]), key), default=None)
+def leader(contenders: Sequence[Contender], blocks: Blocks, belief: Belief) -> str | None:
+    """Return who is worth most, by all that is known, of those that may win and ran; None if nobody did."""
+    ran = [each.key for each in contenders if each.may_win and blocks.get(each.key)]
+    return belief.best(ran) if ran else None
 
 
-def still_in(contenders: Sequence[Contender], blocks: Blocks) -> list[Contender]:
-    """Return who has to run again: everybody but those proved slower than the leader, a baseline in three pairs."""
-    first = leader(contenders, blocks)
-    kept = []
-    for contender in contenders:
-        comparison = None if first is None else pairs(blocks, contender.key, first)
-        enough = 2 if contender.baseline is None else 3
-        if comparison is None or not comparison.slower or comparison.pairs < enough:
-            kept.append(contender)
-    return kept
+def worth_having(belief: Belief) -> float:
+    """Return what is no difference to anybody, in log units: the repeatability limit of a measurement (ISO 5725-6).
+
+    Of two measurements of one configuration, 95 % differ by less. But 1 % is none on the stillest machine, and 5 % is
+    one on any.
+    """
+    return min(max(_REPEATABILITY * belief.noise, _LEAST), _MOST)
 
 
-def decided(contenders: Sequence[Contender], blocks: Blocks) -> bool:
-    """Whether more blocks would change nothing: everybody is proved slower than the leader, or provably as good."""
-    first = leader(contenders, blocks)
-    for contender in contenders:
-        if first is None:
-            return False
-        if contender.key == first:
+def standings(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> dict[str, Standing]:
+    """Return how each contender stands to the leader, so far.
+
+    Whoever looks after each block, and stops at the first that seems to decide, declares a difference where there is
+    none in far more than one case of twenty. So the 5 % are shared out evenly among the looks and the contenders: the
+    linear spending function (Lan and DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with
+    Bonferroni's bound in place of the joint distribution of the looks, which holds for any dependence among them.
+
+    Args:
+        contenders: who is in the proof.
+        blocks: what ran.
+        belief: of all that was measured.
+        looks: how often this is asked at most.
+    """
+    first = leader(contenders, blocks, belief)
+    found: dict[str, Standing] = {}
+    alpha = 0.05 / (looks * max(1, len(contenders) - 1))
+    far, width = student_t(belief.freedom, alpha), worth_having(belief)
+    for key in (each.key for each in contenders if each.key != first):
+        found[key] = Standing.OPEN
+        if first is None or not blocks.get(key):
             continue
-        comparison = pairs(blocks, contender.key, first)
-        if comparison is None:
-            return False
-        if not comparison.slower and comparison.interval.low < WORTH_HAVING:
-            return False
-    return True
+        behind, spread = belief.ahead(first, key)
+        if behind - far * spread > 0.0:
+            found[key] = Standing.SLOWER
+        elif behind + far * spread <= width:
+            found[key] = Standing.AS_GOOD
+    return found
 
 
-def verdict(contenders: Sequence[Contender], blocks: Blocks) -> Verdict | None:
-    """Return who wins, or None if nobody could be measured."""
-    first = leader(contenders, blocks)
+def still_in(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> list[Contender]:
+    """Return who has to run again: the leader, and whoever is neither proved slower nor as good.
+
+    Where all is decided: the leader and the best baseline, or else the best of the others, for an interval of three
+    pairs.
+    """
+    first = leader(contenders, blocks, belief)
+    if first is None:
+        return list(contenders)
+    standing = standings(contenders, blocks, belief, looks)
+    kept = {first, *(key for key, each in standing.items() if each is Standing.OPEN)}
+    others = [each for each in contenders if each.key != first]
+    if len(kept) == 1 and others:
+        kept.add(belief.best([each.key for each in others if each.baseline] or [each.key for each in others]))
+    return [each for each in contenders if each.key in kept]
+
+
+def decided(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> bool:
+    """Whether more blocks would change nothing: everybody is proved slower than the leader, or as good."""
+    if leader(contenders, blocks, belief) is None:
+        return False
+    return Standing.OPEN not in standings(contenders, blocks, belief, looks).values()
+
+
+def verdict(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> Verdict | None:
+    """Return who wins by all that is known, or None if nobody could be measured."""
+    first = leader(contenders, blocks, belief)
     if first is None:
         return None
     by_key = {contender.key: contender for contender in contenders}
+    standing, width = standings(contenders, blocks, belief, looks), worth_having(belief)
     tied = [first]
     for key, contender in by_key.items():
-        comparison = None if key == first or not contender.may_win else pairs(blocks, key, first)
-        if comparison is not None and not comparison.slower and comparison.ratio >= WORTH_HAVING:
+        if key == first or not contender.may_win or not blocks.get(key) or standing[key] is Standing.SLOWER:
+            continue
+        if belief.ahead(first, key)[0] <= width:
             tied.append(key)
-    winner = min(tied, key=lambda key: (by_key[key].cost, -_mean(blocks[key]), key))
-    against = {key: pairs(blocks, winner, key) for key in by_key if key != winner}
+    winner = min(tied, key=lambda key: (by_key[key].cost, -belief.value(key), key))
+    against = {key: pairs(blocks, belief, winner, key) for key in by_key if key != winner}
     return Verdict(
         winner=winner,
         against={key: comparison for key, comparison in against.items() if comparison is not None},
@@ -150,16 +203,16 @@ def verdict(contenders: Sequence[Contender], blocks: Blocks) -> Verdict | None:
     )
 
 
-def estimate(ran: Mapping[int, float]) -> Estimate:
-    """Return the rate over blocks, with Student's 95 % interval of their logarithms; one block has no width."""
-    logs = [math.log(rate) for rate in ran.values()]
+def estimate(ran: Mapping[int, float], belief: Belief) -> Estimate:
+    """Return the rate over blocks with its 95 % interval: Student's, of their logarithms.
+
+    From fewer than three blocks no spread can be told: it is the one that all measurements together show.
+    """
+    logs, freedom = [math.log(rate) for rate in ran.values()], len(ran) - 1
     mean = sum(logs) / len(logs)
-    if len(logs) < 2:
-        return Estimate(value=math.exp(mean), low=math.exp(mean), high=math.exp(mean))
-    spread = math.sqrt(sum((each - mean) ** 2 for each in logs) / (len(logs) - 1))
-    reach = student_t_95(len(logs) - 1) * spread / math.sqrt(len(logs))
+    if len(logs) >= FEWEST_PAIRS:
+        spread = math.sqrt(sum((each - mean) ** 2 for each in logs) / freedom)
+    else:
+        spread, freedom = math.hypot(belief.noise, belief.drift), belief.freedom
+    reach = student_t_95(freedom) * spread / math.sqrt(len(logs))
     return Estimate(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
-
-
-def _mean(ran: Mapping[int, float]) -> float:
-    return sum(math.log(rate) for rate in ran.values()) / len(ran)

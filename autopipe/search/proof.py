@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autopipe.core import costs
 from autopipe.core.outcome import Measurement
-from autopipe.core.stats import Comparison, median
+from autopipe.core.stats import Comparison, Interval, log_variance, median
 from autopipe.core.value import Estimate
 from autopipe.search import budget, confirm
+from autopipe.search.belief import Belief, Known, believe
 from autopipe.search.events import ProofStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.session import Point, Session
+from autopipe.search.surrogate import Reading
 
-_MAYBE = 0.97  # of the best measured: a trial's own noise can be as large
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
 _SLACK = 0.05  # by which a budget may be exceeded
 _SHORTEST_SECONDS = 1e-3
@@ -29,6 +31,7 @@ class Proof:
         estimate: its images/s in the proof.
         gains: how many times faster it ran than each other contender, by key.
         rates: images/s of every contender in the proof, by key.
+        blocks: in how many blocks each ran, by key: who is far behind does not run again.
         tied: keys of those as good as the fastest.
     """
 
@@ -36,22 +39,52 @@ class Proof:
     estimate: Estimate
     gains: dict[str, Comparison]
     rates: dict[str, Estimate]
+    blocks: dict[str, int]
     tied: tuple[str, ...]
 
 
 def contenders(session: Session, baselines: Sequence[Baseline]) -> list[confirm.Contender]:
     """Return who is in the proof: the best few points, a cheap one that may be as good, and every baseline that ran."""
-    points = session.points()
+    points, believed = session.points(), belief(session)
     names = {baseline.config.key(): baseline.name for baseline in baselines}
-    ranked = sorted((point for point in points.values() if point.feasible), key=lambda each: (-each.value, each.key))
+    allowed = (key for key, point in points.items() if point.feasible)
+    ranked = sorted(allowed, key=lambda key: (-believed.value(key), key))
     count = session.settings.contenders
-    best = [point.key for point in ranked[: max(1, count - 1)]]
+    best = ranked[: max(1, count - 1)]
     if len(ranked) > len(best) and count > 1:
-        maybe = [contender(session, point, None) for point in ranked if point.value >= _MAYBE * ranked[0].value]
+        maybe = [contender(session, points[key], None) for key in ranked if _may_be_as_good(believed, ranked[0], key)]
         cheapest = min(maybe, key=lambda each: each.cost).key
-        best.append(cheapest if cheapest not in best else ranked[len(best)].key)
+        best.append(cheapest if cheapest not in best else ranked[len(best)])
     keys = [*best, *(key for key in names if key in points and key not in best)]
     return [contender(session, points[key], names.get(key)) for key in keys]
+
+
+def _may_be_as_good(believed: Belief, best: str, key: str) -> bool:
+    """Whether a configuration may be as good as the best, with two standard deviations of doubt."""
+    behind, spread = believed.ahead(best, key)
+    return behind - 2.0 * spread <= confirm.worth_having(believed)
+
+
+def belief(session: Session) -> Belief:
+    """Return what to believe of all configurations that were measured, in terms of what the study maximises."""
+    points, readings = session.points(), dict[str, list[Reading]]()
+    for row in session.record.rows():
+        if isinstance(row.outcome, Measurement):
+            rate = row.outcome.images_per_second
+            value = session.score(row.config, points[row.key].measurements, rate.value)
+            # A one-time cost makes the score vary by less than the rate, by as much as it takes of the time.
+            variance = log_variance(rate.value, Interval(rate.low, rate.high)) * (value / rate.value) ** 2
+            readings.setdefault(row.key, []).append(Reading(math.log(value), variance, row.block))
+    predicts = session.can_predict and session.settings.seeding
+    known = {
+        key: Known(
+            config=points[key].config,
+            trend=math.log(session.promise(points[key].config)) if predicts else 0.0,
+            readings=tuple(each),
+        )
+        for key, each in readings.items()
+    }
+    return believe(known, session.facts.cores)
 
 
 def contender(session: Session, point: Point, baseline: str | None) -> confirm.Contender:
@@ -73,12 +106,13 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
     running = list(entered)
     session.on_event(ProofStarted(configs=tuple(each.config for each in entered), blocks=(fewest, most)))
     while running:
-        blocks = measured_blocks(session, entered)
+        blocks, believed = measured_blocks(session, entered), belief(session)
         done = max((len(ran) for ran in blocks.values()), default=0)
-        if done >= most or (done >= fewest and confirm.decided(running, blocks)) or _no_time(session, len(running)):
+        if done > 0:
+            running = confirm.still_in(entered, blocks, believed, most)
+        over = done >= most or (done >= fewest and confirm.decided(entered, blocks, believed, most))
+        if over or _no_time(session, len(running)):
             return
-        if done >= ENOUGH_BLOCKS:
-            running = confirm.still_in(running, blocks)
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
         order = confirm.block_order([each.key for each in running], number, session.settings.seed)
         by_key = {each.key: each for each in entered}
@@ -88,7 +122,7 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
         running = [each for each in running if each.key not in failed]
-        first = confirm.leader(entered, measured_blocks(session, entered))
+        first = confirm.leader(entered, measured_blocks(session, entered), belief(session))
         if first is not None and not _no_time(session, 1):
             budget.look_again_at_ceiling(session, by_key[first].config)
 
@@ -121,15 +155,17 @@ def judge(session: Session, entered: Sequence[confirm.Contender]) -> Proof | Non
     scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
-    points = session.points()  # one may have broken a limit in the proof
-    verdict = confirm.verdict([replace(each, may_win=points[each.key].feasible) for each in entered], scored)
+    points, believed = session.points(), belief(session)  # one may have broken a limit in the proof
+    in_the_end = [replace(each, may_win=points[each.key].feasible) for each in entered]
+    verdict = confirm.verdict(in_the_end, scored, believed, session.settings.blocks[1])
     if verdict is None:
         return None
     return Proof(
         winner=verdict.winner,
-        estimate=confirm.estimate(raw[verdict.winner]),
+        estimate=confirm.estimate(raw[verdict.winner], believed),
         gains=dict(verdict.against),
-        rates={key: confirm.estimate(ran) for key, ran in raw.items() if ran},
+        rates={key: confirm.estimate(ran, believed) for key, ran in raw.items() if ran},
+        blocks={key: len(ran) for key, ran in raw.items()},
         tied=verdict.tied,
     )
 

@@ -28,6 +28,8 @@ class BaselineResult:
         estimate: its images/s: in the proof if there was one, else in the search; None if it failed.
         failure: why it failed, if it did.
         gain: how many times faster the best ran, in the proof's pairs; None without a proof, or if it is the best.
+        blocks: in how many blocks of the proof it ran: who is far behind does not run again. From fewer than three,
+            an interval is as wide as all of the study's measurements together show (`Comparison.few`).
     """
 
     name: str
@@ -35,6 +37,7 @@ class BaselineResult:
     estimate: Estimate | None
     failure: TrialFailure | None
     gain: Comparison | None
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class SearchResult:
         interrupted: whether the user ended it.
         epochs: over which one-time costs were charged; None if the training's length is not known.
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
+        blocks: in how many blocks of the proof the best ran; 0 without a proof.
         unsaved: why the last trials are in memory only, and not in the storage; None if the storage has them all.
         study: the Optuna study that holds all of this.
     """
@@ -81,6 +85,7 @@ class SearchResult:
     paybacks: Sequence[Payback]
     study: optuna.Study
     unsaved: str | None = None
+    blocks: int = 0
 
     @property
     def failed(self) -> Sequence[Row]:

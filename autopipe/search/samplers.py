@@ -22,10 +22,10 @@ from autopipe.core.params import Value
 from autopipe.core.space import Space
 from autopipe.search.feasible import Candidate
 from autopipe.search.suggest import distributions
-from autopipe.search.surrogate import Array, Features, Learnt, Surrogate, expected_gain
+from autopipe.search.surrogate import Array, Features, Learnt, Reading, Surrogate, expected_gain
 
 _ALONE = 4  # trials before the surrogate learns anything
-_FAILED_DOUBT = 5.0
+_FAILED_SPREAD = 0.15  # of what a failure stands for, in log units
 _FAR_BELOW = math.log(0.3)  # what is predicted that far below the best measured is not tried before the rest
 
 
@@ -123,15 +123,18 @@ class SurrogateSampler(ListSampler):
         return near if len(near) else free
 
     def _gains(self, known: Mapping[int, float], lost: set[int], free: NDArray[np.intp]) -> Array:
-        lowest = min(known.values())
+        # The learnt noise is all that is told of a measurement here. With the variance that its windows show, searches
+        # of the recorded tables were no nearer to the best (docs/search.md).
+        readings = [Reading(math.log(value), 0.0) for value in known.values()]
+        lowest = min(reading.log_value for reading in readings)  # like a failure is likely to fail as well
+        readings += [Reading(lowest, _FAILED_SPREAD**2) for _ in lost]
         seen = np.array([*known, *lost], dtype=np.intp)
-        rates = np.array([*known.values(), *(lowest for _ in lost)])  # like a failure is likely to fail as well
-        doubts = np.array([1.0] * len(known) + [_FAILED_DOUBT] * len(lost))
         points = self._points[seen]
-        apart = self._features.distances(points, points)
-        surrogate = Surrogate(apart, rates, self._trend[seen], doubts, start=self._learnt)
+        surrogate = Surrogate(
+            self._features.distances(points, points), self._trend[seen], list(enumerate(readings)), start=self._learnt
+        )
         self._learnt = surrogate.settings
-        mean_seen, _ = surrogate.predict(apart, self._trend[seen])
+        mean_seen, _ = surrogate.known()
         mean, spread = surrogate.predict(self._features.distances(self._points[free], points), self._trend[free])
         return expected_gain(mean, spread, float(mean_seen[: len(known)].max()))
 

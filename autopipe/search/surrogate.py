@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,40 @@ _WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # how fast likeness falls with a setting'
 _TYPICAL_WEIGHT = 0.3
 _AMPLITUDES = (0.05, 0.15, 0.4, 1.0)  # how far rates stray from the trend, in log units
 _NOISES = (0.01, 0.03, 0.1)
+_SHOWN_NOISES = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)  # where repeats show what it is
+_DRIFTS = (0.003, 0.01, 0.03, 0.1, 0.3)  # of the machine, from block to block
 _TREND_SPREAD, _LEVEL_SPREAD = 0.5, 3.0  # prior of the prediction's slope around 1, and of the common level
+
+
+class Reading(NamedTuple):
+    """One measurement of a configuration.
+
+    Attributes:
+        log_value: logarithm of what was measured.
+        variance: of `log_value`, as far as the measurement itself can tell; nothing of one taken a minute later.
+        block: measurements that were taken in turns, of several configurations, share its number; None: taken alone.
+    """
+
+    log_value: float
+    variance: float
+    block: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """How much each setting matters, how far rates stray, and how noisy a measurement is."""
+    """How much each setting matters, how far rates stray, and how far two measurements of one configuration may.
+
+    Attributes:
+        weights: how fast likeness falls with each setting's distance.
+        amplitude: how far rates stray from the trend.
+        noise: what a measurement is off beyond its own variance.
+        drift: what all measurements of a block are off together.
+    """
 
     weights: tuple[float, ...]
     amplitude: float
     noise: float
+    drift: float
 
 
 class Features:
@@ -92,34 +116,49 @@ def _coordinate(value: Value) -> float | str:
 class Surrogate:
     """What is known after some measurements.
 
+    Every measurement has its own variance, so that a steady one counts for more than a shaky one and several of one
+    configuration for more than one. What a machine does meanwhile comes on top: some of it to each measurement, and
+    some to all of a block together, as in any analysis of blocked experiments (Montgomery, Design and Analysis of
+    Experiments, ch. 4). How much, is learnt. The rest is a Gaussian process with known noise (Rasmussen and Williams,
+    Gaussian Processes for Machine Learning, ch. 2 and 5).
+
     Args:
-        distances: between the measured points, setting by setting.
-        rates: their images/s.
-        trend: their predictions' logarithms, or zeros.
-        doubts: for each, how many times noisier than a plain measurement it is.
+        distances: between the configurations that were measured, setting by setting.
+        trend: the logarithms of their predictions, or zeros.
+        readings: what was measured: which of these configurations, and what.
         start: where to begin learning, e.g. what was learnt one measurement ago.
     """
 
     def __init__(
-        self, distances: Array, rates: Array, trend: Array, doubts: Array, start: Learnt | None = None
+        self, distances: Array, trend: Array, readings: Sequence[tuple[int, Reading]], start: Learnt | None = None
     ) -> None:
-        self._distances, self._trend, self._doubts = distances, trend, doubts
-        self._target = np.log(rates) - trend
-        self._centre = float(np.mean(self._target))
-        self._target = self._target - self._centre
-        self._mean_trend = float(np.mean(trend))
+        self._distances, self._trend = distances, trend
+        self._rows = np.array([at for at, _ in readings], dtype=np.intp)
+        self._variances = np.array([reading.variance for _, reading in readings])
+        self._together = _together([reading.block for _, reading in readings])
+        values = np.array([reading.log_value for _, reading in readings]) - trend[self._rows]
+        self._centre, self._mean_trend = float(np.mean(values)), float(np.mean(trend))
+        self._target = values - self._centre
         self.settings = self._learn(start)
         self._root = np.linalg.cholesky(self._covariance(self.settings))
         self._solved = _solve(self._root, self._target)
 
     def predict(self, distances: Array, trend: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the log rate, of points at `distances` from the measured ones."""
+        """Return mean and standard deviation of the log value, of points at `distances` from the measured ones."""
         settings = self.settings
-        across = self._kernel(distances, trend, self._trend, settings)
+        across = self._kernel(distances, trend, self._trend, settings)[:, self._rows]
         mean = trend + self._centre + across @ self._solved
         half = np.linalg.solve(self._root, across.T)
         own = settings.amplitude**2 + _LEVEL_SPREAD**2 + (_TREND_SPREAD * (trend - self._mean_trend)) ** 2
         return mean, np.sqrt(np.maximum(own - np.sum(half**2, axis=0), 1e-12))
+
+    def known(self) -> tuple[Array, Array]:
+        """Return mean and covariance of the log values of the configurations that were measured."""
+        prior = self._kernel(self._distances, self._trend, self._trend, self.settings)
+        across = prior[:, self._rows]
+        mean = self._trend + self._centre + across @ self._solved
+        half = np.linalg.solve(self._root, across.T)
+        return mean, prior - half.T @ half
 
     def _kernel(self, distances: Array, first: Array, second: Array, settings: Learnt) -> Array:
         alike = np.exp(-(distances @ np.asarray(settings.weights)))
@@ -128,9 +167,9 @@ class Surrogate:
         return kernel
 
     def _covariance(self, settings: Learnt) -> Array:
-        kernel = self._kernel(self._distances, self._trend, self._trend, settings)
-        noise = (settings.noise * self._doubts) ** 2 + 1e-9
-        covariance: Array = kernel + np.diag(noise)
+        kernel = self._kernel(self._distances, self._trend, self._trend, settings)[np.ix_(self._rows, self._rows)]
+        alone = np.diag(self._variances + settings.noise**2)
+        covariance: Array = kernel + alone + settings.drift**2 * self._together
         return covariance
 
     def _likelihood(self, settings: Learnt) -> float:
@@ -142,15 +181,20 @@ class Surrogate:
 
     def _learn(self, start: Learnt | None) -> Learnt:
         """Climb the likelihood, one setting at a time over a short list of values; twice round from nothing."""
-        best = start or Learnt((_TYPICAL_WEIGHT,) * self._distances.shape[2], 0.4, 0.03)
+        repeated = len(set(self._rows.tolist())) < len(self._rows)
+        in_blocks = bool((self._together.sum(axis=0) > 1).any())  # else drift and noise cannot be told apart
+        noises, drifts = _SHOWN_NOISES if repeated else _NOISES, _DRIFTS if in_blocks else ()
+        best = start or Learnt((_TYPICAL_WEIGHT,) * self._distances.shape[2], 0.4, 0.03, drifts[0] if drifts else 0.0)
         height = self._likelihood(best)
         varied = [at for at in range(len(best.weights)) if self._distances[..., at].any()]
         for _ in range(2 if start is None else 1):
-            trials = [Learnt(best.weights, amplitude, noise) for amplitude in _AMPLITUDES for noise in _NOISES]
+            trials = [replace(best, amplitude=a, noise=n) for a in _AMPLITUDES for n in noises]
+            best, height = self._better(trials, best, height)
+            trials = [replace(best, noise=n, drift=d) for n in noises for d in drifts]
             best, height = self._better(trials, best, height)
             for at in varied:
                 before, after = best.weights[:at], best.weights[at + 1 :]
-                trials = [Learnt((*before, w, *after), best.amplitude, best.noise) for w in _WEIGHTS]
+                trials = [replace(best, weights=(*before, w, *after)) for w in _WEIGHTS]
                 best, height = self._better(trials, best, height)
         return best
 
@@ -160,6 +204,13 @@ class Surrogate:
             if reached > height:
                 best, height = trial, reached
         return best, height
+
+
+def _together(blocks: Sequence[int | None]) -> Array:
+    """Return which measurements share a block: 1 or 0; each shares one with itself."""
+    same = [[one is not None and one == other for other in blocks] for one in blocks]
+    shared: Array = np.maximum(np.array(same, dtype=float), np.eye(len(blocks)))
+    return shared
 
 
 def expected_gain(mean: Array, spread: Array, best: float) -> Array:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from autopipe.core.stats import bootstrap_interval, compare_pairs, median
+from autopipe.core.stats import Interval, bootstrap_interval, compare_pairs, log_variance, median, student_t
 
 
 def test_median_of_nothing_is_an_error() -> None:
@@ -66,3 +66,26 @@ def test_one_pair_decides_nothing() -> None:
 def test_pairs_that_are_no_pairs_of_rates_are_an_error(first: list[float], second: list[float]) -> None:
     with pytest.raises(ValueError, match="compare_pairs"):
         compare_pairs(first, second)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "alpha", "point"),
+    [
+        (1, 0.05, 12.7062),
+        (2, 0.05, 4.3027),
+        (3, 0.01, 5.8409),
+        (4, 0.05, 2.7764),
+        (9, 0.002, 4.2968),
+        (30, 0.05, 2.0423),
+    ],
+)
+def test_students_t_is_that_of_the_tables(freedom: int, alpha: float, point: float) -> None:
+    assert student_t(freedom, alpha) == pytest.approx(point, abs=1e-4)
+
+
+def test_the_variance_of_a_logarithm_follows_from_the_interval() -> None:
+    spread = 0.03
+    interval = Interval(100.0 * math.exp(-1.96 * spread), 100.0 * math.exp(1.96 * spread))
+    assert log_variance(100.0, interval) == pytest.approx(spread**2, rel=1e-3)
+    assert log_variance(100.0, Interval(0.0, 200.0)) > 0.3**2
+    assert log_variance(100.0, Interval(-math.inf, math.inf)) > log_variance(100.0, Interval(0.0, 200.0))

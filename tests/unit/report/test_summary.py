@@ -72,6 +72,16 @@ def test_without_a_proof_a_gain_is_the_ratio_of_the_rates(result: SearchResult) 
     assert line.proved is None
 
 
+def test_an_interval_from_fewer_than_three_rounds_says_so(result: SearchResult) -> None:
+    def of(pairs: int) -> Summary:
+        gain = Comparison(ratio=10.0, interval=Interval(9.0, 11.0), pairs=pairs)
+        return summary_of(dataclasses.replace(result, baselines=[dataclasses.replace(result.baselines[0], gain=gain)]))
+
+    assert "from 1 round and the trials" in shown(text.render(of(1)), width=200)
+    assert "from" not in shown(text.render(of(3)), width=200).partition("keras")[2].partition(")")[0]
+    assert document.document(of(1), None)["baselines"]["keras"]["pairs"] == 1
+
+
 def test_a_baseline_that_is_the_best_is_said_to_be(result: SearchResult) -> None:
     assert result.best_config is not None
     same = dataclasses.replace(result.baselines[0], config=result.best_config, gain=None)

@@ -176,10 +176,20 @@ def test_who_fails_in_the_proof_is_left_out_and_does_not_win(space: Space, block
 
 
 def test_a_proof_makes_do_with_two_blocks_where_the_time_is_short(space: Space) -> None:
-    result = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=32.0, patience=99)
+    result = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=28.0, patience=99)
     blocks = {row.block for row in result.trials if row.block is not None}
     assert len(blocks) == 2
     assert result.proved
+
+
+def test_who_is_far_behind_runs_in_one_block_and_the_result_says_so(space: Space) -> None:
+    result = run(space, fed_by_four(quirks=1))
+    keras = next(each for each in result.baselines if each.name == "keras")
+    assert result.blocks >= 3
+    assert keras.blocks == 1
+    assert keras.gain is not None
+    assert keras.gain.few
+    assert keras.gain.interval.low < keras.gain.ratio < keras.gain.interval.high
 
 
 @pytest.mark.parametrize("budget_seconds", [12.0, 16.0, 20.0, *np.arange(30.0, 54.0, 3.0)])

@@ -10,7 +10,7 @@ from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.loaders.wrapped import Wrapped
 from autopipe.search.feasible import trim
-from autopipe.search.surrogate import Array, Features, Surrogate, expected_gain
+from autopipe.search.surrogate import Array, Features, Reading, Surrogate, expected_gain
 from tests.fakes.surface import Surface
 
 SURFACE = Surface(quirks=1)
@@ -23,7 +23,8 @@ def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Features, A
     rates = np.array([SURFACE.true_rate(config) for config in configs])
     seen = np.random.default_rng(0).permutation(len(configs))[:count]
     known = points[seen]
-    surrogate = Surrogate(features.distances(known, known), rates[seen], trend * np.log(rates[seen]), np.ones(count))
+    readings = [(at, Reading(math.log(rate), 0.0)) for at, rate in enumerate(rates[seen])]
+    surrogate = Surrogate(features.distances(known, known), trend * np.log(rates[seen]), readings)
     mean, spread = surrogate.predict(features.distances(points, known), trend * np.log(rates))
     return features, np.log(rates) - mean, spread, surrogate
 
@@ -78,3 +79,43 @@ def test_settings_may_be_any_numbers() -> None:
     apart = Features(configs, 4).distances(points, points)
     assert np.isfinite(apart).all()
     assert (apart.sum(axis=2)[~np.eye(len(values), dtype=bool)] > 0).all()
+
+
+def one_setting(*readings: tuple[int, Reading]) -> Surrogate:
+    """Two configurations that differ in one setting."""
+    apart = np.array([[[0.0], [1.0]], [[1.0], [0.0]]])
+    return Surrogate(apart, np.zeros(2), readings)
+
+
+def test_a_shaky_measurement_counts_for_less_than_a_steady_one() -> None:
+    mean, covariance = one_setting(
+        (0, Reading(math.log(100.0), 0.01**2)),
+        (0, Reading(math.log(150.0), 0.5**2)),
+        (1, Reading(math.log(90.0), 1e-4)),
+    ).known()
+    assert math.exp(mean[0]) == pytest.approx(100.0, rel=0.02)
+    assert covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] > 0.0
+
+
+def test_repeats_make_surer() -> None:
+    def doubt(count: int) -> float:
+        several = [(at, Reading(math.log(rate), 0.05**2)) for at, rate in ((0, 100.0), (1, 90.0)) for _ in range(count)]
+        _, covariance = one_setting(*several).known()
+        return float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
+
+    assert doubt(8) < doubt(4) < doubt(2)
+
+
+def test_what_a_block_is_off_is_left_out_of_the_difference() -> None:
+    blocks = [(0, 100.0, 90.0), (1, 50.0, 45.0), (2, 75.0, 67.5), (3, 130.0, 117.0)]
+    together = [(at, Reading(math.log(rate), 1e-6, block)) for block, *rates in blocks for at, rate in enumerate(rates)]
+    alone = [(at, Reading(reading.log_value, reading.variance)) for at, reading in together]
+    mean, covariance = one_setting(*together).known()
+    _, without = one_setting(*alone).known()
+    assert math.exp(mean[0] - mean[1]) == pytest.approx(100 / 90, rel=0.01)
+
+    def doubt(of: Array) -> float:
+        return math.sqrt(float(of[0, 0] + of[1, 1] - 2 * of[0, 1]))
+
+    assert doubt(covariance) < 0.01
+    assert doubt(without) > 5 * doubt(covariance)

@@ -1,0 +1,91 @@
+"""What everything that was measured says of each configuration: trials, repeats, blocks of a proof, and predictions.
+
+Pure. Who enters the proof (`proof`) and who wins it (`confirm`) follow from it; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.stats import median
+from autopipe.search.surrogate import Array, Features, Reading, Surrogate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of one configuration.
+
+    Attributes:
+        config: the configuration.
+        trend: the logarithm of its prediction, or 0 where none has one.
+        readings: its measurements, at least one.
+    """
+
+    config: PipelineConfig
+    trend: float
+    readings: Sequence[Reading]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """What configurations are worth, all evidence weighed: normal in the logarithm, and not independent of each other.
+
+    Attributes:
+        keys: of the configurations.
+        mean: of their log values.
+        covariance: of their log values.
+        noise: by how much a measurement strays from one of the same configuration in the same block, in log units.
+        drift: by how much a block strays from the next, or a trial from one at another time, beside that.
+        freedom: how many repeats these two rest on, at least 1.
+    """
+
+    keys: tuple[str, ...]
+    mean: Array
+    covariance: Array
+    noise: float
+    drift: float
+    freedom: int
+
+    def value(self, key: str) -> float:
+        """Return what a configuration is worth, most likely."""
+        return math.exp(float(self.mean[self.keys.index(key)]))
+
+    def best(self, keys: Collection[str]) -> str:
+        """Return which of `keys`, at least one, is worth most."""
+        return max(keys, key=lambda key: (self.value(key), key))
+
+    def ahead(self, first: str, second: str) -> tuple[float, float]:
+        """Return by how much `first` is ahead of `second`, in log units, with the standard deviation of that."""
+        one, other = self.keys.index(first), self.keys.index(second)
+        variance = self.covariance[one, one] + self.covariance[other, other] - 2.0 * self.covariance[one, other]
+        return float(self.mean[one] - self.mean[other]), math.sqrt(max(float(variance), 0.0))
+
+
+def believe(known: Mapping[str, Known], cores: int) -> Belief:
+    """Return what to believe of configurations, by key, at least one; those that are alike speak for each other.
+
+    Args:
+        known: what is known of each.
+        cores: usable ones.
+    """
+    features = Features([each.config for each in known.values()], cores)
+    points = features.points([each.config for each in known.values()])
+    trend = np.array([each.trend for each in known.values()])
+    readings = [(at, reading) for at, each in enumerate(known.values()) for reading in each.readings]
+    surrogate = Surrogate(features.distances(points, points), trend, readings)
+    mean, covariance = surrogate.known()
+    typical = median([reading.variance for _, reading in readings])
+    blocks = {reading.block for _, reading in readings if reading.block is not None}
+    return Belief(
+        keys=tuple(known),
+        mean=mean,
+        covariance=covariance,
+        noise=math.sqrt(surrogate.settings.noise**2 + typical),
+        drift=surrogate.settings.drift,
+        freedom=max(1, len(readings) - len(known) - len(blocks) - 1),
+    )
