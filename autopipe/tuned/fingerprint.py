@@ -192,21 +192,19 @@ def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
     """
     if known.op_list is None:
         return ()
-    here = fingerprint.ops_digest(tuple(workload.ops))
-    return (
-        *((changes.of_ops(known.op_list, ops_of(workload)),) if here != known.ops else ()),
-        *(
-            (f"the batch size was {known.batch_size} and is {workload.batch_size}",)
-            if workload.batch_size != known.batch_size
-            else ()
-        ),
+    size = f"the batch size was {known.batch_size} and is {workload.batch_size}"
+    found = (
+        changes.of_ops(known.op_list, ops_of(workload)),
+        size if workload.batch_size != known.batch_size else "",
     )
+    return tuple(filter(None, found))
 
 
 def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference | None:
-    both = known.op_list is not None and here.op_list is not None
-    words = changes.of_ops(known.op_list or (), here.op_list or ()) if both else changes.UNKNOWN
-    return _difference("ops", known.ops, here.ops, words)
+    if known.op_list is None or here.op_list is None:
+        return _difference("ops", known.ops, here.ops, changes.UNKNOWN)
+    words = changes.of_ops(known.op_list, here.op_list)
+    return _difference("ops", known.ops, here.ops, words) if words else None
 
 
 def model_digest(model: Any) -> str:

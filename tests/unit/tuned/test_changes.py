@@ -52,7 +52,15 @@ def test_changed_ops_are_told_in_words(ops: tuple[Op, ...], said: str) -> None:
 
 def test_a_function_with_other_code_is_named() -> None:
     before, now = (fingerprint.ops_of(workload([ap.Map(function)])) for function in (_half, _third))
-    assert changes.of_ops(before, now) == f"Map changed: the code of {__name__}._half"
+    assert changes.of_ops(before, now) == "Map changed: the code of _half"
+
+
+def test_a_script_that_is_run_and_one_that_is_imported_have_the_same_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint.workload_digest(workload([ap.Map(_half)]))
+    monkeypatch.setattr(_half, "__module__", "__main__")
+    now = workload([ap.Map(_half)])
+    assert fingerprint.changed_since(before, now) == ()
+    assert fingerprint.compare_workload(before, fingerprint.workload_digest(now)) == ()
 
 
 def _tuned(folder: Path, now: Workload, **known: object) -> Tuned:
