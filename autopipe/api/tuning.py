@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from autopipe.api import notebook
 from autopipe.api.searching import (
     Found,
     Plan,
@@ -56,7 +57,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
         seed: of everything random in the search.
         only: parameters held to some values, e.g. `{"loader": ("threads",)}`.
-        on_event: is told what happens; see `autopipe.search.events`.
+        on_event: is told what happens; see `autopipe.search.events`. In a notebook, by default, a line shows it.
 
     Returns:
         The tuned pipeline; `.study` is the Optuna study.
@@ -79,6 +80,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         seed=seed,
         limits=Limits(only=dict(only or {})),
     )
+    on_event = on_event or notebook.progress()
     result, tuned = run(workload, plan, Watcher() if on_event is None else Watcher(on_search=on_event))
     if tuned is None:
         raise nothing_measured(result)

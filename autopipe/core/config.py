@@ -192,6 +192,24 @@ class PipelineConfig(_Strict):
             update["loader"] = update["loader"].model_copy(update={"read_ahead": 0})
         return self.model_copy(update=update)
 
+    def short(self) -> str:
+        """Return what is special about it: its workers, and all that is not as it is by default."""
+        loader = self.loader
+        fields = type(loader).model_fields
+        knobs = loader.model_dump(exclude={"kind"})
+        special = {
+            name: value
+            for name, value in knobs.items()
+            if name not in fields or name == next(iter(knobs)) or value != fields[name].default
+        }
+        inner = ", ".join(f"{name}={value}" for name, value in special.items())
+        rest = [
+            f"{name}={getattr(self, name)}"
+            for name, field in PipelineConfig.model_fields.items()
+            if name != "loader" and getattr(self, name) != field.default
+        ]
+        return " ".join([f"{loader.kind}({inner})", *rest])
+
     def key(self) -> str:
         """Return a short name of the canonical form, the same on every machine."""
         plain = self.normalised().model_dump(mode="json")

@@ -19,21 +19,7 @@ def short(config: PipelineConfig) -> str:
         >>> short(PipelineConfig(loader=Threads(workers=2), cache="memory"))
         'threads(workers=2) cache=memory'
     """
-    loader = config.loader
-    fields = type(loader).model_fields
-    knobs = loader.model_dump(exclude={"kind"})
-    special = {
-        name: value
-        for name, value in knobs.items()
-        if name not in fields or name == next(iter(knobs)) or value != fields[name].default
-    }
-    inner = ", ".join(f"{name}={value}" for name, value in special.items())
-    rest = [
-        f"{name}={getattr(config, name)}"
-        for name, field in PipelineConfig.model_fields.items()
-        if name != "loader" and getattr(config, name) != field.default
-    ]
-    return " ".join([f"{loader.kind}({inner})", *rest])
+    return config.short()
 
 
 def failed(failure: TrialFailure) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -40,6 +41,10 @@ class ImportWorkload(Protocol):
 
     def __call__(self, reference: str, *, may_call: bool) -> Workload:
         """Import it; `may_call` tells whether the name may be a function that returns it."""
+
+
+class NamelessWarning(UserWarning):
+    """An artefact was written that does not say where its workload is."""
 
 
 class ProfileWarning(UserWarning):
@@ -118,6 +123,29 @@ class Tuned:
             return workload
         return dataclasses.replace(workload, converted=str(beside))
 
+    def __repr__(self) -> str:
+        """Return a summary in one line; everything that is known is `.artifact`."""
+        named = self.artifact.workload
+        of = "a workload that no file holds" if named is None else reference.text(named)
+        return f"<Tuned: {', '.join(f'{name} {text}' for name, text in self._facts())}, of {of}>"
+
+    def _repr_html_(self) -> str:
+        """Return the same as a small table, for notebooks."""
+        rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in self._facts())
+        return f"<table>{''.join(rows)}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        rates = [("measured", self.measurement.images_per_second)]
+        rates += [(baseline.name, baseline.images_per_second) for baseline in self.baselines]
+        if self.ceiling is not None:
+            rates.append(("the model alone", self.ceiling.model_images_per_second))
+        facts = [("config", self.config.short())]
+        facts += [(name, f"{each.value:,.4g} ({each.low:,.4g} to {each.high:,.4g}) images/s") for name, each in rates]
+        count = len(self.artifact.profiles)
+        machine = self.profile.hardware
+        facts.append(("machine", f"{machine.cpu_model}, {machine.cores} cores" + f" (1 of {count})" * (count > 1)))
+        return facts
+
     def make_loader(self, *, shard: tuple[int, int] = (0, 1)) -> Loader:
         """Return an open loader of the workload's batches.
 
@@ -152,11 +180,19 @@ class Tuned:
         """Write the artefact, with the profiles of all machines, and return its path.
 
         Profiles of other machines that are in the file already stay there. A file of another workload, or that cannot
-        be read, is kept beside as `NAME.bak`, with a warning.
+        be read, is kept beside as `NAME.bak`, with a warning. There is a warning, too, of a workload that no file
+        holds: `ap.load` will have to be given it.
 
         Raises:
             ArtifactError: it cannot be written.
         """
+        if self.artifact.workload is None:
+            warnings.warn(
+                f"No file holds this workload, as in a notebook, so that `{os.fspath(path)}` cannot say where it is."
+                f" Pass it again: ap.load({os.fspath(path)!r}, workload=workload). Or tune it from a file.",
+                NamelessWarning,
+                stacklevel=2,
+            )
         return joining.write(self.artifact_for(Path(path).parent), path)
 
     def artifact_for(self, folder: Path) -> Artifact:

@@ -33,9 +33,10 @@ def of_object(workload: Workload) -> FileReference | ModuleReference | None:
     """
     for name, module in sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__"):
         attributes = getattr(module, "__dict__", None)
-        if not isinstance(attributes, dict):
+        if not isinstance(attributes, dict) or name == "__mp_main__":  # another name of __main__, in this process only
             continue
-        attribute = next((key for key, value in list(attributes.items()) if value is workload), None)
+        named = (key for key, value in list(attributes.items()) if value is workload and not key.startswith("_"))
+        attribute = next(named, None)  # IPython keeps what a cell gave as `_`
         if attribute is None:
             continue
         file = attributes.get("__file__")

@@ -55,6 +55,32 @@ def test_what_was_measured_comes_with_it(tmp_path: Path, importer: _Importer) ->
     assert tuned.study is None
 
 
+def test_it_shows_a_summary_and_not_all_that_it_knows(tmp_path: Path, importer: _Importer) -> None:
+    path = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert repr(tuned) == (
+        "<Tuned: config threads(workers=2), measured 1,000 (980 to 1,020) images/s, keras 400 (390 to 410) images/s,"
+        " the model alone 1,250 (1,240 to 1,260) images/s, machine Imaginary 9000, 2 cores, of train.py:workload>"
+    )
+    assert tuned._repr_html_().startswith("<table><tr><th>config</th><td>threads(workers=2)</td></tr>")
+    assert len(tuned._repr_html_()) < 1000
+
+
+def test_what_a_summary_shows_of_an_artefact_is_text(tmp_path: Path, importer: _Importer) -> None:
+    hostile = profile(hardware=hardware(cpu_model="<script>alert(1)</script>"))
+    path = files.write(artifact(hostile), tmp_path / "autopipe.json")
+    here = hardware(cpu_model="<script>alert(1)</script>")
+    assert "<script>" not in factory.load(path, import_workload=importer, here=here)._repr_html_()
+
+
+def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path, importer: _Importer) -> None:
+    tuned = factory.of_profile(profile(), Workload(data=WORKLOAD.data, ops=[], batch_size=2))
+    with pytest.warns(factory.NamelessWarning, match=r"ap\.load\('.*autopipe\.json', workload=workload\)") as caught:
+        path = tuned.save(tmp_path / "autopipe.json")
+    assert caught[0].filename == __file__
+    assert factory.load(path, import_workload=importer, here=hardware(), workload=WORKLOAD).workload is WORKLOAD
+
+
 def test_a_training_is_held_to_what_the_artefact_says(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
     promise = factory.load(path, import_workload=importer, here=hardware()).promise

@@ -52,6 +52,16 @@ def test_an_object_of_a_notebook_has_no_name(workload: Workload, monkeypatch: py
     assert reference.of_object(workload) is None
 
 
+def test_what_a_cell_gave_is_no_name(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("__mp_main__")
+    module.__dict__.update(_=workload, photos=workload, __file__="/tmp/notebook.py")
+    monkeypatch.setitem(sys.modules, "__mp_main__", module)
+    other = types.ModuleType("kept")
+    other.__dict__["_"] = workload
+    monkeypatch.setitem(sys.modules, "kept", other)
+    assert reference.of_object(workload) is None
+
+
 def test_an_object_that_no_module_holds_has_no_name(workload: Workload) -> None:
     assert reference.of_object(workload) is None
 
