@@ -14,7 +14,8 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
 
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: on
     how many rounds `interval` rests, and if fewer than three, then on the trials as well), `ceiling`
-    (model images/s, bound, shares, the bottleneck as a sentence, its kind and op), `conversions` (storage, cut, seconds
+    (model images/s, bound, shares, the bottleneck as a sentence, its kind and op),
+    `accelerator_utilisation` (of a simulated one, 0 to 1, by pipeline), `conversions` (storage, cut, seconds
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
     measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
@@ -42,6 +43,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             "bottleneck_kind": None if summary.bottleneck is None else summary.bottleneck.kind.value,
             "bottleneck_op": None if summary.bottleneck is None else summary.bottleneck.op,
         },
+        "accelerator_utilisation": dict(summary.utilisation) or None,
         "conversions": payback.document(summary.paybacks),
         "trials": summary.trials,
         "failed": summary.failed,

@@ -9,12 +9,18 @@ from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Resources
+from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.hardware.memory import size_text
 from autopipe.report import wording
 
 
-def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -> Table:
-    """Return the table that `autopipe measure` prints."""
+def render(
+    measurement: Measurement,
+    config: PipelineConfig,
+    ceiling: Ceiling,
+    simulated: SimulatedAccelerator | None = None,
+) -> Table:
+    """Return the table that `autopipe measure` prints; `simulated` is what stood in the model's place, if any."""
     rate = measurement.images_per_second
     limit = core_limits.limits(ceiling, config)
     bottleneck = core_limits.bottleneck(limit, rate.value)
@@ -30,6 +36,9 @@ def render(measurement: Measurement, config: PipelineConfig, ceiling: Ceiling) -
     share = min(1.0, rate.value / limit.images_per_second)
     table.add_row("share of bound", f"{share:.0%} of {_figure(limit.images_per_second)} images/s")
     table.add_row("bottleneck", bottleneck.sentence)
+    if simulated is not None:
+        share = simulated.utilisation(rate.value, measurement.batch_size)
+        table.add_row("AU", f"{share:.1%} of the time the simulated accelerator computes")
     table.add_row("waiting for data", f"{measurement.data_wait_share:.1%} of the time")
     table.add_row("first batch", f"{measurement.first_batch_seconds:.3f} s after opening")
     if measurement.cache_fill_seconds is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import SampleTail
@@ -11,6 +11,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Bottleneck, Limits
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
+from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.report import payback, trust, wording
 from autopipe.search.conversions import Payback
 from autopipe.search.result import BaselineResult, SearchResult
@@ -64,6 +65,8 @@ class Summary:
         trust: how far the figures can be believed, and why.
         brought: what single settings of the best are worth; empty where nothing is known.
         round_seconds: how long a round of the proof took.
+        utilisation: the part of the time that a simulated accelerator computes, 0 to 1: with the best, under "best",
+            and with each baseline; empty for a real model.
         warnings: what the reader can do something about.
     """
 
@@ -86,11 +89,12 @@ class Summary:
     trust: str
     brought: str
     round_seconds: float
+    utilisation: Mapping[str, float]
     warnings: Sequence[str]
 
 
-def summary_of(result: SearchResult) -> Summary:
-    """Return the summary of a search."""
+def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = None) -> Summary:
+    """Return the summary of a search; `simulated` is what stood in the model's place, if something did."""
     limit = core_limits.limits(result.ceiling, result.best_config) if result.ceiling and result.best_config else None
     rate = result.estimate
     return Summary(
@@ -113,8 +117,17 @@ def summary_of(result: SearchResult) -> Summary:
         trust=trust.sentence(result),
         brought=trust.brought(result),
         round_seconds=trust.round_seconds(result.trials),
+        utilisation={} if simulated is None else _utilisation(result, simulated),
         warnings=tuple(_warnings(result)),
     )
+
+
+def _utilisation(result: SearchResult, simulated: SimulatedAccelerator) -> dict[str, float]:
+    if result.measurement is None or result.estimate is None:
+        return {}
+    rates = {"best": result.estimate, **{each.name: each.estimate for each in result.baselines}}
+    batch_size = result.measurement.batch_size
+    return {name: simulated.utilisation(rate.value, batch_size) for name, rate in rates.items() if rate is not None}
 
 
 def _line(baseline: BaselineResult, result: SearchResult) -> BaselineLine:

@@ -25,6 +25,8 @@ def render(summary: Summary) -> RenderableType:
     for line in summary.baselines:
         grid.add_row("", _against(line, summary.round_seconds))
     grid.add_row("Limit", _limit(summary))
+    if summary.utilisation:
+        grid.add_row("AU", _utilisation(summary))
     if summary.brought:
         grid.add_row("Brought", summary.brought)
     grid.add_row("Trust", summary.trust)
@@ -70,6 +72,12 @@ def _limit(summary: Summary) -> str:
         return "not known: the model alone was not measured"
     reached = "" if summary.share_of_model is None else f" Reached: {summary.share_of_model:.0%} of the model alone."
     return f"{summary.bottleneck.sentence[:1].upper()}{summary.bottleneck.sentence[1:]}{reached}"
+
+
+def _utilisation(summary: Summary) -> str:
+    others = ", ".join(f"{name} {share:.1%}" for name, share in summary.utilisation.items() if name != "best")
+    rest = f" ({others})" if others else ""
+    return f"{summary.utilisation['best']:.1%} of the time the simulated accelerator computes{rest}"
 
 
 def _rate(estimate: Estimate) -> str:

@@ -65,4 +65,4 @@ def measure(
     if as_json:
         print(outcome.model_dump_json(indent=2))
     else:
-        Console().print(single.render(outcome, config, ceiling), soft_wrap=True)
+        Console().print(single.render(outcome, config, ceiling, plan.simulate), soft_wrap=True)

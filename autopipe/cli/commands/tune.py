@@ -71,7 +71,7 @@ def tune(
     console = Console(stderr=True)
     with Progress(console, verbose=verbose, budget_seconds=plan.budget_seconds) as progress, reserved(folder):
         result, tuned = tuning.run(chosen.workload, plan, progress.watcher, named=chosen.named, folder=folder)
-    summary, written, unwritten = summary_of(result), None, None
+    summary, written, unwritten = summary_of(result, plan.simulate), None, None
     try:
         written = None if tuned is None else write_outputs(tuned, [folder, *folder_of(storage)])
     except ArtifactError as error:  # told when the figures have been shown: they are all that is left

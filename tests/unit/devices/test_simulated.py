@@ -136,3 +136,11 @@ def test_it_is_a_workloads_model_and_can_be_saved(tmp_path: object) -> None:
     loaded = keras.saving.load_model(f"{tmp_path}/device.keras")
     assert loaded.accelerator == SimulatedAccelerator(0.25, 8)
     assert loaded.compiled
+
+
+def test_the_utilisation_is_the_part_of_the_time_that_it_computes() -> None:
+    h100 = SimulatedAccelerator.preset("mlperf-resnet50-h100")
+    assert h100.utilisation(1786.0, 400) == pytest.approx(1.0, abs=0.001)
+    assert h100.utilisation(893.0, 400) == pytest.approx(0.5, abs=0.001)
+    assert h100.utilisation(893.0, 32) == pytest.approx(0.5, abs=0.001)
+    assert h100.utilisation(9999.0, 400) == 1.0

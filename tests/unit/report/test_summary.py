@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.stats import Comparison, Interval
 from autopipe.core.value import Estimate
+from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.report import document, text
 from autopipe.report.summary import Summary, summary_of
 from autopipe.search import library, study
@@ -28,6 +29,7 @@ KEYS = [
     "images_per_second",
     "baselines",
     "ceiling",
+    "accelerator_utilisation",
     "conversions",
     "trials",
     "failed",
@@ -191,3 +193,12 @@ def test_the_document_has_its_keys_and_is_json(summary: Summary) -> None:
     assert found["baselines"]["keras"]["times_faster"] > 1
     assert found["ceiling"]["model_images_per_second"]["value"] > 0
     assert found["artifact"] == "tuned/autopipe.json"
+
+
+def test_a_simulated_accelerators_utilisation_stands_beside_that_of_each_baseline(result: SearchResult) -> None:
+    slow = SimulatedAccelerator(step_seconds=100.0, batch_size=32)  # whatever feeds it, it computes all the time
+    summary = summary_of(result, slow)
+    assert summary.utilisation == {"best": 1.0, "keras": 1.0, "tfdata": 1.0}
+    assert "100.0% of the time the simulated accelerator computes (keras 100.0%" in shown(text.render(summary))
+    assert document.document(summary, None)["accelerator_utilisation"]["tfdata"] == 1.0
+    assert document.document(summary_of(result), None)["accelerator_utilisation"] is None
