@@ -95,11 +95,29 @@ class Kernel:
             return error
         return sample
 
-    def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
+    def read(self, index: int) -> Sample:
+        """Return a sample as its source reads it; no cache is asked.
+
+        Raises:
+            BadSampleError: it cannot be read.
+        """
         try:
-            sample = plan.normalise(self._recipe.source.read(index))
+            return plan.normalise(self._recipe.source.read(index))
         except BaseException as error:  # a user's source may raise anything; it is named and shown
             raise plan.read_failure(error, self._recipe.source, index) from error
+
+    def fixed(self, index: int, sample: Sample) -> Sample:
+        """Return a sample that was read after the ops that give the same in every epoch.
+
+        Raises:
+            AutopipeError: as `fill` does.
+        """
+        for step, _ in self._fixed:
+            sample = self._run(step, sample, _NO_NUMBERS, index, None)
+        return sample
+
+    def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
+        sample = self.read(index)
         for step, fits in self._fixed:
             sample = self._run(step, sample, _NO_NUMBERS, index, out if fits else None)
         if self._cache is None:

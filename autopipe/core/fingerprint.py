@@ -36,7 +36,11 @@ def op_settings(op: Op) -> dict[str, str]:
 
 
 def _op_text(op: Op) -> str:
-    settings = (f"{field.name}={_value_text(getattr(op, field.name))}" for field in dataclasses.fields(op))
+    settings = (
+        f"{field.name}={_value_text(getattr(op, field.name))}"
+        for field in dataclasses.fields(op)
+        if not (field.metadata.get("later") and getattr(op, field.name) == field.default)
+    )
     return f"{type(op).__name__}({', '.join(settings)})"
 
 

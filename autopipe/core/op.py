@@ -16,6 +16,8 @@ from autopipe.core.arrays import ArrayNamespace
 from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec
 
 Target: TypeAlias = Literal["image", "mask", "both"]
+LATER = {"later": True}
+"""Metadata of a setting that an op got later: at its default it counts in no digest, so those from before hold."""
 _MASKS = frozenset({FieldKind.MASK, FieldKind.ENCODED})
 
 

@@ -1,8 +1,9 @@
-"""TfData: a `tf.data` pipeline of the ops' TensorFlow halves, which `fit` takes as it is.
+"""TfData: a `tf.data` pipeline, which `fit` takes as it is: the kernel's samples, then the ops' TensorFlow halves.
 
-Order and random numbers enter it as data, once a batch, from the same functions as everywhere; so it gives the batches
-of the other loaders, within the rounding of TensorFlow's own resize. With `cache="memory"` the NumPy kernel makes whole
-batches.
+Samples are read, decoded and taken through the ops that give the same in every epoch by the kernel, as everywhere, so
+all loaders agree on every file; the C++ code that does so lets go of Python's lock. Order and random numbers enter as
+data, once a batch, from the same functions as everywhere. So it gives the batches of the other loaders, within the
+rounding of TensorFlow's own resize after a random op. With `cache="memory"` the kernel makes whole batches.
 The graph is traced once and takes the range of batches as its argument, so that nothing grows from epoch to epoch.
 """
 
@@ -28,11 +29,11 @@ from autopipe.core import randomness
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch, FilePath, SampleSpec
+from autopipe.core.plan import Step
+from autopipe.core.sample import Batch, Sample, SampleSpec
 from autopipe.data import source as data_source
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import cpu
-from autopipe.ops import plan
 from autopipe.ops.tensorflow import TENSORFLOW, apply_step, shaped, tensor_types
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
@@ -193,7 +194,7 @@ class _Work:
         return arrays
 
     def request(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """Return the random numbers of a batch's samples, and what they are found by: references or indices."""
+        """Return the random numbers of a batch's samples, and their indices."""
         job, _ = self._open()
         epoch, indices = self._batch(job, int(number))
         recipe = job.recipe
@@ -202,19 +203,16 @@ class _Work:
             for step in recipe.steps
             if step.op.draws
         ]
-        numbers = np.concatenate([*drawn, np.zeros((len(indices), _UNUSED))], axis=1)
-        if not data_source.has_references(recipe.source):
-            return [numbers, indices]
-        return [numbers, *self._references(recipe.source, indices.tolist(), _source_spec(job))]
+        return [np.concatenate([*drawn, np.zeros((len(indices), _UNUSED))], axis=1), indices]
 
     def read(self, index: NDArray[np.int64]) -> list[Any]:
         """Return one sample as the source reads it."""
-        x, y = plan.normalise(self._open()[0].recipe.source.read(int(index)))
-        return [x] if y is None else [x, y]
+        return _parts(self._open()[1].read(int(index)))
 
-    def _references(self, source: Any, indices: list[int], spec: SampleSpec) -> list[NDArray[Any]]:
-        columns = zip(*(plan.normalise(source.reference(index)) for index in indices), strict=True)
-        return [np.array(column, field.dtype or object) for column, field in zip(columns, spec.fields, strict=False)]
+    def fixed(self, index: NDArray[np.int64], x: Any = None, y: Any = None) -> list[Any]:
+        """Return one sample, read now unless it is given, after the ops that give the same in every epoch."""
+        kernel = self._open()[1]
+        return _parts(kernel.fixed(int(index), kernel.read(int(index)) if x is None else (x, y)))
 
     def _batch(self, job: LoadJob, number: int) -> tuple[int, NDArray[np.int64]]:
         epoch, batch = divmod(number, job.order.batches)
@@ -299,7 +297,7 @@ class _Graph:
         if self._read_ahead:
             samples = self._map(self._map(wanted, self._read_alone, self._read_ahead), self._made)
         else:
-            samples = self._map(wanted, self._sample)
+            samples = self._map(wanted, self._made)
         if not order.has_short_batch:
             return samples.batch(order.batch_size, drop_remainder=True)
         sizes = np.array([order.batch_samples(batch) for batch in range(order.batches)], np.int64)
@@ -308,46 +306,34 @@ class _Graph:
     def _requested(self, number: Any) -> Any:
         import tensorflow as tf
 
-        spec, referenced = _source_spec(self._job), data_source.has_references(self._job.recipe.source)
-        types = [tf.float64, *(tensor_types(spec) if referenced else [tf.int64])]
-        columns = tf.numpy_function(self._work.request, [number], types)
-        columns[0].set_shape((None, sum(step.op.draws for step in self._job.recipe.steps) + _UNUSED))
-        shapes = [field.shape or () for field in spec.fields] if referenced else [()]
-        for column, shape in zip(columns[1:], shapes, strict=True):
-            column.set_shape((None, *shape))
-        return tuple(columns)
+        numbers, indices = tf.numpy_function(self._work.request, [number], [tf.float64, tf.int64])
+        numbers.set_shape((None, sum(step.op.draws for step in self._job.recipe.steps) + _UNUSED))
+        indices.set_shape((None,))
+        return numbers, indices
 
-    def _read_alone(self, numbers: Any, *found_by: Any) -> Any:
-        return numbers, *(part for part in self._read(*found_by) if part is not None)
+    def _read_alone(self, numbers: Any, index: Any) -> Any:
+        import tensorflow as tf
 
-    def _sample(self, numbers: Any, *found_by: Any) -> Any:
-        return self._made(numbers, *(part for part in self._read(*found_by) if part is not None))
+        spec = _source_spec(self._job)
+        parts = tf.numpy_function(self._work.read, [index], tensor_types(spec))
+        x, y = shaped((parts[0], parts[1] if spec.y is not None else None), spec)
+        return (numbers, index, x) if y is None else (numbers, index, x, y)
 
-    def _made(self, numbers: Any, x: Any, y: Any = None) -> Any:
-        sample = (x, y)
+    def _made(self, numbers: Any, index: Any, *read: Any) -> Any:
+        """Return a sample made from what was `read` ahead; without that, it is read now, in the same call of Python."""
+        import tensorflow as tf
+
+        spec = self._job.recipe.fixed_spec
+        parts = tf.numpy_function(self._work.fixed, [index, *read], tensor_types(spec))
+        sample = shaped((parts[0], parts[1] if spec.y is not None else None), spec)
         used = 0
         for step in self._sample_steps():
             sample = apply_step(step, sample, numbers[used : used + step.op.draws])
             used += step.op.draws
         return tuple(part for part in sample if part is not None)
 
-    def _read(self, *found_by: Any) -> tuple[Any, Any]:
-        import tensorflow as tf
-
-        source: Any = self._job.recipe.source
-        spec = _source_spec(self._job)
-        if data_source.has_references(source):
-            reference = plan.normalise(source.reference(0))
-            parts = [
-                tf.io.read_file(part) if isinstance(like, FilePath) else part
-                for part, like in zip(found_by, reference, strict=False)
-            ]
-        else:
-            parts = tf.numpy_function(self._work.read, list(found_by), tensor_types(spec))
-        return shaped((parts[0], parts[1] if len(parts) > 1 else None), spec)
-
     def _finished(self, batches: Any) -> Any:
-        steps = self._job.recipe.steps[len(self._sample_steps()) :]
+        steps = self._fresh_steps()[len(self._sample_steps()) :]
         if not steps:
             return batches
 
@@ -358,11 +344,19 @@ class _Graph:
 
         return self._map(batches, finish)
 
-    def _sample_steps(self) -> tuple[Any, ...]:
-        """Return the steps up to the last that cannot run on a batch."""
-        steps = self._job.recipe.steps
+    def _sample_steps(self) -> tuple[Step, ...]:
+        """Return the steps after the fixed ones, up to the last that cannot run on a batch."""
+        steps = self._fresh_steps()
         end = max((number for number, step in enumerate(steps, start=1) if not step.op.batchable), default=0)
         return steps[:end]
+
+    def _fresh_steps(self) -> tuple[Step, ...]:
+        return self._job.recipe.steps[self._job.recipe.fixed_steps :]
+
+
+def _parts(sample: Sample) -> list[Any]:
+    x, y = sample
+    return [x] if y is None else [x, y]
 
 
 def _source_spec(job: LoadJob) -> SampleSpec:

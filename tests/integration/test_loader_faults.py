@@ -424,7 +424,36 @@ def _unlink(path: Path) -> None:
     path.unlink()
 
 
-DAMAGE = [_truncate, _empty, _corrupt, _unlink]
+def _damage_the_middle(path: Path) -> None:
+    data = path.read_bytes()
+    middle = (data.index(b"\xff\xda") + len(data)) // 2
+    path.write_bytes(data[:middle] + bytes(range(100, 116)) + data[middle + 16 :])
+
+
+def _claim_much(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    at = data.index(b"\xff\xc0") + 5
+    data[at : at + 4] = (20_000).to_bytes(2, "big") * 2
+    path.write_bytes(data)
+
+
+def _put_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _put_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _clear(path: Path) -> None:
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+
+
+DAMAGE = [_truncate, _empty, _corrupt, _unlink, _damage_the_middle, _claim_much, _put_a_pipe, _put_a_folder]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -453,6 +482,7 @@ def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
             (9, 10)
         ]
         assert "9.jpg" in log.read_text()
+        _clear(path)
         path.write_bytes(content)
     assert all(each == found[0] for each in found)
     assert sorted([*range(9), 10, *range(10, 23)] * 2) == sorted(found[0])

@@ -72,7 +72,7 @@ def test_ops_are_traced_once_however_many_epochs_run(photos: Path) -> None:
             Counts.traced += 1
             return sample
 
-    with opened(photos, Counts(lambda x: x)) as loader:
+    with opened(photos, Counts(lambda x, _: x, random=True)) as loader:
         for epoch in range(4):
             assert len(list(loader.batches(epoch))) == 6
     assert Counts.traced == 1
