@@ -90,7 +90,10 @@ class WrappedData:
 
 
 def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
-    """Return the parameters that the function takes today: its own defaults, or else the first choice."""
+    """Return the parameters that the function takes today: its own defaults, or else the first choice.
+
+    A default that cannot be written down (None, say) is left to the function.
+    """
     known = inspect.signature(function).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     found: dict[str, Value] = {}
@@ -101,8 +104,11 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
             raise WorkloadError(
                 f"`{name}` must have some values to try (numbers, texts, truth values), but got {values!r}."
             )
-        default: Any = known[name].default if name in known else inspect.Parameter.empty
-        found[name] = default if isinstance(default, bool | int | float | str) else values[0]
+        default: Any = _plain(known[name].default) if name in known else inspect.Parameter.empty
+        if default is inspect.Parameter.empty:
+            found[name] = values[0]
+        elif isinstance(default, bool | int | float | str):
+            found[name] = default
     return found
 
 

@@ -45,8 +45,9 @@ def wrap(
             for each of `parameters`; its own defaults are what tuning is compared with. What it returns may depend on
             them in speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
-        parameters: the values to try for each parameter of `make_dataset`.
-        steps: batches of an epoch, where the dataset has no length.
+        parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values.
+        steps: batches of an epoch, where the dataset has no length, or another one. Of a `tf.data.Dataset`, an epoch
+            then goes on where the one before stopped, as in Keras's `fit(dataset, steps_per_epoch=...)`.
         epochs: how many epochs the training will take, if known.
 
     Raises:

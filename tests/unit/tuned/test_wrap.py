@@ -403,3 +403,18 @@ def test_a_py_dataset_that_would_fork_after_tensorflow_has_run_is_refused() -> N
     with pytest.raises(LoaderError, match="forked after TensorFlow has run") as error:
         _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))
     assert "use_multiprocessing=False" in str(error.value.hint)
+
+
+def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
+    seen: list[Any] = []
+
+    def make(calls: int = 1, prefetch: int | None = None) -> Any:
+        seen.append(prefetch)
+        return make_tensors(calls)
+
+    workload = _wrapped(make, calls=[1, 2], prefetch=[4, 8])
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config):
+        pass
+    assert (set(seen), config.loader) == ({None}, Wrapped.model_validate({"calls": 1}))
