@@ -84,6 +84,11 @@ class Job:
         return stored.verify(stored.open_set(self.folder, self.conversion, self.storage), self.conversion)
 
 
+def usual_form() -> str:
+    """Return the storage form that is meant where none is named: one that holds what any op gives."""
+    return next(name for name in STORAGES if STORAGES[name].holds_arrays)
+
+
 def job(
     workload: Workload | str, to: str, folder: Path | str | None = None, *, cut: int | Literal["deepest"] = "deepest"
 ) -> Job:

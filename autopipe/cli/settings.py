@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import LOADERS, PipelineConfig
 from autopipe.core.description import WrappedDataset
 from autopipe.core.params import Value, from_config, parameter_types, to_config
 from autopipe.devices.simulated import PRESETS, SimulatedAccelerator
@@ -83,7 +83,8 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
             if kind != params["loader"]:
                 workers = next((value for name, value in params.items() if name.endswith(".workers")), 1)
                 params = {name: value for name, value in params.items() if "." not in name} | {"loader": kind}
-                if kind in ("threads", "processes"):
+                own = LOADERS[kind].model_fields.get("workers")
+                if own is not None and own.is_required():
                     params[f"{kind}.workers"] = workers
     for key, values in split:
         if key != "loader":

@@ -62,13 +62,14 @@ class LoaderConfig(_Strict):
 
     Class attributes:
         work_factor: how much more the same ops cost in this loader than in a bare loop of them.
+        skips_bad_samples: whether it can put another sample in the place of a bad one.
         rank: by which of the loaders someone who knows the trade would begin; the lowest first.
     """
 
     kind: str
     work_factor: ClassVar[float] = 1.0
+    skips_bad_samples: ClassVar[bool] = True
     rank: ClassVar[int] = 100
-    needs_tensorflow: ClassVar[bool] = False
 
     def __init__(self, *values: Any, **named: Any) -> None:
         """Take the knobs in their order, or by name: `Threads(2)` is `Threads(workers=2)`."""
@@ -94,6 +95,10 @@ class LoaderConfig(_Strict):
     def worker_count(self) -> int | None:
         """Return how many workers (threads or processes) run, or None where the loader decides by itself."""
         raise NotImplementedError
+
+    def threads(self, cores: int) -> int:
+        """Return how many threads of this process make samples."""
+        return self.worker_count() or cores
 
     def buffered_batches(self) -> int | None:
         """Return how many batches may wait ahead of the model, or None where the loader decides by itself."""

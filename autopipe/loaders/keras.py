@@ -46,6 +46,7 @@ class Keras(LoaderConfig):
     kind: Literal["keras"] = "keras"
     # 1,070 images/s with two threads on 2 cores, where the bare kernels made 2 x 1,273 (500x375 JPEG to 224x224).
     work_factor: ClassVar[float] = 1.9
+    skips_bad_samples: ClassVar[bool] = False
     workers: int = pydantic.Field(default=1, ge=0, le=1024)
     use_multiprocessing: bool = False
     max_queue_size: int = pydantic.Field(default=_DEFAULT_QUEUE_SIZE, ge=1, le=1024)

@@ -38,6 +38,7 @@ from autopipe.ops.tensorflow import TENSORFLOW, apply_step, shaped, tensor_types
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
 _AUTO_READS = 64  # threads among which tf.data's own tuning may choose where samples come over a network
+_POOL_OF_ITS_OWN = 2  # times the cores: from so many calls at a time on, tf.data gets threads for all of them
 _UNUSED = 1  # columns of numbers that no op takes: TensorFlow 2.21 crashes where an empty tensor is unbatched
 
 
@@ -55,13 +56,17 @@ class TfData(LoaderConfig):
     # 1,854 images/s on 2 cores, where the bare kernels made 2 x 1,273 (500x375 JPEG to 224x224).
     work_factor: ClassVar[float] = 1.35
     rank: ClassVar[int] = 2
+    skips_bad_samples: ClassVar[bool] = False
     num_parallel_calls: Annotated[int, pydantic.Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     prefetch: Annotated[int, pydantic.Field(ge=0, le=1024)] | Literal["auto"] = "auto"
     read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
-    needs_tensorflow: ClassVar[bool] = True
 
     def worker_count(self) -> int | None:
         return None if self.num_parallel_calls == "auto" else self.num_parallel_calls
+
+    def threads(self, cores: int) -> int:
+        at_once = max(self.read_ahead, self.worker_count() or cores)
+        return at_once if at_once > _POOL_OF_ITS_OWN * cores else min(at_once, cores)
 
     def buffered_batches(self) -> int | None:
         return None if self.prefetch == "auto" else self.prefetch + 1
@@ -267,7 +272,7 @@ class _Graph:
         with contextlib.suppress(AttributeError):  # TensorFlow 2.19 has no such option
             options.autotune.min_parallelism = cpu.usable_cores()  # each epoch starts anew, from 1, and may stay there
         at_once = max(self._read_ahead, self._at_once)
-        if at_once > 2 * cpu.usable_cores():  # by default there is a thread a core, and reads wait
+        if at_once > _POOL_OF_ITS_OWN * cpu.usable_cores():  # by default there is a thread a core, and reads wait
             options.threading.private_threadpool_size = cpu.usable_cores() + at_once
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))

@@ -8,6 +8,7 @@ import keras
 
 from autopipe import assembly
 from autopipe.batching.wrapped import WrappedData
+from autopipe.core.config import LOADERS
 from autopipe.core.description import Description, Impossible, OpSettings, WrappedDataset
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
@@ -67,7 +68,8 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
         found.append(Impossible(parameter="finish", value="device", reason="no op is left that a device could do"))
     if workload.on_bad_sample == "skip":
         reason = 'it cannot replace bad samples (on_bad_sample="skip")'
-        found += [Impossible(parameter="loader", value=kind, reason=reason) for kind in ("tfdata", "keras")]
+        cannot = [kind for kind in LOADERS if not LOADERS[kind].skips_bad_samples]
+        found += [Impossible(parameter="loader", value=kind, reason=reason) for kind in cannot]
     order = assembly.batch_order(workload)
     if order.has_short_batch:
         last = order.batch_samples(order.batches - 1)

@@ -132,14 +132,10 @@ def _resources(usage: Usage) -> Resources:
 
 
 def _ran(trial: Trial, usage: Usage) -> Ran:
-    """Say what worked: processes as they were counted; threads as asked for, but as many as tf.data has cores to
-    run.
-    """
+    """Say what worked: processes as they were counted, threads as the loader says."""
     loader = trial.config.loader
     processes = max(0, (usage.peak_processes or 1) - 1)
-    threads = loader.worker_count() or cpu.usable_cores()
-    if loader.kind == "tfdata":
-        threads = min(threads, cpu.usable_cores())
+    threads = loader.threads(cpu.usable_cores())
     versions = {name: value for name, value in dataclasses.asdict(machine.installed_versions()).items() if value}
     return Ran(
         threads=0 if processes else threads,

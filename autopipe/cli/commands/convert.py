@@ -23,7 +23,7 @@ def convert(
     model: source.Model = "mobilenet_v2",
     image_size: source.ImageSize = 224,
     batch_size: source.BatchSize = 32,
-    to: Annotated[str, typer.Option(metavar="FORM", help="The form: array or tfrecord.")] = "array",
+    to: Annotated[str | None, typer.Option(metavar="FORM", help="The form: array, the default, or tfrecord.")] = None,
     cut: Annotated[
         int | None,
         typer.Option(
@@ -67,7 +67,7 @@ def convert(
         return
     part = _part(shard)
     chosen = source.choose(workload, images, model, image_size, batch_size)
-    job = converting.job(chosen.workload, to, out, cut="deepest" if cut is None else cut)
+    job = converting.job(chosen.workload, to or converting.usual_form(), out, cut="deepest" if cut is None else cut)
     done = _run(job, workers, part, console)
     console.print("\n".join(_sizes(job)), highlight=False, soft_wrap=True)
     if done.manifest is None:
