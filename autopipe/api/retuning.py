@@ -132,7 +132,7 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
             _warm(plan, stored, former, here, best_elsewhere(plan.storage, workload_key(described))),
             watcher.on_search,
             folder=stored.path.parent,
-            rivals=[] if config is None else [Baseline(name=FORMER, config=config)],
+            rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True)],
         )
     profile, kept = chosen(outcome, config)
     if profile is not None:

@@ -233,6 +233,11 @@ def description(runner: TrialRunner) -> Description:
 def nothing_measured(result: SearchResult) -> NothingMeasuredError:
     """Return the error of a search in which no trial gave a measurement: why they failed, or why none was run."""
     failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
+    if result.best_config is not None:
+        return NothingMeasuredError(
+            "The former configuration was not measured before the search ended, so nothing is proved to be faster.",
+            hint="It stays; give the search more time with --budget.",
+        )
     if failures:
         count = "the one trial" if len(failures) == 1 else f"all of {len(failures)} trials"
         last = "" if len(failures) == 1 else " of the last"

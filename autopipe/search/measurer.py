@@ -24,10 +24,17 @@ class Effort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What people have today: a configuration with a name."""
+    """What people have today: a configuration with a name.
+
+    Attributes:
+        name: what it is called.
+        config: the configuration.
+        required: whether nothing can be concluded without it, however short the time is.
+    """
 
     name: str
     config: PipelineConfig
+    required: bool = False
 
 
 class Measurer(Protocol):

@@ -170,15 +170,18 @@ def judge(session: Session, entered: Sequence[confirm.Contender]) -> Proof | Non
     )
 
 
-def affordable(session: Session, entered: Sequence[confirm.Contender]) -> list[confirm.Contender]:
-    """Return those of them whose proof the time is enough for: all, or the best ones and the fastest baseline."""
+def affordable(
+    session: Session, entered: Sequence[confirm.Contender], baselines: Sequence[Baseline]
+) -> list[confirm.Contender]:
+    """Return those whose proof the time is enough for: all, or the best and the required or fastest baseline."""
     trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
     room = (1 + _SLACK) * session.seconds_left() / (ENOUGH_BLOCKS * trial)
     if room >= len(entered):
         return list(entered)
     points, count = session.points(), int(room)
+    required = {each.config.key() for each in baselines if each.required}
     named = [each for each in entered if each.baseline]
-    rival = max(named, key=lambda each: points[each.key].estimate.value, default=None)
+    rival = max(named, key=lambda each: (each.key in required, points[each.key].estimate.value), default=None)
     if count < 2 or rival is None or rival is entered[0]:
         return list(entered[:count]) if count > 1 else []
     return [*[each for each in entered if each is not rival][: count - 1], rival]

@@ -24,10 +24,11 @@ _WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not wo
 
 
 def run_baselines(session: Session, baselines: Sequence[Baseline]) -> None:
-    """Measure each baseline, unless that was done; the first only, where the time is enough for one more trial."""
-    for number, baseline in enumerate(baselines if session.settings.seeding else ()):
-        if number > 0 and budget.is_short(session):
-            return  # what has not been tried yet is worth more than another comparison
+    """Measure each baseline, unless that was done; where time is short the required or the first only."""
+    in_turn = sorted(baselines, key=lambda each: not each.required)
+    for number, baseline in enumerate(in_turn if session.settings.seeding else ()):
+        if number > 0 and not baseline.required and budget.is_short(session):
+            continue  # what has not been tried yet is worth more than another comparison
         _run_unless_done(session, baseline.config, f"baseline:{baseline.name}")
 
 

@@ -130,7 +130,8 @@ class _Search:
             stop = self._search()
             self._session.on_event(SearchStopped(stop=stop))
             if self._settings.blocks[1] > 0 and self._session.best() is not None and not self._nothing_to_prove(stop):
-                entered = proof.affordable(self._session, proof.contenders(self._session, self._baselines))
+                everybody = proof.contenders(self._session, self._baselines)
+                entered = proof.affordable(self._session, everybody, self._baselines)
                 if entered:
                     proof.prove(self._session, entered)
         except KeyboardInterrupt:

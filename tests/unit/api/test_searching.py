@@ -7,6 +7,7 @@ import pytest
 from autopipe.api.searching import nothing_measured
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.feasible import Drop
 from autopipe.search.measurer import Effort
@@ -64,3 +65,9 @@ def test_without_any_reason_it_is_said_why_the_search_ended(result: SearchResult
 def test_an_interruption_before_the_first_trial_is_told_as_such(result: SearchResult) -> None:
     none = dataclasses.replace(result, trials=(), interrupted=True)
     assert nothing_measured(none).message == "The search was interrupted before any configuration could be measured."
+
+
+def test_what_was_measured_but_proves_nothing_is_told_as_such(result: SearchResult) -> None:
+    best = PipelineConfig(loader=Threads(workers=1))
+    error = nothing_measured(dataclasses.replace(result, best_config=best))
+    assert error.message.startswith("The former configuration was not measured before the search ended")

@@ -33,7 +33,7 @@ from autopipe.search.events import (
     TrialStarted,
 )
 from autopipe.search.feasible import trim
-from autopipe.search.measurer import Effort
+from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import Sampler
@@ -212,6 +212,22 @@ def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_
     assert planned.trials == 0
     assert result.seconds == pytest.approx(planned.needed_seconds, rel=0.2)
     assert planned.needed_seconds < planned.advised_seconds
+
+
+@pytest.mark.parametrize("budget_seconds", [1.0, 12.0, 30.0])
+def test_a_baseline_that_is_required_is_measured_and_proved_however_short_the_time_is(
+    space: Space, budget_seconds: float
+) -> None:
+    former = to_config({"loader": "threads", "threads.workers": 3, "threads.queue_size": 8})
+
+    class Retuned(Surface):
+        def baselines(self) -> Sequence[Baseline]:
+            return [*super().baselines(), Baseline(name="former", config=former, required=True)]
+
+    result = run(space, Retuned(quirks=1, model_rate=60_000.0), budget_seconds=budget_seconds, patience=99)
+    *_, rival = result.baselines
+    assert rival.estimate is not None
+    assert (rival.gain is not None) == result.proved
 
 
 def test_what_was_spent_before_the_search_counts_and_waiting_for_another_tune_does_not(space: Space) -> None:
