@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autopipe._version import __version__
 
 if TYPE_CHECKING:
+    from autopipe.api.inspecting import verify_files as verify_files
     from autopipe.api.loading import load as load
     from autopipe.api.retuning import retune as retune
     from autopipe.api.tuning import tune as tune
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from autopipe.tuned.wrap import wrap as wrap
 
 _HOMES = {
+    "verify_files": "api.inspecting",
     "load": "api.loading",
     "retune": "api.retuning",
     "tune": "api.tuning",

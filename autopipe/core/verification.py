@@ -1,4 +1,4 @@
-"""Whether configurations give the batches that the workload asks for."""
+"""Whether configurations give the batches that the workload asks for, and whether its samples can be used at all."""
 
 from __future__ import annotations
 
@@ -37,3 +37,33 @@ class Verification(Value):
     status: Literal["verified"] = "verified"
     schema_version: Literal[1] = 1
     agreements: tuple[Agreement, ...]
+
+
+class BadFile(Value):
+    """A sample that a training would stop at.
+
+    Attributes:
+        index: which sample it is.
+        name: the path of its file, or what else a person calls it.
+        reason: what is wrong with it.
+    """
+
+    index: int = pydantic.Field(ge=0)
+    name: str
+    reason: str
+
+
+class FileVerification(Value):
+    """A look at every sample of a workload.
+
+    Attributes:
+        samples: how many there are.
+        resumed: how many of them an earlier look, which was stopped, had found good.
+        bad: those that cannot be used, in order.
+    """
+
+    status: Literal["inspected"] = "inspected"
+    schema_version: Literal[1] = 1
+    samples: int = pydantic.Field(ge=0)
+    resumed: int = pydantic.Field(default=0, ge=0)
+    bad: tuple[BadFile, ...]

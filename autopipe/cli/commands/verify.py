@@ -1,4 +1,4 @@
-"""`autopipe verify`: do all loaders give the same batches?"""
+"""`autopipe verify`: do all loaders give the same batches? And, with `--files`, can every sample be used?"""
 
 from __future__ import annotations
 
@@ -17,15 +17,26 @@ def verify(
     batch_size: source.BatchSize = 32,
     samples: Annotated[int, typer.Option(min=1, help="How many samples to compare.")] = 256,
     space: Annotated[str, typer.Option(help="The search space whose loaders are compared.")] = "default",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    files: Annotated[
+        bool, typer.Option("--files", help="Instead, read and decode every sample, and list those that are damaged.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="With --files: threads; one a core by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run every loader that the search space would use, and compare their batches, sample by sample."""
+    """Run every loader that the search space would use, and compare their batches, sample by sample.
+
+    With --files, look at every sample of the set instead. A look that was stopped goes on where it was when the same
+    command is run again.
+    """
     from rich.console import Console
 
     from autopipe.api import searching, verifying
     from autopipe.report import agreement
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
+    if files:
+        _verify_files(chosen, workers, as_json=as_json)
+        return
     with Console(stderr=True).status("comparing"), searching.runner_for(chosen.workload) as runner:
         verification = verifying.verify(runner, space=space, samples=samples)
     if as_json:
@@ -33,4 +44,28 @@ def verify(
     else:
         Console().print(agreement.render(verification), soft_wrap=True)
     if not agreement.agrees(verification):
+        raise typer.Exit(1)
+
+
+def _verify_files(chosen: source.Chosen, workers: int | None, *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from autopipe.api import inspecting
+    from autopipe.report import bad_files
+
+    columns = (TextColumn("looking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("looking", total=None)
+        found = inspecting.verify_files(
+            chosen.workload,
+            workers=workers,
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        for line in bad_files.lines(found):
+            Console().print(line, soft_wrap=True, highlight=False, markup=False)
+    if found.bad:
         raise typer.Exit(1)

@@ -1,0 +1,57 @@
+"""A look at every sample of a workload before it is trained. `autopipe verify --files` calls it.
+
+Samples are read and decoded here, so the workload is imported; its model is not built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from autopipe.api.converting import imported
+from autopipe.batching.wrapped import WrappedData
+from autopipe.core.verification import FileVerification
+from autopipe.core.workload import Workload
+from autopipe.errors import ConfigError
+from autopipe.hardware import cpu
+from autopipe.ops.plan import make_plan
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.inspection import inspect
+
+
+def verify_files(
+    workload: Workload | str,
+    *,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> FileVerification:
+    """Look at every sample: read it, decode it, and apply the ops that give the same in every epoch.
+
+    A look that was stopped goes on where it was when it is asked for again, if data and ops are still the same.
+
+    Args:
+        workload: a workload, or "train.py:workload".
+        workers: threads; None for one on each core.
+        on_progress: told the samples done and to do.
+
+    Returns:
+        The bad samples, each with the name of its file and with the reason.
+
+    Raises:
+        WorkloadError: the workload cannot be imported, or no sample at all can be read.
+        ConfigError: its data are a wrapped dataset.
+
+    Example:
+        >>> for bad in ap.verify_files(workload).bad:    # doctest: +SKIP
+        ...     print(bad.name, bad.reason)
+    """
+    if isinstance(workload, str):
+        workload = imported(workload)
+    if isinstance(workload.data, WrappedData):
+        raise ConfigError(
+            "A wrapped dataset reads its own files, so autopipe cannot look at them.",
+            hint="Make a workload of the files, with ap.ImageFolder say, and verify that.",
+        )
+    plan = make_plan(dataclasses.replace(workload, on_bad_sample="skip"))  # a bad one among the probes is not the end
+    conversion = Conversion.of(workload, plan, len(plan.prefix))
+    return inspect(conversion, workers=workers or cpu.usable_cores(), on_progress=on_progress)

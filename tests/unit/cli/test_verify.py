@@ -1,0 +1,86 @@
+"""`autopipe verify --files`. It imports the workload into the command's own process, and so do these tests."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.unit.cli.conftest import Autopipe
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two classes of four images."""
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for number in range(4):
+            pixels = cv2.resize(rng.integers(0, 256, (6, 8, 3), np.uint8), (60, 40))
+            cv2.imwrite(str(folder / f"{number}.{'jpg' if number % 2 else 'png'}"), pixels)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "photos"
+
+
+def damage(path: Path, at: bytes) -> None:
+    data = path.read_bytes()
+    middle = (data.index(at) + len(data)) // 2
+    path.write_bytes(data[:middle] + bytes(range(100, 116)) + data[middle + 16 :])
+
+
+def test_a_whole_set_is_said_to_be_so(photos: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("verify", "--files", "--images", photos, "--batch-size", 2)
+    assert (ended.status, ended.out) == (0, "verified  all 8 samples can be read and decoded\n")
+
+
+def test_every_damaged_file_is_listed_with_its_reason_and_the_command_fails(photos: Path, autopipe: Autopipe) -> None:
+    damage(photos / "cat" / "1.jpg", b"\xff\xda")
+    damage(photos / "cat" / "0.png", b"IDAT")
+    (photos / "dog" / "2.png").write_bytes(b"")
+    (photos / "dog" / "3.jpg").unlink()
+    os.mkfifo(photos / "dog" / "target")
+    (photos / "dog" / "3.jpg").symlink_to("target")
+    ended = autopipe("verify", "--files", "--images", photos, "--batch-size", 2)
+    assert ended.status == 1
+    *bad, verified, advice = ended.out.splitlines()
+    for line, (name, reason) in zip(
+        bad,
+        [
+            ("cat/0.png", "cannot decode the image"),
+            ("cat/1.jpg", "the JPEG is damaged"),
+            ("dog/2.png", "is empty"),
+            ("dog/3.jpg", "must be a regular file"),
+        ],
+        strict=True,
+    ):
+        assert line.startswith(f"bad       {photos / name}: ")
+        assert reason in line
+    assert verified == "verified  8 samples: 4 cannot be used"
+    assert "more than the 1 %" in advice
+
+
+def test_json_holds_the_same(photos: Path, autopipe: Autopipe) -> None:
+    damage(photos / "cat" / "1.jpg", b"\xff\xda")
+    ended = autopipe("verify", "--files", "--json", "--workers", 1, "--images", photos, "--batch-size", 2)
+    assert ended.status == 1
+    found = json.loads(ended.out)
+    assert (found["samples"], [each["name"] for each in found["bad"]]) == (8, [str(photos / "cat" / "1.jpg")])
+
+
+def test_a_wrapped_dataset_is_refused(photos: Path, autopipe: Autopipe) -> None:
+    (photos.parent / "train.py").write_text(
+        "import autopipe as ap, keras, numpy as np\n"
+        "class Data(keras.utils.PyDataset):\n"
+        "    def __len__(self): return 2\n"
+        "    def __getitem__(self, number): return np.zeros((2, 4)), np.zeros(2)\n"
+        "workload = ap.wrap(lambda workers=0: Data(workers=workers), model=None, parameters={'workers': [0]})\n"
+    )
+    ended = autopipe("verify", "--files", "train.py:workload")
+    assert ended.status == 2
+    assert "reads its own files" in ended.err
