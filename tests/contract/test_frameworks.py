@@ -6,6 +6,7 @@ How whole trainings come out on each backend is in `test_device_strategies`.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -205,3 +206,13 @@ def test_what_is_gone_is_told_with_the_versions_that_work(
 def test_a_module_that_is_gone_is_told_likewise() -> None:
     with pytest.raises(FrameworkError, match=r"has no keras\.src\.nowhere"):
         frameworks._imported("keras", "src.nowhere", "Thing")
+
+
+def test_nothing_private_is_used_elsewhere() -> None:
+    private = re.compile(
+        r"keras\.src|jax\._src|tensorflow\.python|[.\"](_flatten_layers|_symbolic_build|_compile_config|_compile_loss"
+        r"|_initial_epoch|_async_train|_distribute_strategy|_training_metadata_path|_current_epoch)\b"
+    )
+    package = Path(frameworks.__file__).parent
+    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if private.search(path.read_text())}
+    assert found == {"frameworks.py"}
