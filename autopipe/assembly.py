@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
 
 from autopipe.batching.wrapped import WrappedData
@@ -175,7 +178,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[in
         order=batch_order(workload, shard),
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
-        identity=batches_digest(workload, shard),
+        identity=_identity(workload, shard),
         device_arrays=_device_arrays,
     )
 
@@ -239,10 +242,24 @@ def _listed(cuts: tuple[int, ...]) -> str:
     return " or ".join([", ".join(map(str, cuts[:-1])), str(cuts[-1])] if len(cuts) > 1 else [str(cuts[0])])
 
 
+def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:
+    """Return what tells the digest of the batches. It looks at many files, so it is found beside the first batches."""
+    found: Future[str] = Future()
+
+    def find() -> None:
+        try:
+            found.set_result(batches_digest(workload, shard))
+        except Exception as error:  # noqa: BLE001  raised where the digest is asked for
+            found.set_exception(error)
+
+    threading.Thread(target=find, name="digest of the data", daemon=True).start()
+    return found.result
+
+
 def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:
     """Return the digest of what fixes the sequence of batches."""
     return fingerprint.digest(
-        data_source.digest(workload.data),
+        data_source.first_digest(workload.data),
         fingerprint.ops_digest(tuple(workload.ops)),
         workload.batch_size,
         workload.seed,

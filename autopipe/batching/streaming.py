@@ -86,7 +86,7 @@ class StreamingLoader(Loader):
 
     @property
     def identity(self) -> str:
-        return self._job.identity
+        return self._job.identity()
 
     @property
     def bad_samples(self) -> dict[int, int]:

@@ -47,7 +47,7 @@ class LoadJob:
         order: which samples make up each batch.
         finish: what is left to do to a batch on the device.
         bad_sample_log: the file that lists skipped samples.
-        identity: a digest of what fixes the sequence of batches.
+        identity: returns a digest of what fixes the sequence of batches.
         device_arrays: returns the array operations of the device, for batches that are finished outside a model.
     """
 
@@ -55,5 +55,5 @@ class LoadJob:
     order: BatchOrder
     finish: Finish
     bad_sample_log: str
-    identity: str
+    identity: Callable[[], str]
     device_arrays: Callable[[], ArrayNamespace]

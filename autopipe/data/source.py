@@ -6,12 +6,16 @@ like is found out by `autopipe.ops.plan`, which may run ops, not here.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import weakref
 from collections.abc import Iterable
 
 import numpy as np
 
 from autopipe.core.sample import Part, Source
+
+_FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
 class DataWarning(UserWarning):
@@ -39,6 +43,17 @@ def digest(source: Source) -> str:
     """Return the source's own `digest()`, or else its type and length, which is all that is known."""
     own = getattr(source, "digest", None)
     return str(own()) if callable(own) else f"type={type(source).__qualname__} count={len(source)}"
+
+
+def first_digest(source: Source) -> str:
+    """Return the source's digest as it was when this process first asked: finding it may take a look at many files."""
+    try:
+        return _FIRST[source]
+    except (KeyError, TypeError):  # TypeError: one that cannot be held weakly, or has no hash
+        found = digest(source)
+    with contextlib.suppress(TypeError):
+        _FIRST[source] = found
+    return found
 
 
 def difference(old: str, new: str) -> str:

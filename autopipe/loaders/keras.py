@@ -114,7 +114,7 @@ class _KerasLoader(Loader):
 
     @property
     def identity(self) -> str:
-        return self._job.identity
+        return self._job.identity()
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         for element in self._read(epoch, start, arrays=True):

@@ -104,7 +104,7 @@ class _TfDataLoader(Loader):
 
     @property
     def identity(self) -> str:
-        return self._job.identity
+        return self._job.identity()
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         elements = _Epoch(iter(self.native_dataset(epoch, 1, start).as_numpy_iterator()))

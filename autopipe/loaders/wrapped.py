@@ -87,7 +87,7 @@ class _WrappedLoader(Loader):
 
     @property
     def identity(self) -> str:
-        return self._job.identity
+        return self._job.identity()
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         feeder = self._open()

@@ -34,7 +34,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         backend=keras.backend.backend(),
         devices=choose.available(keras.backend.backend()),
         impossible=tuple(_impossible(workload, plan, model)),
-        data_digest=data_source.digest(workload.data),
+        data_digest=data_source.first_digest(workload.data),
         mean_bytes=digests.mean_bytes,
         sizes=digests.sizes,
         storage_kind=fingerprint.storage_of(workload.data),

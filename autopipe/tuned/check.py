@@ -146,7 +146,12 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
         said = f"it reaches {share:.0%} of what the model can take, but {recorded:.0%} when it was tuned"
     else:
         lowest, highest = then.low, now.high
-        said = f"it feeds {now.value:.0f} images/s, but {then.value:.0f} when it was tuned"
+        said = f"it feeds {_rate(now.value)} images/s, but {_rate(then.value)} when it was tuned"
     if highest >= lowest * (1 - DRIFT_TOLERANCE):
         return result
     return dataclasses.replace(result, verdict=Verdict.DRIFTED, reasons=(*result.reasons, said))
+
+
+def _rate(value: float) -> str:
+    """Return images/s with digits that differ where the rates do: a segmentation model may take eight."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -49,5 +49,5 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
     assert holds.images_per_second is not None
     assert holds.images_per_second.value > 1.0
-    assert "images/s, but 1000000000000 when it was tuned" in drifted.reasons[0]
+    assert "images/s, but 1,000,000,000,000 when it was tuned" in drifted.reasons[0]
     assert "ops was" in stale.reasons[0]

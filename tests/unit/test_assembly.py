@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from autopipe.assembly import batches_digest, build_loader, conversion_of, evaluation_loader
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -105,6 +108,51 @@ def test_what_changes_the_batches_changes_their_digest(photos: Path, changes: di
 def test_what_does_not_change_the_batches_does_not(photos: Path) -> None:
     assert batches_digest(workload(photos)) == batches_digest(workload(photos, on_bad_sample="skip", epochs=3))
     assert batches_digest(workload(photos), (0, 2)) != batches_digest(workload(photos), (1, 2))
+
+
+class Slow:
+    """Samples whose digest takes as long as a test likes."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_answer = threading.Event()
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> NDArray[np.float32]:
+        return np.full(2, index, np.float32)
+
+    def digest(self) -> str:
+        self.asked += 1
+        assert self.may_answer.wait(60)
+        return "files=8"
+
+
+def test_batches_do_not_wait_for_the_digest_of_the_data_which_is_found_once() -> None:
+    data = Slow()
+    made = Workload(data=data, ops=[], batch_size=2, shuffle=False)
+    config = PipelineConfig(loader=Threads(workers=1))
+    with build_loader(made, config) as loader:
+        assert len(list(loader.epoch(0))) == 4
+        data.may_answer.set()
+        first = loader.state_dict()
+    with build_loader(made, config) as loader:
+        loader.load_state_dict(first)
+    assert data.asked == 1
+
+
+def test_a_digest_that_fails_is_raised_where_it_is_asked_for() -> None:
+    class Failing(Slow):
+        def digest(self) -> str:
+            raise OSError("the share is gone")
+
+    with build_loader(
+        Workload(data=Failing(), ops=[], batch_size=2), PipelineConfig(loader=Threads(workers=1))
+    ) as loader:
+        assert len(list(loader.epoch(0))) == 4
+        with pytest.raises(OSError, match="the share is gone"):
+            loader.state_dict()
 
 
 class Few:
