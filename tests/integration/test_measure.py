@@ -47,6 +47,8 @@ class Log:
 
     def phase(self, phase: Phase) -> None:
         self.phases.append(phase)
+        if phase is Phase.OPEN:  # before it, the model alone has trained, and told so
+            self.images.clear()
 
     def progress(self, images: int, images_per_second: float) -> None:
         self.images.append(images)
