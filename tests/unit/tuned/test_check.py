@@ -8,7 +8,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.tuned.check import Rates, Verdict, check
 from autopipe.tuned.record import WorkloadDigest
-from tests.fakes.profiles import NOON, artifact, digest, hardware, profile
+from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
 
 TOMORROW = NOON + datetime.timedelta(days=1)
 
@@ -66,6 +66,12 @@ def test_a_smaller_share_of_the_ceiling_is_drift() -> None:
     result = check(artifact(), hardware(), TOMORROW, measure=lambda config: _rates(900.0))
     assert (result.verdict, result.exit_code) == (Verdict.DRIFTED, 5)
     assert result.reasons == ("it reaches 72% of what the model can take, but 80% when it was tuned",)
+
+
+def test_slow_rates_are_told_with_digits_that_differ() -> None:
+    slow = artifact(profile(measurement=figures(8.4), ceiling=None))
+    result = check(slow, hardware(), TOMORROW, measure=lambda config: _rates(7.6, ceiling=None))
+    assert result.reasons == ("it feeds 7.6 images/s, but 8.4 when it was tuned",)
 
 
 def test_a_machine_that_is_slower_as_a_whole_has_not_drifted() -> None:
