@@ -27,10 +27,6 @@ class FieldKind(enum.StrEnum):
     ARRAY = "array"  # any other array; ops leave its geometry alone
 
 
-class FilePath(bytes):
-    """The path of a file whose content is a part of a sample: what `reference` gives where `read` gives the content."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
     """One part of a sample. `shape` and `dtype` are those of one sample, None where samples differ or bytes are held.
@@ -80,8 +76,7 @@ class Source(Protocol):
 
     `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
     pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
-    `files()`, `reference(index)`, which is `read` with a `FilePath` in place of the content of each file, and `remote`,
-    what kind of URL the samples are behind ("s3") where they lie on no disk.
+    `files()`, and `remote`, what kind of URL the samples are behind ("s3") where they lie on no disk.
     """
 
     def __len__(self) -> int: ...

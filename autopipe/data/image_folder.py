@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable
 
-from autopipe.core.sample import FieldKind, FilePath
+from autopipe.core.sample import FieldKind
 from autopipe.data import places
 from autopipe.data.paths import EXTENSIONS
 from autopipe.data.source import DataWarning
@@ -68,10 +68,6 @@ class ImageFolder:
     def read(self, index: int) -> tuple[bytes, int]:
         """Return the image's file as bytes, and its class's number."""
         return self._paths.read(index), self._labels[self._paths.directory_number(index)]
-
-    def reference(self, index: int) -> tuple[FilePath, int]:
-        """Return the path of the image's file, and its class's number."""
-        return FilePath(self._paths.path(index)), self._labels[self._paths.directory_number(index)]
 
     def name(self, index: int) -> str:
         """Return the path of an image."""

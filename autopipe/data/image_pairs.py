@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from autopipe.core.sample import FieldKind, FilePath
+from autopipe.core.sample import FieldKind
 from autopipe.data import places
 from autopipe.data.paths import EXTENSIONS, Entry
 from autopipe.data.places import Found
@@ -56,10 +56,6 @@ class ImagePairs:
     def read(self, index: int) -> tuple[bytes, bytes]:
         """Return the image's and the mask's file as bytes."""
         return self._images.read(index), self._masks.read(index)
-
-    def reference(self, index: int) -> tuple[FilePath, FilePath]:
-        """Return the paths of the image's and the mask's file."""
-        return FilePath(self._images.path(index)), FilePath(self._masks.path(index))
 
     def name(self, index: int) -> str:
         """Return the paths of an image and its mask."""

@@ -34,11 +34,6 @@ def remote(source: Source) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def has_references(source: Source) -> bool:
-    """Tell whether a source can name its samples' files, so that a framework may read them itself."""
-    return callable(getattr(source, "reference", None)) and remote(source) is None
-
-
 def digest(source: Source) -> str:
     """Return the source's own `digest()`, or else its type and length, which is all that is known."""
     own = getattr(source, "digest", None)

@@ -13,7 +13,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind, FilePath
+from autopipe.core.sample import FieldKind
 from autopipe.data import filesystem, places
 from autopipe.data.paths import Entry, short_digest
 from autopipe.data.url import is_url, located, shown
@@ -78,11 +78,6 @@ class Table:
         """Return the image's file as bytes, and its label; or the bytes alone where the table has no label column."""
         content = self._paths.read(index)
         return content if self._labels is None else (content, self._labels[index])
-
-    def reference(self, index: int) -> object:
-        """Return the path of the image's file, and its label where there is one."""
-        path = FilePath(self._paths.path(index))
-        return path if self._labels is None else (path, self._labels[index])
 
     def name(self, index: int) -> str:
         """Return the path of an image, and the row that names it."""

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from autopipe import data
-from autopipe.core.sample import FieldKind, FilePath, Source
+from autopipe.core.sample import FieldKind, Source
 from autopipe.data import source as asked
 from autopipe.data.arrays import Arrays
 from autopipe.data.example import serialise
@@ -199,21 +199,6 @@ def test_kinds_are_those_of_the_samples(case: Case, tmp_path: Path) -> None:
     for kind, part in zip(kinds, parts(made.read(0)), strict=True):
         assert (kind is FieldKind.ENCODED) == isinstance(part, bytes)
         assert (kind is FieldKind.LABEL) == (np.ndim(part) == 0 and not isinstance(part, bytes))
-
-
-@every_source
-def test_a_reference_is_the_sample_with_paths_for_contents(case: Case, tmp_path: Path) -> None:
-    made: Any = case.make(tmp_path, COUNT)
-    if not hasattr(made, "reference"):
-        return
-    for number in range(COUNT):
-        named = parts(made.reference(number))
-        assert_same(
-            case.sample(number),
-            tuple(Path(os.fsdecode(part)).read_bytes() if isinstance(part, FilePath) else part for part in named),
-        )
-        paths = {os.fsdecode(part) for part in named if isinstance(part, FilePath)}
-        assert paths == set(made.files([number]))
 
 
 @every_source

@@ -92,7 +92,6 @@ def test_a_source_tells_of_its_url_and_names_no_file_on_a_disk(put: Put) -> None
     assert data.remote == "memory"
     assert data.files() == []
     assert data.name(0).endswith("/cat/a.JPG")
-    assert not data_source.has_references(data)
     assert storage_of(data) == "memory"
     assert data.mean_bytes() == np.mean([len(name.encode()) for name in NAMES])
 
@@ -148,7 +147,6 @@ def test_images_may_be_behind_a_url_and_masks_on_a_disk(put: Put, tmp_path: Path
     (tmp_path / "a.png").write_bytes(b"mask")
     data = ap.ImagePairs(put("a.jpg"), tmp_path)
     assert data.read(0) == (b"a.jpg", b"mask")
-    assert not data_source.has_references(data)
 
 
 def test_a_table_behind_a_url_names_images_beside_it(put: Put) -> None:
