@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autopipe.core.ceiling import OpCost, ReadCosts
 from autopipe.core.value import Estimate
 from autopipe.report import payback
 from autopipe.report.summary import Summary
@@ -14,7 +15,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
 
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: on
     how many rounds `interval` rests, and if fewer than three, then on the trials as well), `ceiling`
-    (model images/s, bound, shares, the bottleneck as a sentence, its kind and op),
+    (model images/s, bound, shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op),
     `accelerator_utilisation` (of a simulated one, 0 to 1, by pipeline), `conversions` (storage, cut, seconds
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
     measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
@@ -39,6 +40,8 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             "share_of_model": summary.share_of_model,
             "bound_images_per_second": None if summary.bound is None else summary.bound.images_per_second,
             "share_of_bound": summary.share_of_bound,
+            "ops": [] if summary.bound is None else [_op(op) for op in summary.bound.costs.ops],
+            "reads": None if summary.bound is None else _reads(summary.bound.costs.reads),
             "bottleneck": None if summary.bottleneck is None else summary.bottleneck.sentence,
             "bottleneck_kind": None if summary.bottleneck is None else summary.bottleneck.kind.value,
             "bottleneck_op": None if summary.bottleneck is None else summary.bottleneck.op,
@@ -54,6 +57,14 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
         "warnings": list(summary.warnings),
         "artifact": artifact,
     }
+
+
+def _op(op: OpCost) -> dict[str, Any]:
+    return {**op.model_dump(), "wall_seconds_per_image": op.wall_seconds_per_image}
+
+
+def _reads(reads: ReadCosts | None) -> dict[str, Any] | None:
+    return None if reads is None else reads.model_dump()
 
 
 def _estimate(estimate: Estimate) -> dict[str, float]:

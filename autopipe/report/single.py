@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core import limits as core_limits
-from autopipe.core.ceiling import Ceiling
+from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Resources
 from autopipe.devices.simulated import SimulatedAccelerator
@@ -36,6 +36,8 @@ def render(
     share = min(1.0, rate.value / limit.images_per_second)
     table.add_row("share of bound", f"{share:.0%} of {_figure(limit.images_per_second)} images/s")
     table.add_row("bottleneck", bottleneck.sentence)
+    for number, op in enumerate(ceiling.op_costs):
+        table.add_row("an image costs" if number == 0 else "", _op(op))
     if simulated is not None:
         share = simulated.utilisation(rate.value, measurement.batch_size)
         table.add_row("AU", f"{share:.1%} of the time the simulated accelerator computes")
@@ -52,6 +54,13 @@ def render(
     for warning in measurement.warnings:
         table.add_row(Text("note", style="bold yellow"), warning)
     return table
+
+
+def _op(op: OpCost) -> str:
+    waits = f", waits {wording.milliseconds(op.wait_seconds_per_image)}" if op.wait_seconds_per_image else ""
+    share = op.lock_seconds_per_image / op.seconds_per_image if op.seconds_per_image else 0.0
+    lock = f", {share:.0%} of it under Python's lock" if share else ""
+    return f"{op.name}: {wording.milliseconds(op.seconds_per_image)} of a core{lock}{waits}"
 
 
 def _resources(used: Resources) -> str:

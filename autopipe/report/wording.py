@@ -49,3 +49,8 @@ def budget(duration: float) -> str:
     if duration <= 60:
         return f"{math.ceil(duration / 10) * 10:.0f}s"
     return f"{math.ceil(duration / 60)}m"
+
+
+def milliseconds(value: float) -> str:
+    """Return seconds as milliseconds, with two or three digits."""
+    return f"{value * 1e3:.2g} ms" if value < 1e-3 else f"{value * 1e3:.3g} ms"

@@ -202,3 +202,10 @@ def test_a_simulated_accelerators_utilisation_stands_beside_that_of_each_baselin
     assert "100.0% of the time the simulated accelerator computes (keras 100.0%" in shown(text.render(summary))
     assert document.document(summary, None)["accelerator_utilisation"]["tfdata"] == 1.0
     assert document.document(summary_of(result), None)["accelerator_utilisation"] is None
+
+
+def test_the_document_holds_what_an_image_costs(summary: Summary) -> None:
+    ceiling = document.document(summary, None)["ceiling"]
+    assert [op["name"] for op in ceiling["ops"]] == ["read", "Decode", "RandomFlip", "Rescale"]
+    assert {"seconds_per_image", "wait_seconds_per_image", "lock_seconds_per_image"} <= ceiling["ops"][0].keys()
+    assert ceiling["reads"] is None  # the surface measures none

@@ -1,0 +1,50 @@
+"""One measurement as text."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from replaying.synthetic import measurement
+from rich.console import Console
+
+from autopipe.core.ceiling import Ceiling, OpCost
+from autopipe.core.config import PipelineConfig
+from autopipe.core.value import Estimate
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.loaders.threads import Threads
+from autopipe.report import single
+
+CONFIG = PipelineConfig(loader=Threads(workers=2))
+CEILING = Ceiling(
+    model_images_per_second=Estimate(value=1000.0, low=1000.0, high=1000.0),
+    model_core_seconds_per_image=0.0,
+    op_costs=(
+        OpCost(name="read", part="fixed", seconds_per_image=0.00004, wait_seconds_per_image=0.02),
+        OpCost(name="Map", part="fresh", seconds_per_image=0.005, lock_seconds_per_image=0.005),
+    ),
+    cores=2.0,
+)
+
+
+def shown(simulated: SimulatedAccelerator | None = None) -> str:
+    written = io.StringIO()
+    table = single.render(measurement(CONFIG, [90.0] * 8, batch_size=32), CONFIG, CEILING, simulated)
+    Console(file=written, width=200).print(table)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "read: 0.04 ms of a core, waits 20 ms",
+        "Map: 5 ms of a core, 100% of it under Python's lock",
+    ],
+)
+def test_it_tells_what_each_op_costs_waits_and_locks(said: str) -> None:
+    assert said in shown()
+
+
+def test_the_utilisation_is_shown_for_a_simulated_accelerator_alone() -> None:
+    assert "AU" not in shown()
+    assert "90.0% of the time" in shown(SimulatedAccelerator(step_seconds=0.32, batch_size=32))
