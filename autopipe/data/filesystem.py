@@ -6,8 +6,10 @@ because a signed URL may be in it; the text is shown without users and queries.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,6 +20,7 @@ from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExt
 _AT_ONCE = 32  # requests for listings and sizes
 _CONNECTIONS = 128  # of S3; botocore's own 10 would keep 64 readers waiting for each other
 _TEXT_AT_MOST = 200
+_S3 = ("s3", "s3a")
 _PACKAGES = {"http": "aiohttp", "https": "aiohttp", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 _HINT_DENIED = (
     "Credentials come from where fsspec looks for them, such as the environment, ~/.aws or ~/.config/fsspec: "
@@ -43,7 +46,7 @@ def opened(url: str | bytes) -> Any:
     text = os.fsdecode(url)
     kind = _implementation(scheme(text))
     server = "/".join(text.split("/", 3)[:3]) + "/"
-    return _shared(os.getpid(), server) if getattr(kind, "async_impl", False) else _made(server)
+    return _systems(os.getpid()).of(server) if getattr(kind, "async_impl", False) else _made(server)
 
 
 def read(url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
@@ -114,10 +117,41 @@ def _text(error: Exception) -> str:
     return (text if len(text) <= _TEXT_AT_MOST else f"{text[:_TEXT_AT_MOST]}…") + "."
 
 
-@functools.lru_cache(maxsize=256)
-def _shared(process: int, server: str) -> Any:
-    del process  # only tells forked processes apart
-    return _made(server)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Systems:
+    """The file systems of one process, by server."""
+
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    made: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def of(self, server: str) -> Any:
+        """Return that of a server, which the first that asks for it makes and connects."""
+        system = self.made.get(server)
+        if system is not None:
+            return system
+        with self.lock:
+            if server not in self.made:
+                _forget_dead_loop()
+                system = _made(server)
+                if scheme(server) in _S3:
+                    system.connect()  # else, before s3fs 2026, each of many first reads would look for credentials
+                self.made[server] = system
+        return self.made[server]
+
+
+@functools.cache
+def _systems(process: int) -> _Systems:
+    """Return those of a process: a forked one has its own, and a lock that nobody held when it was forked."""
+    return _Systems()
+
+
+def _forget_dead_loop() -> None:
+    """Have fsspec begin another event loop where its thread stayed behind in a fork, as it does itself since 2026."""
+    from fsspec import asyn
+
+    thread = asyn.iothread[0]
+    if thread is not None and not thread.is_alive():
+        asyn.reset_lock()
 
 
 def _made(server: str) -> Any:
@@ -130,7 +164,7 @@ def _options(protocol: str) -> dict[str, Any]:
     """Return what a file system is set up with; the user's own settings for fsspec go before."""
     import fsspec
 
-    if protocol not in ("s3", "s3a"):
+    if protocol not in _S3:
         return {}
     own = {**fsspec.config.conf.get("s3", {}), **fsspec.config.conf.get(protocol, {})}
     config = own.get("config_kwargs") or {}

@@ -41,14 +41,14 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
         environment.setenv("AWS_MAX_ATTEMPTS", "1")  # botocore waits seconds between attempts
-        filesystem._shared.cache_clear()
+        filesystem._systems.cache_clear()
         fsspec.get_filesystem_class("s3").clear_instance_cache()
         system = fsspec.filesystem("s3")
         system.mkdir("photos")
         system.pipe({f"photos/train/{name}": content for name, content in photographs().items()})
         yield between
         between.close()
-        filesystem._shared.cache_clear()
+        filesystem._systems.cache_clear()
         fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
@@ -169,6 +169,32 @@ def test_a_forked_process_reads_with_a_connection_of_its_own(photos: str) -> Non
     command = [sys.executable, "-W", "ignore", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_credentials_are_looked_for_once_however_many_threads_begin_to_read(photos: str, tmp_path: Path) -> None:
+    """They come from a program that `~/.aws/config` names, as one for a role or single sign-on."""
+    keys = json.dumps({"Version": 1, "AccessKeyId": "testing", "SecretAccessKey": SECRET})
+    program = tmp_path / "credentials.sh"
+    program.write_text(f"echo asked >> {tmp_path}/asked\necho '{keys}'\n")
+    (tmp_path / "config").write_text(f"[profile role]\ncredential_process = /bin/sh {program}\n")
+    script = (
+        "import pickle, sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "data = pickle.load(sys.stdin.buffer)\n"
+        "with ThreadPoolExecutor(32) as pool:\n"
+        "    assert len(list(pool.map(data.read, range(32)))) == 32\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if "ACCESS_KEY" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=pickle.dumps(ap.ImageFolder(photos)),
+        env=kept | {"AWS_PROFILE": "role", "AWS_CONFIG_FILE": str(tmp_path / "config")},
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "asked").read_text() == "asked\n"
 
 
 def refuse(part: str, status: int, code: str) -> Fault:
