@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-import cv2
 import numpy as np
 
 from autopipe.batching.cache import MemoryCache
@@ -23,7 +22,7 @@ from autopipe.batching.process import MESSAGE_BYTES, RemoteFailure
 from autopipe.batching.readahead import ReadAhead
 from autopipe.core.job import Recipe
 from autopipe.errors import worker_failure
-from autopipe.hardware import allocator
+from autopipe.hardware import allocator, opencv
 
 _ABOUT_A_LATER_BATCH = 2  # fields of a message that is no order to fill one
 _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there
@@ -33,7 +32,7 @@ _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 def main() -> None:
     """Serve one owner."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
-    cv2.setNumThreads(0)
+    opencv.one_thread()
     allocator.keep_freed_memory()
     readers, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)

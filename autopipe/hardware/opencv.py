@@ -1,4 +1,4 @@
-"""Which OpenCV distribution is installed, told without importing cv2.
+"""Which OpenCV distribution is installed, told without importing cv2; and how many threads it may use.
 
 Four distributions on PyPI bring one and the same module. With two of them, the one installed last has overwritten files
 of the other, and removing either leaves a broken one.
@@ -38,6 +38,13 @@ def warning(found: Mapping[str, str]) -> str | None:
         f"{names} are installed together, but bring the same module `cv2`. "
         f"Run: pip uninstall -y {' '.join(found)} && pip install {keep}"
     )
+
+
+def one_thread() -> None:
+    """Have OpenCV work in the thread that calls it: loaders share out whole samples, and its own pool would compete."""
+    import cv2
+
+    cv2.setNumThreads(0)
 
 
 def distribution_version(name: str) -> str | None:

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
-import cv2
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, LoaderError, worker_failure
+from autopipe.hardware import opencv
 
 _DEFAULT_QUEUE_SIZE = 10
 _INSTEAD = "Use the `processes` loader, or use_multiprocessing=False."
@@ -86,7 +86,7 @@ class Keras(LoaderConfig):
             frameworks.require_safe_fork(_INSTEAD)
         recipe = job.recipe
         require_memory(job, self.buffered_batches() + 2)
-        cv2.setNumThreads(0)
+        opencv.one_thread()
         cache = MemoryCache.of(recipe)
         return _KerasLoader(job, self.normalised(), Kernel(recipe, cache))
 

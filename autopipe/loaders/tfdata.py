@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-import cv2
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, Sample, SampleSpec
 from autopipe.data import source as data_source
 from autopipe.errors import AutopipeError, LoaderError
-from autopipe.hardware import cpu
+from autopipe.hardware import cpu, opencv
 from autopipe.ops.tensorflow import TENSORFLOW, apply_step, shaped, tensor_types
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
@@ -76,7 +75,7 @@ class TfData(LoaderConfig):
         recipe = job.recipe
         buffered = self.buffered_batches() or _AUTO_BUFFER
         require_memory(job, buffered + 2)
-        cv2.setNumThreads(0)
+        opencv.one_thread()
         cache = MemoryCache.of(recipe)
         return _TfDataLoader(job, self, cache, buffered)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import cv2
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from autopipe.batching.streaming import StreamingLoader, require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
+from autopipe.hardware import opencv
 
 
 class Threads(LoaderConfig):
@@ -51,7 +51,7 @@ class Threads(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
         require_memory(job, self.buffered_batches() + 2)
-        cv2.setNumThreads(0)
+        opencv.one_thread()
         cache = MemoryCache.of(recipe)
         filler = _Filler(recipe, cache, self.read_ahead)
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)

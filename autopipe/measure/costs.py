@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +19,7 @@ from autopipe.core.costs import READ
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
-from autopipe.hardware import allocator
+from autopipe.hardware import allocator, opencv
 from autopipe.measure import lock
 from autopipe.ops import plan as planning
 
@@ -73,7 +72,7 @@ def op_costs(
     Raises:
         BadSampleError: no sample could be used.
     """
-    cv2.setNumThreads(0)
+    opencv.one_thread()
     allocator.keep_freed_memory()
     rows, names, began = [], [], clock()[0]
     for index in indices:

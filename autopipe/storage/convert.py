@@ -21,7 +21,7 @@ from autopipe.data import filesystem
 from autopipe.data import source as data_source
 from autopipe.data.paths import spread
 from autopipe.errors import BadSampleError, ConfigError, StorageError
-from autopipe.hardware import allocator
+from autopipe.hardware import allocator, opencv
 from autopipe.storage import layout
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage
@@ -282,9 +282,7 @@ class _Run:
 
 def _prepare_process() -> None:
     """Keep OpenCV from starting threads of its own beside the workers', and the memory of freed images."""
-    import cv2
-
-    cv2.setNumThreads(0)
+    opencv.one_thread()
     allocator.keep_freed_memory()
 
 

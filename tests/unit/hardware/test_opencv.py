@@ -42,3 +42,15 @@ def test_none_is_warned_of(site: Path) -> None:
     assert opencv.warning(opencv.installed()) == (
         "No OpenCV distribution is installed. Run: pip install opencv-python-headless"
     )
+
+
+def test_opencv_works_in_the_thread_that_calls_it() -> None:
+    import cv2
+
+    before = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(2)
+        opencv.one_thread()
+        assert cv2.getNumThreads() == 1
+    finally:
+        cv2.setNumThreads(before)
