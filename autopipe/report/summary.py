@@ -105,7 +105,10 @@ def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = No
         model_rate=result.ceiling.model_images_per_second if result.ceiling else None,
         share_of_model=result.share_of_ceiling,
         bound=limit,
-        bottleneck=None if limit is None else core_limits.bottleneck(limit, rate.value if rate else None),
+        # Judged by the share that is shown, so that the two cannot contradict each other.
+        bottleneck=None
+        if limit is None
+        else core_limits.bottleneck(limit, rate.value if rate else None, result.share_of_ceiling),
         share_of_bound=min(1.0, rate.value / limit.images_per_second) if rate and limit else None,
         stopped=result.stopped_because.message,
         trials=len(result.trials),

@@ -86,21 +86,22 @@ def ceilings(session: Session, setups: Sequence[ModelSetup]) -> list[Ceiling]:
     return found
 
 
-def look_again_at_ceiling(session: Session, config: PipelineConfig) -> None:
-    """Measure the model alone once more, in the setup of `config`.
+def look_again_at_ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
+    """Measure the model alone once more, in the setup of `config`, and return what it took this time.
 
-    What else a machine does can only lower a ceiling, so the highest that was measured counts.
+    What else a machine does can only lower a ceiling, so the highest that was measured counts for the search.
     """
     known, again = session.ceiling(config), _alone(session, config.model_setup)
     if known is None or again is None:
-        return
+        return again
     if again.model_images_per_second.value <= known.model_images_per_second.value:
-        return
+        return again
     higher = known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
     all_of_them = [higher if each is known else each for each in session.ceilings]
     session.record.keep_ceilings(all_of_them)
     session.know_ceilings(all_of_them)
     session.on_event(CeilingMeasured(ceiling=higher))
+    return again
 
 
 def _alone(session: Session, setup: ModelSetup) -> Ceiling | None:

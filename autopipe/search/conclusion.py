@@ -43,6 +43,7 @@ def result(
         paybacks=paybacks(session, None if best is None else best.config),
         unsaved=session.record.lost,
         blocks=0 if proved is None else proved.blocks[proved.winner],
+        reached_share=None if proved is None else proved.reached_share,
         study=session.record.study,
     )
 

@@ -23,7 +23,7 @@ Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """For each configuration's key, its rate in each block it ran in."""
 
 _REPEATABILITY = 2.8  # standard deviations
-_LEAST, _MOST = 0.01, 0.05  # what is no difference on any machine, and what is one on all
+_LEAST, _MOST = 0.01, 0.02  # what is no difference on any machine, and what is one on all
 
 
 class Standing(enum.Enum):
@@ -121,8 +121,8 @@ def leader(contenders: Sequence[Contender], blocks: Blocks, belief: Belief) -> s
 def worth_having(belief: Belief) -> float:
     """Return what is no difference to anybody, in log units: the repeatability limit of a measurement (ISO 5725-6).
 
-    Of two measurements of one configuration, 95 % differ by less. But 1 % is none on the stillest machine, and 5 % is
-    one on any.
+    Of two measurements of one configuration, 95 % differ by less. But 1 % is none on the stillest machine, and more
+    than 2 % is given away on none.
     """
     return min(max(_REPEATABILITY * belief.noise, _LEAST), _MOST)
 
@@ -216,3 +216,15 @@ def estimate(ran: Mapping[int, float], belief: Belief) -> Estimate:
         spread, freedom = math.hypot(belief.noise, belief.drift), belief.freedom
     reach = student_t_95(freedom) * spread / math.sqrt(len(logs))
     return Estimate(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
+
+
+def share(ran: Mapping[int, float], alone: Mapping[int, float], belief: Belief) -> Estimate | None:
+    """Return how much of the model alone a configuration reaches, 0 to 1, from blocks in which both were measured.
+
+    In pairs, since what slows a block down slows both: a fast block over a slow ceiling would be more than all of it.
+    """
+    common = sorted(ran.keys() & alone.keys())
+    if not common:
+        return None
+    found = estimate({block: ran[block] / alone[block] for block in common}, belief)
+    return Estimate(value=min(1.0, found.value), low=min(1.0, found.low), high=min(1.0, found.high))

@@ -33,6 +33,7 @@ class Proof:
         rates: images/s of every contender in the proof, by key.
         blocks: in how many blocks each ran, by key: who is far behind does not run again.
         tied: keys of those as good as the fastest.
+        reached_share: how much of the model alone the winner reaches, side by side; None if that was not measured.
     """
 
     winner: str
@@ -41,6 +42,7 @@ class Proof:
     rates: dict[str, Estimate]
     blocks: dict[str, int]
     tied: tuple[str, ...]
+    reached_share: Estimate | None
 
 
 def contenders(session: Session, baselines: Sequence[Baseline]) -> list[confirm.Contender]:
@@ -124,7 +126,9 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
         running = [each for each in running if each.key not in failed]
         first = confirm.leader(entered, measured_blocks(session, entered), belief(session))
         if first is not None and not _no_time(session, 1):
-            budget.look_again_at_ceiling(session, by_key[first].config)
+            alone = budget.look_again_at_ceiling(session, by_key[first].config)
+            if alone is not None:
+                session.record.keep_block_ceiling(number, alone)
 
 
 def measured_blocks(session: Session, entered: Sequence[confirm.Contender], *, raw: bool = False) -> confirm.Blocks:
@@ -166,6 +170,7 @@ def judge(session: Session, entered: Sequence[confirm.Contender]) -> Proof | Non
         gains=dict(verdict.against),
         rates={key: confirm.estimate(ran, believed) for key, ran in raw.items() if ran},
         blocks={key: len(ran) for key, ran in raw.items()},
+        reached_share=confirm.share(raw[verdict.winner], _alone(session, points[verdict.winner]), believed),
         tied=verdict.tied,
     )
 
@@ -185,6 +190,12 @@ def affordable(
     if count < 2 or rival is None or rival is entered[0]:
         return list(entered[:count]) if count > 1 else []
     return [*[each for each in entered if each is not rival][: count - 1], rival]
+
+
+def _alone(session: Session, point: Point) -> dict[int, float]:
+    """Return the model alone in the setup of a point, in images/s, in each block in which it was measured."""
+    setup, measured = point.config.model_setup, session.record.block_ceilings()
+    return {block: each.model_images_per_second.value for block, each in measured.items() if each.setup == setup}
 
 
 def _no_time(session: Session, running: int) -> bool:

@@ -100,6 +100,16 @@ class Record:
         """Keep them with the study, so that going on does not measure them again."""
         self.study.set_user_attr("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
 
+    def block_ceilings(self) -> dict[int, Ceiling]:
+        """Return the model alone as it was measured in each block of the proof."""
+        kept = self.study.user_attrs.get("block_ceilings", {})
+        return {int(block): Ceiling.model_validate_json(text) for block, text in kept.items()}
+
+    def keep_block_ceiling(self, block: int, ceiling: Ceiling) -> None:
+        """Keep the model alone as it was measured in a block of the proof."""
+        kept = self.study.user_attrs.get("block_ceilings", {})
+        self.study.set_user_attr("block_ceilings", {**kept, str(block): ceiling.model_dump_json()})
+
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: str, predicted: float | None) -> None:
         """Let `config` be one of the next trials."""
         params = suggest.fitting(space, from_config(config))

@@ -63,6 +63,8 @@ class SearchResult:
         epochs: over which one-time costs were charged; None if the training's length is not known.
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
         blocks: in how many blocks of the proof the best ran; 0 without a proof.
+        reached_share: how much of the model alone the best reaches, 0 to 1, both measured in the same blocks of the
+            proof; None if they were not.
         unsaved: why the last trials are in memory only, and not in the storage; None if the storage has them all.
         study: the Optuna study that holds all of this.
     """
@@ -86,6 +88,7 @@ class SearchResult:
     study: optuna.Study
     unsaved: str | None = None
     blocks: int = 0
+    reached_share: Estimate | None = None
 
     @property
     def failed(self) -> Sequence[Row]:
@@ -94,7 +97,12 @@ class SearchResult:
 
     @property
     def share_of_ceiling(self) -> float | None:
-        """How much of what the model can take the best reaches, 0 to 1; None if either is not known."""
+        """How much of what the model can take the best reaches, 0 to 1; None if either is not known.
+
+        Read side by side where that was done, else from figures of different moments.
+        """
+        if self.reached_share is not None:
+            return self.reached_share.value
         if self.estimate is None or self.ceiling is None:
             return None
-        return self.estimate.value / self.ceiling.model_images_per_second.value
+        return min(1.0, self.estimate.value / self.ceiling.model_images_per_second.value)

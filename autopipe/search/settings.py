@@ -27,7 +27,8 @@ class Settings:
         limits: what the user allows.
         epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
         patience: stop after this many trials in a row without a gain beyond the interval.
-        ceiling_share: a baseline that reaches this share of the ceiling is left as it is.
+        ceiling_share: a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough
+            where measurements stray so far that more cannot be told.
         reached_share: a search that has begun ends at this share of the ceiling. It is the higher one: by then a trial
             costs little, and 3 % would be given away.
         contenders: how many of the best are proved, beside the baselines.

@@ -258,7 +258,8 @@ class _Search:
         if self._session.ceiling(point.config) is None:
             return None
         highest = max(self._session.ceilings, key=lambda each: each.model_images_per_second.value)
-        return stopping.ceiling_stop(point.estimate, highest, share=share, what=what)
+        needed = stopping.needed_share(point.estimate, highest, share)
+        return stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
 
     def _nothing_to_prove(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling before anything else was tried."""

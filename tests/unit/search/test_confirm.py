@@ -225,6 +225,18 @@ def test_the_estimate_is_the_proofs_with_its_interval() -> None:
     assert one.low < 99.0 < one.high  # one block has no spread of its own, and yet is no certainty
 
 
+def test_the_share_of_the_ceiling_is_of_the_same_block_and_never_more_than_all() -> None:
+    ran, believed = {0: 900.0, 1: 450.0, 2: 810.0}, belief(blocks(a=[100.0]))
+    found = confirm.share(ran, {0: 1000.0, 1: 500.0, 2: 900.0, 3: 2000.0}, believed)
+    assert found is not None
+    assert found.value == pytest.approx(0.9)
+    assert found.high < 0.95  # though the machine halved in between
+    above = confirm.share({0: 1100.0}, {0: 1000.0}, believed)
+    assert above is not None
+    assert above.value == above.high == 1.0
+    assert confirm.share(ran, {7: 1000.0}, believed) is None
+
+
 def config(workers: int, **rest: str) -> PipelineConfig:
     return to_config({"loader": "threads", "threads.workers": workers, **rest})
 

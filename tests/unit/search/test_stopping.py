@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.value import Estimate
-from autopipe.search.stopping import Reason, Standing, budget_stop, ceiling_stop, no_gain_stop
+from autopipe.search.stopping import Reason, Standing, budget_stop, ceiling_stop, needed_share, no_gain_stop
 
 
 def standing(
@@ -44,6 +46,20 @@ def test_at_the_ceiling_there_is_nothing_to_gain() -> None:
     stop = ceiling_stop(rate(971.0), CEILING, share=0.97, what="The baseline keras")
     assert stop is not None
     assert stop.message.startswith("The baseline keras reaches 971 images/s, 97% of the 1,000")
+
+
+def test_more_than_the_ceiling_is_said_to_be_all_of_it() -> None:
+    stop = ceiling_stop(rate(1150.0), CEILING, share=0.97, what="it")
+    assert stop is not None
+    assert "1,150 images/s, 100% of the 1,000" in stop.message
+
+
+def test_what_has_to_be_reached_follows_from_what_can_be_told_apart() -> None:
+    still = CEILING.model_copy(update={"model_images_per_second": rate(1000.0, 0.001)})
+    assert needed_share(rate(900.0, 0.001), still, 0.97) == 0.97
+    assert needed_share(rate(900.0, 0.5), still, 0.97) == pytest.approx(0.95)
+    assert 0.95 < needed_share(rate(900.0, 0.028), still, 0.97) < 0.97
+    assert needed_share(rate(900.0, 0.5), still, math.inf) == math.inf  # a search that is never to end for it
 
 
 def test_below_the_ceiling_or_without_one_the_search_goes_on() -> None:

@@ -182,6 +182,26 @@ def test_a_proof_makes_do_with_two_blocks_where_the_time_is_short(space: Space) 
     assert result.proved
 
 
+def test_the_share_of_the_ceiling_is_read_side_by_side(space: Space) -> None:
+    class Slowing(Surface):
+        """A machine that something else takes half of, from the proof on."""
+
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            if effort is Effort.PROOF:
+                self.model_rate = 1000.0
+            return super().measure(config, effort=effort, must_reach=must_reach)
+
+    result = run(space, Slowing(model_rate=2000.0))
+    assert result.ceiling is not None
+    assert result.estimate is not None
+    assert result.estimate.value < 0.6 * result.ceiling.model_images_per_second.value
+    assert result.reached_share is not None
+    assert result.share_of_ceiling == result.reached_share.value
+    assert 0.95 <= result.reached_share.value <= 1.0
+
+
 def test_who_is_far_behind_runs_in_one_block_and_the_result_says_so(space: Space) -> None:
     result = run(space, fed_by_four(quirks=1))
     keras = next(each for each in result.baselines if each.name == "keras")
