@@ -27,6 +27,11 @@ def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
     return math.ceil(read_ahead / workers / batch_size)
 
 
+def samples_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
+    """Return how many samples are begun and not made, at most: of the batches said ahead, and of those being made."""
+    return 0 if read_ahead == 0 else workers * (1 + batches_ahead(read_ahead, workers, batch_size)) * batch_size
+
+
 class ReadAhead:
     """A source whose samples may be read before they are asked for. It looks like the source that it reads from.
 

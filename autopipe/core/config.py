@@ -112,6 +112,10 @@ class LoaderConfig(_Strict):
         """Whether samples are read by others than the workers, who then never wait for a read."""
         return getattr(self, "read_ahead", 0) > 0
 
+    def samples_ahead(self, batch_size: int) -> int:
+        """Return how many samples may be in memory as they were read, or be read, beside those that workers read."""
+        return getattr(self, "read_ahead", 0)
+
     def works_ahead(self) -> bool:
         """Whether batches are made while the model trains; else the two take turns."""
         return True

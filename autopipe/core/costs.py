@@ -301,5 +301,5 @@ def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
     buffered = config.loader.buffered_batches()
     if sample_bytes is None or buffered is None:
         return None
-    ahead = (config.loader.reads_at_once() or 0) if config.loader.reads_ahead() else 0
+    ahead = config.loader.samples_ahead(facts.batch_size)
     return (buffered + 1) * facts.batch_size * sample_bytes + int(ahead * (facts.source_bytes or 0))

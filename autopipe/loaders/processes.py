@@ -13,7 +13,7 @@ import pydantic
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.process import WorkerProcess, packed_recipe
-from autopipe.batching.readahead import batches_ahead
+from autopipe.batching.readahead import batches_ahead, samples_ahead
 from autopipe.batching.streaming import StreamingLoader, require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
@@ -44,6 +44,9 @@ class Processes(LoaderConfig):
 
     def shares_lock(self) -> bool:
         return self.workers == 1
+
+    def samples_ahead(self, batch_size: int) -> int:
+        return samples_ahead(self.read_ahead, self.workers, batch_size)
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe

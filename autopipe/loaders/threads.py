@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
-from autopipe.batching.readahead import ReadAhead, batches_ahead
+from autopipe.batching.readahead import ReadAhead, batches_ahead, samples_ahead
 from autopipe.batching.slots import Slot
 from autopipe.batching.streaming import StreamingLoader, require_memory
 from autopipe.core.config import LoaderConfig
@@ -47,6 +47,9 @@ class Threads(LoaderConfig):
 
     def buffered_batches(self) -> int:
         return self.queue_size + self.workers
+
+    def samples_ahead(self, batch_size: int) -> int:
+        return samples_ahead(self.read_ahead, self.workers, batch_size)
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe

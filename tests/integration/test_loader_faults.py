@@ -193,6 +193,48 @@ class Hangs:
         return np.full((16, 16, 3), index, np.uint8)
 
 
+class Counted:
+    """A source that says when a number of its samples has been read."""
+
+    def __init__(self) -> None:
+        self.wanted: int | None = None
+        self.reached = threading.Event()
+        self._read: list[int] = []
+
+    def __len__(self) -> int:
+        return 400
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        if self.wanted is not None:
+            self._read.append(index)
+            if len(self._read) >= self.wanted:
+                self.reached.set()
+        return np.full((4, 4, 3), index % 256, np.uint8)
+
+
+@pytest.mark.parametrize(("read_ahead", "held"), [(8, 16), (20, 32), (1, 16)])
+def test_as_many_samples_are_held_as_the_knobs_say(read_ahead: int, held: int) -> None:
+    data, leave, begun = Counted(), threading.Event(), threading.Event()
+
+    def holds(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if begun.is_set():
+            assert leave.wait(GONE_SECONDS)
+        return image
+
+    knobs = Threads(workers=2, queue_size=2, read_ahead=read_ahead)
+    assert knobs.samples_ahead(batch_size=4) == held
+    with opened(Workload(data=data, ops=[Map(holds)], batch_size=4), knobs) as made:
+        data.wanted = held
+        begun.set()
+        consumer = threading.Thread(target=lambda: list(made.batches(0, last=True)))
+        consumer.start()
+        assert data.reached.wait(GONE_SECONDS)
+        assert len(data._read) == held
+        leave.set()
+        consumer.join(GONE_SECONDS)
+    assert sorted(data._read) == list(range(400))
+
+
 def test_a_read_ahead_that_hangs_holds_up_its_own_batch_alone_and_close_returns() -> None:
     entered, leave = threading.Event(), threading.Event()
     work = Workload(data=Hangs(entered, leave), ops=[], batch_size=4, shuffle=False)
