@@ -217,17 +217,9 @@ def expected_gain(mean: Array, spread: Array, best: float) -> Array:
     """Return the expected improvement over `best`, point by point."""
     ahead = (mean - best) / spread
     density = np.exp(-0.5 * ahead**2) / math.sqrt(2.0 * math.pi)
-    below = 0.5 * (1.0 + _erf(ahead / math.sqrt(2.0)))
+    below = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in ahead])
     gain: Array = spread * (ahead * below + density)
     return gain
-
-
-def _erf(x: Array) -> Array:
-    """The error function to 1.5e-7 (Abramowitz and Stegun 7.1.26): NumPy has none."""
-    t = 1.0 / (1.0 + 0.3275911 * np.abs(x))
-    poly = ((((1.061405429 * t - 1.453152027) * t) + 1.421413741) * t - 0.284496736) * t + 0.254829592
-    value: Array = np.sign(x) * (1.0 - poly * t * np.exp(-(x**2)))
-    return value
 
 
 def _solve(root: Array, right: Array) -> Array:
