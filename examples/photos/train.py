@@ -15,7 +15,7 @@ from typing import Any
 
 import autopipe as ap
 
-PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).resolve().parent / "demo"))
+PHOTOS = Path(os.environ.get("PHOTOS", "demo"))  # a relative path starts at this file, wherever it is run from
 SIZE = 160
 
 data = ap.ImageFolder(PHOTOS)
@@ -26,7 +26,7 @@ def build_model() -> Any:
     import keras
     from keras import layers
 
-    classes = sum(entry.is_dir() for entry in PHOTOS.iterdir())
+    classes = len(data.classes)
     model = keras.Sequential(
         [
             keras.Input((SIZE, SIZE, 3)),

@@ -16,7 +16,7 @@ from typing import Any
 
 import autopipe as ap
 
-CAMVID = Path(os.environ.get("CAMVID", Path(__file__).resolve().parent / "demo"))
+CAMVID = Path(os.environ.get("CAMVID", "demo"))  # a relative path starts at this file, wherever it is run from
 CLASSES = 32
 SIZE = 512
 
