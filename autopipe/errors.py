@@ -135,3 +135,7 @@ def shortened(value: object, limit: int = 120) -> str:
     """Return `repr(value)` cut to `limit` characters, for use in a message."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+class DataWarning(UserWarning):
+    """The data can be read, but something about them is probably not meant."""

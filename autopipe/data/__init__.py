@@ -6,8 +6,8 @@ Each source is a module of its own. They keep no open file, pickle small, and re
 from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
-from autopipe.data.source import DataWarning
 from autopipe.data.table import Table
 from autopipe.data.tfrecords import TFRecords
+from autopipe.errors import DataWarning
 
 __all__ = ["Arrays", "DataWarning", "ImageFolder", "ImagePairs", "TFRecords", "Table"]

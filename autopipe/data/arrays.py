@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.sample import FieldKind
+from autopipe.core.script import located
 from autopipe.data.paths import short_digest, spread
-from autopipe.data.script import located
 from autopipe.data.url import is_url, shown
 from autopipe.errors import DataError, shortened
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from autopipe.core.sample import FieldKind
 from autopipe.data import places
 from autopipe.data.paths import EXTENSIONS
-from autopipe.data.source import DataWarning
-from autopipe.errors import DataError
+from autopipe.errors import DataError, DataWarning
 
 _LAYOUT = "One folder for each class is expected, such as `{root}/cat/1.jpg` and `{root}/dog/2.jpg`."
 

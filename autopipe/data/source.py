@@ -18,10 +18,6 @@ from autopipe.core.sample import Part, Source
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
-class DataWarning(UserWarning):
-    """The data can be read, but something about them is probably not meant."""
-
-
 def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:
     """Return the files on disks that hold the given samples (None: all), as far as the source tells."""
     lister = getattr(source, "files", None)

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.sample import FieldKind
+from autopipe.core.script import RULE, located_pattern
 from autopipe.data import example, filesystem, places, remote
 from autopipe.data.paths import PathList
 from autopipe.data.records import read_record, record_offsets
 from autopipe.data.remote import Info, ObjectList
-from autopipe.data.script import RULE, located_pattern
-from autopipe.data.source import DataWarning
 from autopipe.data.url import is_url, located, shown
-from autopipe.errors import BadSampleError, DataError, near
+from autopipe.errors import BadSampleError, DataError, DataWarning, near
 
 _NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
 _MOST_FILES = 1_000_000

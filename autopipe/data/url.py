@@ -6,7 +6,7 @@ import os
 import re
 from urllib.parse import unquote
 
-from autopipe.data import script
+from autopipe.core import script
 from autopipe.errors import DataError
 
 _URL = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]+)://")

@@ -30,7 +30,9 @@ _BLOCKS = 5
 _BATCHING = "batching"
 _FEWEST = 8  # samples to look at, however long they take
 _WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thread, not waiting
-_PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer
+_PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer, on a machine that is not busy
+_CERTAIN = 4.0  # times what a thread waits for its core: from so much on an op waits by itself
+_QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
 _KEPT_BYTES = 2**28  # of samples that are kept between two ops
 _MOST_KEPT = 4
 
@@ -54,7 +56,13 @@ class SampleCosts:
 
 
 def op_costs(
-    workload: Workload, plan: Plan, indices: Sequence[int], *, seconds: float = 1.0, clock: Clock = thread_clock
+    workload: Workload,
+    plan: Plan,
+    indices: Sequence[int],
+    *,
+    seconds: float = 1.0,
+    clock: Clock = thread_clock,
+    taken: Callable[[], float] = lock.taken,
 ) -> SampleCosts:
     """Time reading and every op on some samples, one after the other, in this thread.
 
@@ -64,16 +72,19 @@ def op_costs(
         indices: samples to look at; their files should be in the page cache. Bad ones are passed over.
         seconds: when to leave it at what was seen so far.
         clock: wall and processor seconds.
+        taken: returns how long a thread that has work waits for a core, for each second that it has one.
 
     Returns:
         Each processor cost as the median over five blocks of samples of the block's mean, and each wait as the mean
-        over all samples. What waits for a moment in less than half of them was only put aside by the machine.
+        over all samples. What waits for a moment in less than half of them was only put aside by the machine; so was
+        what waits little longer than any thread does meanwhile.
 
     Raises:
         BadSampleError: no sample could be used.
     """
     opencv.one_thread()
     allocator.keep_freed_memory()
+    busy = taken()
     rows, names, began = [], [], clock()[0]
     for index in indices:
         row = _one(workload, plan, index, clock)
@@ -86,16 +97,19 @@ def op_costs(
     if not rows:
         raise BadSampleError(f"none of {len(indices)} samples could be used to measure what ops cost.")
     times = np.array(rows)  # (samples, ops, wall and processor)
-    waits = _waits(times)
+    waits = _waits(times, max(busy, taken()))
     whole = (times[:, :, 1] + waits).sum(axis=1)
     slowest = planning.sample_name(workload.data, names[int(whole.argmax())])
     return SampleCosts(ops=_costs(plan, times[:, :, 1], waits), tail=_tail(whole, slowest))
 
 
-def _waits(times: NDArray[np.float64]) -> NDArray[np.float64]:
+def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
     """Return how long each op waited in each sample, without what was only put aside for other work of the machine."""
-    waits = np.maximum(0.0, times[:, :, 0] - times[:, :, 1])
-    return np.where((np.median(waits, axis=0) > _WAITS_SECONDS) | (waits > _PUT_ASIDE_SECONDS), waits, 0.0)
+    busy = times[:, :, 1]
+    waits = np.maximum(0.0, times[:, :, 0] - busy)
+    most = np.median(waits, axis=0) > _WAITS_SECONDS + _CERTAIN * taken * np.median(busy, axis=0)
+    seldom = (waits > _PUT_ASIDE_SECONDS) & (taken < _QUIET)
+    return np.where(most | seldom, waits, 0.0)
 
 
 def _costs(plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> tuple[OpCost, ...]:

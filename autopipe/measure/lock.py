@@ -74,6 +74,12 @@ def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
     return min(1.0, (together.cpu + waits) / (threads * together.cpu))
 
 
+def taken() -> float:
+    """Return how long a thread that has work waits for a core, for each second that it has one; about 0 if idle."""
+    free = _run(lambda: zlib.crc32(_FREE), 1, _SECONDS)
+    return free.wait / free.cpu if free.cpu > 0 else 0.0
+
+
 def _run(call: Callable[[], object], threads: int, seconds: float) -> Turn:
     """Return what a call takes on average while so many threads make calls for so long."""
     start = threading.Barrier(threads)

@@ -16,6 +16,7 @@ import numpy as np
 from autopipe.core.ceiling import STILL_GAINS, ReadCosts, ReadRung
 from autopipe.core.sample import Source
 from autopipe.errors import BadSampleError
+from autopipe.measure import lock
 from autopipe.measure.costs import Clock, thread_clock
 
 _LADDER = (4, 16, 64, 256)
@@ -24,11 +25,17 @@ _RUNG_SECONDS = 0.25
 _ALONE_SECONDS = 0.4
 _FEWEST = 3  # reads by each thread
 _WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thread, not waiting
+_CERTAIN = 4.0  # times what a thread waits for its core: from so much on a read waits by itself
 _MOST = 400  # reads one after the other
 
 
 def read_costs(
-    source: Source, indices: Sequence[int], bytes_per_image: float, *, clock: Clock = thread_clock
+    source: Source,
+    indices: Sequence[int],
+    bytes_per_image: float,
+    *,
+    clock: Clock = thread_clock,
+    taken: Callable[[], float] = lock.taken,
 ) -> ReadCosts | None:
     """Measure how reading scales.
 
@@ -38,6 +45,7 @@ def read_costs(
             page cache in which trials find them.
         bytes_per_image: as they are read.
         clock: wall and processor seconds of a thread.
+        taken: returns how long a thread that has work waits for a core, for each second that it has one.
 
     Returns:
         The costs, or None if no sample could be read.
@@ -46,8 +54,9 @@ def read_costs(
     waits, busy = _alone(source, turns, clock)
     if not busy:
         return None
-    wait = float(np.mean(waits)) if np.median(waits) > _WAITS_SECONDS else 0.0
     cpu = float(np.mean(busy))
+    certain = _WAITS_SECONDS + _CERTAIN * taken() * float(np.median(busy))
+    wait = float(np.mean(waits)) if np.median(waits) > certain else 0.0
     latency = max(cpu + wait, 1e-7)
     rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]
     if wait > cpu:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.sample import FieldKind, Part
+from autopipe.core.script import located
 from autopipe.errors import BadSampleError, ConfigError
 from autopipe.ops.pixels import PixelOp
 
@@ -26,7 +27,8 @@ class MaskToClass(PixelOp):
     """Replace each colour of a mask by its position in a palette: (height, width, 3) uint8 to (height, width) uint8.
 
     Attributes:
-        palette: colours (red, green, blue), at most 255, or the path of a CSV file with one colour a line.
+        palette: colours (red, green, blue), at most 255, or the path of a CSV file with one colour a line; a
+            relative one starts at the script that writes it.
         unknown: the class of colours that are not in the palette; None makes them an error.
 
     Raises:
@@ -78,7 +80,7 @@ def _table(palette: Palette) -> NDArray[np.uint8]:
 
 
 def _checked(palette: Any) -> Palette:
-    rows = _read(palette) if isinstance(palette, str | os.PathLike) else palette
+    rows = _read(located(palette)) if isinstance(palette, str | os.PathLike) else palette
     try:
         colours = tuple((int(red), int(green), int(blue)) for red, green, blue in rows)
     except (TypeError, ValueError):

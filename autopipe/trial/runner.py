@@ -29,8 +29,7 @@ import cloudpickle
 
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.workload import Workload
-from autopipe.data.source import DataWarning
-from autopipe.errors import TrialError, WorkloadError
+from autopipe.errors import DataWarning, TrialError, WorkloadError
 from autopipe.trial import group, protocol, reference
 from autopipe.trial.channel import Channel
 from autopipe.trial.classify import failure_of

@@ -8,8 +8,7 @@ import pytest
 
 from autopipe.core.sample import FieldKind, Source
 from autopipe.data.image_folder import ImageFolder
-from autopipe.data.source import DataWarning
-from autopipe.errors import BadSampleError, DataError
+from autopipe.errors import BadSampleError, DataError, DataWarning
 
 
 def write(root: Path, *names: str) -> Path:

@@ -9,9 +9,8 @@ import pytest
 from autopipe.core.sample import FieldKind
 from autopipe.data.example import serialise
 from autopipe.data.records import frame
-from autopipe.data.source import DataWarning
 from autopipe.data.tfrecords import TFRecords
-from autopipe.errors import BadSampleError, DataError
+from autopipe.errors import BadSampleError, DataError, DataWarning
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,9 @@ def test_each_op_is_timed_and_told_by_where_it_may_run() -> None:
     workload = Workload(
         data=Arrays(images, np.arange(10)), ops=[Resize(8, 8), RandomFlip(), Rescale(1 / 255)], batch_size=2
     )
-    found = op_costs(workload, make_plan(workload), range(10), clock=clock_of(itertools.repeat((1.0, 1.0)))).ops
+    found = op_costs(
+        workload, make_plan(workload), range(10), taken=lambda: 0.0, clock=clock_of(itertools.repeat((1.0, 1.0)))
+    ).ops
     assert [(cost.name, cost.part) for cost in found] == [
         ("read", "fixed"),
         ("Resize", "fixed"),
@@ -81,17 +83,32 @@ def _plain(count: int) -> Workload:
 def test_what_waits_in_most_samples_is_told_from_what_was_put_aside_in_some() -> None:
     waits = [[(0.021, 0.001), (0.011 if number == 3 else 0.001, 0.001)] for number in range(10)]
     workload = _plain(10)
-    read, flip = op_costs(workload, make_plan(workload), range(10), seconds=9.0, clock=clock_of(looks(waits))).ops
+    read, flip = op_costs(
+        workload, make_plan(workload), range(10), seconds=9.0, taken=lambda: 0.0, clock=clock_of(looks(waits))
+    ).ops
     assert read.wait_seconds_per_image == pytest.approx(0.020)
     assert read.seconds_per_image == pytest.approx(0.001)
     assert read.wall_seconds_per_image == pytest.approx(0.021)
     assert flip.wait_seconds_per_image == 0.0
 
 
+def test_what_waits_no_longer_than_any_thread_on_a_busy_machine_does_not_wait_by_itself() -> None:
+    rows = [[(0.050, 0.001), (0.004, 0.001)]] * 10
+    workload = _plain(10)
+    found = op_costs(
+        workload, make_plan(workload), range(10), seconds=9.0, taken=lambda: 2.0, clock=clock_of(looks(rows))
+    )
+    read, flip = found.ops
+    assert read.wait_seconds_per_image == pytest.approx(0.049)
+    assert flip.wait_seconds_per_image == 0.0
+
+
 def test_a_heavy_tail_is_told_by_the_name_of_its_slowest() -> None:
     rows = [[(0.3 if number == 70 else 0.001, 0.001), (0.0, 0.0)] for number in range(200)]
     workload = _plain(200)
-    tail = op_costs(workload, make_plan(workload), range(200), seconds=9.0, clock=clock_of(looks(rows))).tail
+    tail = op_costs(
+        workload, make_plan(workload), range(200), seconds=9.0, taken=lambda: 0.0, clock=clock_of(looks(rows))
+    ).tail
     assert (tail.samples, tail.slowest) == (200, sample_name(workload.data, 70))
     assert tail.p50_seconds == pytest.approx(0.001)
     assert tail.slowest_share == pytest.approx(0.301 / 0.499, rel=0.01)
@@ -101,7 +118,9 @@ def test_a_heavy_tail_is_told_by_the_name_of_its_slowest() -> None:
 def test_equal_samples_have_no_tail() -> None:
     workload = _plain(200)
     rows = [[(0.001, 0.001), (0.0, 0.0)]] * 200
-    tail = op_costs(workload, make_plan(workload), range(200), seconds=9.0, clock=clock_of(looks(rows))).tail
+    tail = op_costs(
+        workload, make_plan(workload), range(200), seconds=9.0, taken=lambda: 0.0, clock=clock_of(looks(rows))
+    ).tail
     assert not tail.heavy
     assert tail.slowest_share == pytest.approx(0.01)
 
@@ -109,7 +128,9 @@ def test_equal_samples_have_no_tail() -> None:
 def test_when_time_is_up_a_few_samples_are_enough() -> None:
     workload = _plain(50)
     rows = [[(1.0, 1.0), (1.0, 1.0)]] * 50
-    found = op_costs(workload, make_plan(workload), range(50), seconds=0.5, clock=clock_of(looks(rows)))
+    found = op_costs(
+        workload, make_plan(workload), range(50), seconds=0.5, taken=lambda: 0.0, clock=clock_of(looks(rows))
+    )
     assert found.tail.samples == 8
 
 

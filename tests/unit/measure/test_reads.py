@@ -36,7 +36,7 @@ def clock(wall: float, busy: float) -> Iterator[tuple[float, float]]:
 
 def test_reads_that_do_not_wait_are_not_tried_side_by_side() -> None:
     source, ticks = Source(), clock(0.2, 0.2)
-    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks))
+    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
     assert found is not None
     assert (found.latency_seconds, found.cpu_seconds) == pytest.approx((0.2, 0.2))
     assert [rung.at_once for rung in found.rungs] == [1]
@@ -46,19 +46,26 @@ def test_reads_that_do_not_wait_are_not_tried_side_by_side() -> None:
 
 def test_reads_that_wait_are_tried_side_by_side() -> None:
     source, ticks = Source(), clock(0.02, 0.001)
-    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks))
+    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
     assert found is not None
     assert found.wait_seconds == pytest.approx(0.019)
     assert [rung.at_once for rung in found.rungs][:2] == [1, 4]
     assert found.rungs[0].images_per_second == pytest.approx(50.0)
 
 
+def test_reads_that_are_put_aside_on_a_busy_machine_do_not_wait() -> None:
+    ticks = clock(0.004, 0.001)
+    found = read_costs(Source(), range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 2.0)
+    assert found is not None
+    assert found.latency_seconds == pytest.approx(0.001)
+
+
 def test_bad_samples_are_passed_over() -> None:
     ticks = clock(0.2, 0.2)
-    found = read_costs(Source(bad={0, 1}), range(3), 4.0, clock=lambda: next(ticks))
+    found = read_costs(Source(bad={0, 1}), range(3), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
     assert found is not None
     ticks = clock(0.2, 0.2)
-    assert read_costs(Source(bad={0}), [0], 4.0, clock=lambda: next(ticks)) is None
+    assert read_costs(Source(bad={0}), [0], 4.0, clock=lambda: next(ticks), taken=lambda: 0.0) is None
 
 
 def test_an_error_of_the_source_is_raised() -> None:

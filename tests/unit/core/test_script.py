@@ -13,9 +13,8 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.data import script
-from autopipe.data.source import DataWarning
-from autopipe.errors import DataError
+from autopipe.core import script
+from autopipe.errors import DataError, DataWarning
 
 SOURCES = {
     "folder": 'ap.ImageFolder("photos/")',
@@ -63,7 +62,7 @@ def test_a_pattern_starts_at_the_script_whatever_its_folder_is_called(
 ) -> None:
     monkeypatch.chdir("/")
     found = _imported(
-        home, "from autopipe.data.script import located_pattern\nfound = located_pattern('photos/*/0.png')"
+        home, "from autopipe.core.script import located_pattern\nfound = located_pattern('photos/*/0.png')"
     )
     assert found.found == f"{home.parent}/home[[]1]/photos/*/0.png"
     with pytest.raises(DataError, match="No file matches"):

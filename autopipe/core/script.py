@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
 
-from autopipe.data.source import DataWarning
+from autopipe.errors import DataWarning
 
 RULE: Final = "A relative path starts at the folder of the script that writes it."
 
