@@ -164,7 +164,7 @@ class Surface:
         contention = 0.03 + 0.04 * abs(self._quirk(f"{config.loader.kind} scaling", 1.0))
         side_by_side = min(workers, self.cores)
         parallel = side_by_side / (1 + contention * (side_by_side - 1))
-        parallel *= 1 - 0.02 * max(0, workers - self.cores)  # switching between more workers than cores
+        parallel *= max(0.2, 1 - 0.02 * max(0, workers - self.cores))  # switching between more workers than cores
         shared = self.cores * 0.97 / (work + self.model_core_seconds)
         buffered = config.loader.buffered_batches()
         queue = 8 if buffered is None else max(1, buffered - workers)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,11 +37,14 @@ def test_a_block_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: 
 
 
 def test_what_a_killed_process_leaves_is_found_by_its_name(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        with atomic.replacing(tmp_path / "a.json"):
-            os._exit(0)
-    os.waitpid(child, 0)
+    script = f"""
+import os, pathlib
+from autopipe.hardware import atomic
+with atomic.replacing(pathlib.Path({str(tmp_path)!r}) / "a.json"):
+    os._exit(0)
+"""
+    root = str(Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env={**os.environ, "PYTHONPATH": root})
     (left,) = tmp_path.glob(f"*{atomic.PART_SUFFIX}")
     assert left.name.startswith(".a.json.")
 
