@@ -20,7 +20,7 @@ MODEL_SHARE = 0.9
 
 
 class Kind(enum.StrEnum):
-    """What a bottleneck can be."""
+    """What a bottleneck can be. `TRANSFER` is reserved: sending a batch to a device is not measured yet."""
 
     STORAGE_LATENCY = "storage latency"
     STORAGE_BANDWIDTH = "storage bandwidth"
@@ -259,12 +259,6 @@ def _hand_over(limits: Limits, found: Limit) -> str:
     )
 
 
-def _transfer(limits: Limits, found: Limit) -> str:
-    return (
-        f"sending batches to the device brings no more than {_text(found.images_per_second)} images/s; {_takes(limits)}"
-    )
-
-
 def _memory(limits: Limits, found: Limit) -> str:
     part = limits.config.cache_fraction
     return (
@@ -280,7 +274,6 @@ _SENTENCES = {
     Kind.OP: _op,
     Kind.PYTHON_LOCK: _lock,
     Kind.HAND_OVER: _hand_over,
-    Kind.TRANSFER: _transfer,
     Kind.MEMORY: _memory,
 }
 
