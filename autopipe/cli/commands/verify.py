@@ -33,7 +33,8 @@ def verify(
     from autopipe.api import searching, verifying
     from autopipe.report import agreement
 
-    chosen = source.choose(workload, images, model, image_size, batch_size)
+    # A look at files makes no batch, so that a set smaller than the usual one can be looked at, too.
+    chosen = source.choose(workload, images, model, image_size, 1 if files and images else batch_size)
     if files:
         _verify_files(chosen, workers, as_json=as_json)
         return
