@@ -27,8 +27,9 @@ from typing import Any
 import inside_trials
 from claims import Claim
 
+from autopipe.core.bottleneck import bottleneck
 from autopipe.core.config import PipelineConfig
-from autopipe.core.limits import bottleneck, limits
+from autopipe.core.limits import limits
 from autopipe.core.outcome import Measurement, Phase, TrialFailure
 from autopipe.core.stats import median
 from autopipe.core.value import JsonObject

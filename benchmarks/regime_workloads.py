@@ -6,12 +6,14 @@ is synthetic; decoding, resizing and the models are real, unless an accelerator 
 
 from __future__ import annotations
 
+import bisect
 import fcntl
 import os
+import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import cv2
 import numpy as np
 
 import autopipe as ap
+
+_SCALED = 800  # photographs that `of_size` makes
 
 PHOTOS = Path(os.environ.get("AUTOPIPE_PHOTOS", "photos"))
 
@@ -79,6 +83,30 @@ class HeavyTail:
     def read(self, index: int) -> Any:
         encoded, label = self._photos.read(index)
         return (self._large if index % 50 == 7 else encoded), label
+
+
+def of_size(width: int, height: int, mean_bytes: int) -> Path:
+    """Return a folder of the photographs scaled to a size, in the quality that makes files of so many bytes."""
+    folder = Path(tempfile.gettempdir()) / f"autopipe-benchmark-{os.getuid()}-{width}x{height}-{mean_bytes}"
+    if folder.exists():
+        return folder
+    paths = sorted(PHOTOS.glob("*/*.jpg"))[:_SCALED]
+    images = [cv2.resize(cv2.imread(str(path)), (width, height), interpolation=cv2.INTER_CUBIC) for path in paths]
+    quality = bisect.bisect_left(range(100), mean_bytes, lo=20, key=lambda each: _mean_bytes(images[:50], each))
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        for path, image in zip(paths, images, strict=True):
+            Path(made, path.parent.name).mkdir(exist_ok=True)
+            Path(made, path.parent.name, path.name).write_bytes(_encoded(image, quality))
+        shutil.copytree(made, folder)
+    return folder
+
+
+def _mean_bytes(images: Sequence[np.ndarray], quality: int) -> float:
+    return sum(len(_encoded(image, quality)) for image in images) / len(images)
+
+
+def _encoded(image: np.ndarray, quality: int) -> bytes:
+    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
 
 
 def five_milliseconds(image: np.ndarray) -> np.ndarray:
@@ -157,6 +185,18 @@ def heavy_tail() -> ap.Workload:
 
 def mlperf_h100() -> ap.Workload:
     return _photos(ap.ImageFolder(PHOTOS.absolute()), batch_size=400)
+
+
+def mlperf_h100_own_size() -> ap.Workload:
+    return _photos(ap.ImageFolder(of_size(500, 375, 114_660)), batch_size=400)
+
+
+def mlperf_b200() -> ap.Workload:
+    return _photos(ap.ImageFolder(of_size(1024, 768, 322_957)), batch_size=24)
+
+
+def s3() -> ap.Workload:
+    return _photos(ap.ImageFolder(os.environ["AUTOPIPE_BUCKET"]))
 
 
 def arrays_28() -> ap.Workload:

@@ -9,6 +9,7 @@ synthetic stands in `regime_workloads.py`, and in the table. PHOTOS is a folder 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -16,188 +17,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import fsspec
 from claims import Claim, arguments, at_least, at_most
+from regime_table import REGIMES, Regime
 
 from autopipe.api import searching
 from autopipe.api.measurer import TrialMeasurer
 from autopipe.cli.settings import accelerator
-from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.stats import median
-from autopipe.loaders.keras import Keras
-from autopipe.loaders.processes import Processes
-from autopipe.loaders.tfdata import TfData
-from autopipe.loaders.threads import Threads
 from autopipe.search import confirm
 from autopipe.search.measurer import Effort
 
+_IN_BUCKET = 600  # photographs
 WORKLOADS = Path(__file__).with_name("regime_workloads.py")
 SECONDS = 132.0  # the default budget and a tenth
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Regime:
-    """One regime.
-
-    Attributes:
-        name: what it is called.
-        workload: a function of `regime_workloads.py`.
-        stands_for: what is real in it and what synthetic.
-        known: configurations that are best by arithmetic or by hand; the best of them is what counts.
-        bottleneck: kinds that are right for the winner.
-        options: of `autopipe tune`, beside the defaults.
-        simulate: a simulated accelerator in the model's place.
-    """
-
-    name: str
-    workload: str
-    stands_for: str
-    known: Sequence[PipelineConfig]
-    bottleneck: Sequence[str]
-    options: Sequence[str] = ()
-    simulate: str | None = None
-
-
-def _of(loader: LoaderConfig, **rest: Any) -> PipelineConfig:
-    return PipelineConfig(loader=loader, **{"device_prefetch": 0, **rest})
-
-
-TWO = (_of(Threads(workers=2)), _of(Processes(workers=2)))
-CACHED = (_of(Threads(workers=2), cache="memory"), _of(Processes(workers=2), cache="memory"))
-READERS = (_of(Threads(workers=2, read_ahead=32)), _of(Threads(workers=2, read_ahead=128)), _of(Threads(workers=64)))
-NO_CACHE = ("--set", "cache=none")
-
-REGIMES = (
-    Regime(
-        name="warm",
-        workload="warm",
-        stands_for="local JPEG in the page cache, small CNN on the cores",
-        known=(*CACHED, *TWO, _of(Threads(workers=2), cache="memory", finish="host")),
-        bottleneck=("op", "model"),
-    ),
-    Regime(
-        name="latency-5ms",
-        workload="latency_5ms",
-        stands_for="each read waits 5 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
-        known=READERS,
-        bottleneck=("model",),
-        options=NO_CACHE,
-        simulate="32ms",
-    ),
-    Regime(
-        name="latency-20ms",
-        workload="latency_20ms",
-        stands_for="each read waits 20 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
-        known=READERS,
-        bottleneck=("model",),
-        options=NO_CACHE,
-        simulate="32ms",
-    ),
-    Regime(
-        name="latency-100ms",
-        workload="latency_100ms",
-        stands_for="each read waits 100 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
-        known=READERS,
-        bottleneck=("model", "storage latency"),
-        options=NO_CACHE,
-        simulate="32ms",
-    ),
-    Regime(
-        name="bandwidth",
-        workload="bandwidth_20mb",
-        stands_for="storage of 20 MB/s (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
-        known=(*READERS, *TWO),
-        bottleneck=("storage bandwidth",),
-        options=NO_CACHE,
-        simulate="32ms",
-    ),
-    Regime(
-        name="cold",
-        workload="warm",
-        stands_for="local JPEG, dropped from the page cache before each trial; accelerator of 2,100 (simulated)",
-        known=(*TWO, *READERS, _of(Threads(workers=4))),
-        bottleneck=("op", "model", "storage latency", "storage bandwidth"),
-        options=("--page-cache", "cold", *NO_CACHE),
-        simulate="15ms",
-    ),
-    Regime(
-        name="python-lock",
-        workload="python_lock",
-        stands_for="an op of 5 ms under Python's lock, cache held off; accelerator of 1,000 images/s (simulated)",
-        known=(*TWO, _of(Processes(workers=3))),
-        bottleneck=("op",),
-        options=NO_CACHE,
-        simulate="32ms",
-    ),
-    Regime(
-        name="heavy-tail",
-        workload="heavy_tail",
-        stands_for="one photograph in fifty is 30 times as large, no cache; accelerator of 2,100 (simulated)",
-        known=(*TWO, _of(Threads(workers=3)), _of(Threads(workers=4)), _of(Processes(workers=3))),
-        bottleneck=("op", "model"),
-        options=NO_CACHE,
-        simulate="15ms",
-    ),
-    Regime(
-        name="arrays-28",
-        workload="arrays_28",
-        stands_for="60,000 arrays of 28x28, MLP",
-        known=(*TWO, _of(TfData()), _of(Threads(workers=1)), _of(Threads(workers=2, queue_size=2), finish="host")),
-        bottleneck=("op", "model", "python lock"),
-    ),
-    Regime(
-        name="arrays-32",
-        workload="arrays_32",
-        stands_for="50,000 arrays of 32x32x3, small CNN",
-        known=(*TWO, _of(TfData()), _of(Threads(workers=1)), _of(Threads(workers=2, queue_size=2), finish="host")),
-        bottleneck=("op", "model", "python lock"),
-    ),
-    Regime(
-        name="memory",
-        workload="warm",
-        stands_for="local JPEG, `--max-memory 1500M` leaves no room for a cache; accelerator of 2,100 (simulated)",
-        known=(*TWO, _of(Threads(workers=3))),
-        bottleneck=("op", "model", "memory"),
-        options=("--max-memory", "1500M", *NO_CACHE),
-        simulate="15ms",
-    ),
-    Regime(
-        name="short",
-        workload="warm",
-        stands_for="local JPEG, `--epochs 2`: a conversion does not pay; accelerator of 1,000 images/s (simulated)",
-        known=(*TWO, *CACHED),
-        bottleneck=("model",),
-        options=("--epochs", "2"),
-        simulate="32ms",
-    ),
-    Regime(
-        name="model-bound",
-        workload="mobilenet",
-        stands_for="MobileNetV2 at 224 on the cores",
-        known=(_of(Keras(), finish="host"), _of(Threads(workers=1)), _of(TfData(), finish="host")),
-        bottleneck=("model",),
-    ),
-    Regime(
-        name="accelerator",
-        workload="warm",
-        stands_for="local JPEG, accelerator that takes 15 ms for 32 (simulated)",
-        known=(*TWO, *CACHED),
-        bottleneck=("model", "op"),
-        simulate="15ms",
-    ),
-    Regime(
-        name="mlperf-h100",
-        workload="mlperf_h100",
-        stands_for="local JPEG of 38 kB, ResNet-50 on an H100 by MLPerf Storage: 224 ms for 400 (simulated)",
-        known=(*TWO, *CACHED),
-        bottleneck=("model",),
-        simulate="mlperf-resnet50-h100",
-    ),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,8 +61,33 @@ class Judged:
         return str((self.document["ceiling"] or {}).get("bottleneck_kind"))
 
 
+@contextlib.contextmanager
+def bucket(photos: Path) -> Iterator[None]:
+    """Put the photographs into an S3 server that answers late, and tell the workloads."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from tests.fakes import s3
+
+    with s3.server() as port:
+        proxy = s3.Proxy(port)
+        os.environ |= {"AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+        os.environ["AWS_DEFAULT_REGION"] = "us-east-1"
+        os.environ["AUTOPIPE_BUCKET"] = "s3://photos"
+        files = fsspec.filesystem("s3")
+        files.mkdir("photos")
+        for path in sorted(photos.glob("*/*.jpg"))[:_IN_BUCKET]:
+            files.pipe_file(f"photos/{path.parent.name}/{path.name}", path.read_bytes())
+        proxy.latency_seconds = 0.02
+        yield
+        proxy.close()
+
+
 def judge(regime: Regime, photos: Path, rounds: int) -> Judged:
     os.environ["AUTOPIPE_PHOTOS"] = str(photos.resolve())
+    with bucket(photos) if regime.workload == "s3" else contextlib.nullcontext():
+        return _judge(regime, rounds)
+
+
+def _judge(regime: Regime, rounds: int) -> Judged:
     workload = f"{WORKLOADS}:{regime.workload}"
     command = [sys.executable, "-m", "autopipe", "tune", workload, "--json", *regime.options]
     command += [] if regime.simulate is None else ["--simulate-step", regime.simulate]
@@ -286,10 +150,12 @@ def main() -> None:
         best = max(
             (config for config in regime.known if config.key() in found.rates), key=lambda c: found.rates[c.key()]
         )
+        used = found.document.get("accelerator_utilisation")
+        busy = "" if used is None else f"; accelerator busy {json.dumps(used)}"
         verdict = "" if found.bottleneck in regime.bottleneck else " (WRONG)"
         print(
             f"{regime.name:14} {found.rates[found.winner.key()]:9.1f} images/s, {found.ratio:5.3f} of the best known "
-            f"({found.rates[best.key()]:.1f}); {found.bottleneck}{verdict}; {found.wall_seconds:.0f} s\n"
+            f"({found.rates[best.key()]:.1f}); {found.bottleneck}{verdict}; {found.wall_seconds:.0f} s{busy}\n"
             f"{'':14} {regime.stands_for}\n{'':14} winner {found.winner.one_line()}\n{'':14} known  {best.one_line()}",
             file=sys.stderr if chosen.json else sys.stdout,
             flush=True,

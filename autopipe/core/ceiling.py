@@ -142,6 +142,7 @@ class Ceiling(Value):
         tail: how unequal samples are.
         read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
         bytes_per_image: as it is read.
+        transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
         cores: how many cores the model and the loader share.
         bound_images_per_second: what these figures together allow the configuration that was chosen.
     """
@@ -156,6 +157,7 @@ class Ceiling(Value):
     tail: SampleTail | None = None
     read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
     bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
+    transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
     cores: float | None = pydantic.Field(default=None, gt=0)
     bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
     devices: int = pydantic.Field(default=1, ge=1)

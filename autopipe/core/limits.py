@@ -1,6 +1,7 @@
-"""What limits a configuration: the rate that each part of the machine allows it, and which of them is the bottleneck.
+"""What limits a configuration: the rate that each part of the machine allows it.
 
 Pure arithmetic on `autopipe.core.costs`, without the corrections of a prediction: nothing can be faster than this.
+Which of them is in the way, and how that is said, is `autopipe.core.bottleneck`'s.
 """
 
 from __future__ import annotations
@@ -10,17 +11,14 @@ import enum
 import math
 
 from autopipe.core import costs as cost_model
-from autopipe.core.ceiling import Ceiling, OpCost
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Costs, Work
 from autopipe.core.facts import Facts
 
-MODEL_SHARE = 0.9
-"""Of the model's own rate: below it the model is not called the limit."""
-
 
 class Kind(enum.StrEnum):
-    """What a bottleneck can be. `TRANSFER` is reserved: sending a batch to a device is not measured yet."""
+    """What a bottleneck can be. `TRANSFER` is sending a batch to a device, which a CPU needs not."""
 
     STORAGE_LATENCY = "storage latency"
     STORAGE_BANDWIDTH = "storage bandwidth"
@@ -85,23 +83,6 @@ class Limits:
         return next((each for each in self.limits if each.kind is kind), None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bottleneck:
-    """What keeps a configuration from being faster.
-
-    Attributes:
-        kind: what it is.
-        op: the op, where it is one.
-        images_per_second: the rate that it allows.
-        sentence: the same in words, with the figure that would lift it.
-    """
-
-    kind: Kind
-    op: str | None
-    images_per_second: float
-    sentence: str
-
-
 def limits(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None) -> Limits:
     """Return the limits of a configuration from what was measured in its setup of the model."""
     costs = Costs.of([ceiling], facts)
@@ -110,6 +91,8 @@ def limits(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
     if costs.ops and costs.cores is not None:
         found += _core_limits(config, costs, does)
     found += _storage_limits(config, costs, does)
+    if ceiling.transfer_seconds_per_image:
+        found.append(Limit(kind=Kind.TRANSFER, images_per_second=1 / ceiling.transfer_seconds_per_image))
     held = cost_model.lock_rate(config, does)
     if held is not None:
         most = max(does.paid, key=lambda op: op.lock_seconds_per_image)
@@ -149,156 +132,3 @@ def _rate(amount: float, each: float) -> float:
 
 def _dearest(does: Work) -> str | None:
     return max(does.paid, key=lambda op: op.wall_seconds_per_image).name if does.paid else None
-
-
-# ---------------------------------------------------------------- the bottleneck
-
-
-def bottleneck(limits: Limits, rate: float | None = None, model_share: float | None = None) -> Bottleneck:
-    """Return what keeps a configuration from being faster.
-
-    Args:
-        limits: of the configuration.
-        rate: images/s that it was seen to reach; None: what its limits allow.
-        model_share: the rate over the model's own, where both were read side by side; None: of the figures here.
-    """
-    reached = limits.images_per_second if rate is None else rate
-    share = reached / limits.model_images_per_second if model_share is None else model_share
-    others = [each for each in limits.limits if each.kind is not Kind.MODEL]
-    if share >= MODEL_SHARE or not others:
-        found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
-    else:
-        found = _in_the_way(limits, others)
-    return Bottleneck(
-        kind=found.kind,
-        op=found.op,
-        images_per_second=found.images_per_second,
-        sentence=_SENTENCES[found.kind](limits, found),
-    )
-
-
-def _in_the_way(limits: Limits, others: list[Limit]) -> Limit:
-    """Return the lowest limit beside the model; a part of the samples in memory stands for the memory that lacks."""
-    lowest = others[0]
-    config = limits.config
-    if config.cache != "none" and config.cache_fraction < 1 and limits.work.from_source > 0:
-        whole = cost_model.work(config.model_copy(update={"cache_fraction": 1.0}), limits.costs)
-        if whole.core_seconds + whole.read_wait_seconds < 0.5 * (
-            limits.work.core_seconds + limits.work.read_wait_seconds
-        ):
-            return dataclasses.replace(lowest, kind=Kind.MEMORY)
-    sent = _rate(1, limits.work.sent_bytes * cost_model.PIPE) if config.loader.pipes_batches() else math.inf
-    return Limit(kind=Kind.HAND_OVER, images_per_second=sent) if sent < lowest.images_per_second else lowest
-
-
-def _model(limits: Limits, found: Limit) -> str:
-    alone = _text(found.images_per_second)
-    if not limits.costs.ops:
-        return f"on a batch that is already there the model takes {alone} images/s; what making one costs is not known."
-    feeds = min((each.images_per_second for each in limits.limits if each.kind is not Kind.MODEL), default=None)
-    more = f"; the loader could feed {_text(feeds)}" if feeds is not None and feeds > found.images_per_second else ""
-    return f"the model is the limit: on a batch that is already there it takes {alone} images/s{more}."
-
-
-def _latency(limits: Limits, found: Limit) -> str:
-    reads = limits.costs.reads
-    read = next((op for op in limits.work.paid if op.name == cost_model.READ), None)
-    latency = reads.latency_seconds if reads else read.wall_seconds_per_image if read else 0.0
-    at_once = limits.config.loader.reads_at_once() or math.ceil(limits.costs.cores or 1)
-    target = limits.model_images_per_second
-    needed = math.ceil(target * latency * max(limits.work.from_source, 0.0))
-    lift = f"; {needed} reads at a time would feed the model" if needed > at_once else ""
-    return (
-        f"each read waits {_ms(latency)}: {at_once} at a time bring{'s' if at_once == 1 else ''} "
-        f"{_text(found.images_per_second)} images/s{lift}; {_takes(limits)}"
-    )
-
-
-def _bandwidth(limits: Limits, found: Limit) -> str:
-    each = limits.costs.bytes_per_image or (limits.costs.reads.bytes_per_image if limits.costs.reads else 0.0)
-    megabytes = found.images_per_second * limits.work.from_source * each / 1e6
-    needed = limits.model_images_per_second * limits.work.from_source * each / 1e6
-    return (
-        f"the storage gives {megabytes:,.3g} MB/s, {_text(found.images_per_second)} images/s; "
-        f"{needed:,.3g} MB/s would feed the model; {_takes(limits)}"
-    )
-
-
-def _op(limits: Limits, found: Limit) -> str:
-    does, shared = limits.work, limits.costs.model_core_seconds
-    if found.workers:
-        lift = math.ceil(limits.model_images_per_second * (does.core_seconds + does.op_wait_seconds))
-        return (
-            f"{_work(does)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
-            f"{lift} would feed the model; {_takes(limits)}"
-        )
-    loader = does.core_seconds
-    parts = [_work(does)] if loader > 0.1 * shared else []
-    parts += [f"the model takes {_ms(shared)} of the cores for an image"] if shared > 0.1 * loader else []
-    count = limits.costs.cores or 0
-    return (
-        f"{', and '.join(parts)}; {count:g} core{'' if count == 1 else 's'} cannot feed more than "
-        f"{_text(found.images_per_second)} images/s; {_takes(limits)}"
-    )
-
-
-def _lock(limits: Limits, found: Limit) -> str:
-    held = limits.work.lock_seconds
-    needed = math.ceil(limits.model_images_per_second * (limits.work.core_seconds + limits.work.op_wait_seconds))
-    return (
-        f"{found.op} holds Python's lock for {_ms(held)} an image, so threads bring no more than "
-        f"{_text(found.images_per_second)} images/s; {needed} processes on as many cores would feed the model; "
-        f"{_takes(limits)}"
-    )
-
-
-def _hand_over(limits: Limits, found: Limit) -> str:
-    return (
-        f"each batch is pickled and sent through a pipe, which brings no more than {_text(found.images_per_second)} "
-        f"images/s; {_takes(limits)}"
-    )
-
-
-def _memory(limits: Limits, found: Limit) -> str:
-    part = limits.config.cache_fraction
-    return (
-        f"memory holds {part:.0%} of the samples; reading and making the others brings no more than "
-        f"{_text(found.images_per_second)} images/s; {_takes(limits)}"
-    )
-
-
-_SENTENCES = {
-    Kind.MODEL: _model,
-    Kind.STORAGE_LATENCY: _latency,
-    Kind.STORAGE_BANDWIDTH: _bandwidth,
-    Kind.OP: _op,
-    Kind.PYTHON_LOCK: _lock,
-    Kind.HAND_OVER: _hand_over,
-    Kind.MEMORY: _memory,
-}
-
-
-def _takes(limits: Limits) -> str:
-    return f"the model alone takes {_text(limits.model_images_per_second)}."
-
-
-def _work(does: Work) -> str:
-    dearest: OpCost = max(does.paid, key=lambda op: op.wall_seconds_per_image)
-    loader = sum(op.wall_seconds_per_image for op in does.paid)
-    waits = f", of which it waits {_ms(dearest.wait_seconds_per_image)}," if dearest.wait_seconds_per_image else ""
-    takes = f"{dearest.name} takes {_ms(dearest.wall_seconds_per_image)}{waits}"
-    return f"{takes} of the loader's {_ms(loader)} for an image"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
-
-
-def _text(rate: float | None) -> str:
-    """Return a rate with three digits: it is known no better."""
-    if rate is None or not math.isfinite(rate):
-        return "any number of"
-    if rate < 1000:
-        return f"{rate:.3g}"
-    digits = 10 ** (math.floor(math.log10(rate)) - 2)
-    return f"{round(rate / digits) * digits:,.0f}"

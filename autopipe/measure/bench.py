@@ -17,6 +17,7 @@ from autopipe.core.sample import Batch, Field, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.devices.finish import FinishedSteps
 from autopipe.devices.trainer import Trainer
+from autopipe.measure import transfer
 from autopipe.measure.first_steps import FirstSteps
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
@@ -34,10 +35,12 @@ class Alone:
     Attributes:
         reading: its rate.
         core_seconds_per_image: processor time of an image, all threads.
+        transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
     """
 
     reading: Reading
     core_seconds_per_image: float
+    transfer_seconds_per_image: float | None = None
 
 
 class Bench:
@@ -80,11 +83,21 @@ class Bench:
             reading = probe.meter.reading
             if reading is None:
                 raise RuntimeError("the model ran on a resident batch, but there is no reading")
-            found = Alone(reading=reading, core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images))
+            found = Alone(
+                reading=reading,
+                core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images),
+                transfer_seconds_per_image=self._transfer(finish),
+            )
             known = self._alone.setdefault(finish, found)
             if known.reading.rate.value < reading.rate.value:  # others on the machine can only slow it down
                 self._alone[finish] = found
         return self._alone[finish]
+
+    def _transfer(self, finish: str) -> float | None:
+        spec = self._plan.finished if finish == "host" else self._plan.compact
+        batch = any_batch(spec, self._workload.batch_size)
+        sent = tuple(array for array in batch if array is not None)
+        return transfer.seconds_per_image(self.strategy, sent, transfer.arrived)
 
     def resident_loader(self, finish: str) -> ResidentLoader:
         """Return a loader of one batch, as a loader with this `finish` gives them, that is on the device."""

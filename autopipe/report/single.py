@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
+from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
@@ -23,7 +24,7 @@ def render(
     """Return the table that `autopipe measure` prints; `simulated` is what stood in the model's place, if any."""
     rate = measurement.images_per_second
     limit = core_limits.limits(ceiling, config)
-    bottleneck = core_limits.bottleneck(limit, rate.value)
+    bottleneck = core_bottleneck.bottleneck(limit, rate.value)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()

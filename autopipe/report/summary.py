@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import limits as core_limits
+from autopipe.core.bottleneck import Bottleneck
 from autopipe.core.ceiling import SampleTail
 from autopipe.core.config import PipelineConfig
-from autopipe.core.limits import Bottleneck, Limits
+from autopipe.core.limits import Limits
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
@@ -108,7 +110,7 @@ def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = No
         # Judged by the share that is shown, so that the two cannot contradict each other.
         bottleneck=None
         if limit is None
-        else core_limits.bottleneck(limit, rate.value if rate else None, result.share_of_ceiling),
+        else core_bottleneck.bottleneck(limit, rate.value if rate else None, result.share_of_ceiling),
         share_of_bound=min(1.0, rate.value / limit.images_per_second) if rate and limit else None,
         stopped=result.stopped_because.message,
         trials=len(result.trials),

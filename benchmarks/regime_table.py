@@ -1,0 +1,200 @@
+"""The rows of `benchmarks/regimes.py`: what stands for a regime, and the configurations that are known to be best."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.loaders.keras import Keras
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Regime:
+    """One regime.
+
+    Attributes:
+        name: what it is called.
+        workload: a function of `regime_workloads.py`.
+        stands_for: what is real in it and what synthetic.
+        known: configurations that are best by arithmetic or by hand; the best of them is what counts.
+        bottleneck: kinds that are right for the winner.
+        options: of `autopipe tune`, beside the defaults.
+        simulate: a simulated accelerator in the model's place.
+    """
+
+    name: str
+    workload: str
+    stands_for: str
+    known: Sequence[PipelineConfig]
+    bottleneck: Sequence[str]
+    options: Sequence[str] = ()
+    simulate: str | None = None
+
+
+def _of(loader: LoaderConfig, **rest: Any) -> PipelineConfig:
+    return PipelineConfig(loader=loader, **{"device_prefetch": 0, **rest})
+
+
+TWO = (_of(Threads(workers=2)), _of(Processes(workers=2)))
+CACHED = (_of(Threads(workers=2), cache="memory"), _of(Processes(workers=2), cache="memory"))
+READERS = (_of(Threads(workers=2, read_ahead=32)), _of(Threads(workers=2, read_ahead=128)), _of(Threads(workers=64)))
+NO_CACHE = ("--set", "cache=none")
+
+REGIMES = (
+    Regime(
+        name="warm",
+        workload="warm",
+        stands_for="local JPEG in the page cache, small CNN on the cores",
+        known=(*CACHED, *TWO, _of(Threads(workers=2), cache="memory", finish="host")),
+        bottleneck=("op", "model"),
+    ),
+    Regime(
+        name="latency-5ms",
+        workload="latency_5ms",
+        stands_for="each read waits 5 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
+        known=READERS,
+        bottleneck=("model",),
+        options=NO_CACHE,
+        simulate="32ms",
+    ),
+    Regime(
+        name="latency-20ms",
+        workload="latency_20ms",
+        stands_for="each read waits 20 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
+        known=READERS,
+        bottleneck=("model",),
+        options=NO_CACHE,
+        simulate="32ms",
+    ),
+    Regime(
+        name="latency-100ms",
+        workload="latency_100ms",
+        stands_for="each read waits 100 ms (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
+        known=READERS,
+        bottleneck=("model", "storage latency"),
+        options=NO_CACHE,
+        simulate="32ms",
+    ),
+    Regime(
+        name="s3",
+        workload="s3",
+        stands_for="an S3 server (moto's, on these two cores) with 20 ms before each answer (a proxy), no cache; "
+        "accelerator of 1,000 images/s (simulated)",
+        known=READERS,
+        bottleneck=("storage latency", "storage bandwidth", "op"),
+        options=NO_CACHE,
+        simulate="32ms",
+    ),
+    Regime(
+        name="bandwidth",
+        workload="bandwidth_20mb",
+        stands_for="storage of 20 MB/s (synthetic), no room for a cache; accelerator of 1,000 images/s (simulated)",
+        known=(*READERS, *TWO),
+        bottleneck=("storage bandwidth",),
+        options=NO_CACHE,
+        simulate="32ms",
+    ),
+    Regime(
+        name="cold",
+        workload="warm",
+        stands_for="local JPEG, dropped from the page cache before each trial; accelerator of 2,100 (simulated)",
+        known=(*TWO, *READERS, _of(Threads(workers=4))),
+        bottleneck=("op", "model", "storage latency", "storage bandwidth"),
+        options=("--page-cache", "cold", *NO_CACHE),
+        simulate="15ms",
+    ),
+    Regime(
+        name="python-lock",
+        workload="python_lock",
+        stands_for="an op of 5 ms under Python's lock, cache held off; accelerator of 1,000 images/s (simulated)",
+        known=(*TWO, _of(Processes(workers=3))),
+        bottleneck=("op",),
+        options=NO_CACHE,
+        simulate="32ms",
+    ),
+    Regime(
+        name="heavy-tail",
+        workload="heavy_tail",
+        stands_for="one photograph in fifty is 30 times as large, no cache; accelerator of 2,100 (simulated)",
+        known=(*TWO, _of(Threads(workers=3)), _of(Threads(workers=4)), _of(Processes(workers=3))),
+        bottleneck=("op", "model"),
+        options=NO_CACHE,
+        simulate="15ms",
+    ),
+    Regime(
+        name="arrays-28",
+        workload="arrays_28",
+        stands_for="60,000 arrays of 28x28, MLP",
+        known=(*TWO, _of(TfData()), _of(Threads(workers=1)), _of(Threads(workers=2, queue_size=2), finish="host")),
+        bottleneck=("op", "model", "python lock"),
+    ),
+    Regime(
+        name="arrays-32",
+        workload="arrays_32",
+        stands_for="50,000 arrays of 32x32x3, small CNN",
+        known=(*TWO, _of(TfData()), _of(Threads(workers=1)), _of(Threads(workers=2, queue_size=2), finish="host")),
+        bottleneck=("op", "model", "python lock"),
+    ),
+    Regime(
+        name="memory",
+        workload="warm",
+        stands_for="local JPEG, `--max-memory 1500M` leaves no room for a cache; accelerator of 2,100 (simulated)",
+        known=(*TWO, _of(Threads(workers=3))),
+        bottleneck=("op", "model", "memory"),
+        options=("--max-memory", "1500M", *NO_CACHE),
+        simulate="15ms",
+    ),
+    Regime(
+        name="short",
+        workload="warm",
+        stands_for="local JPEG, `--epochs 2`: a conversion does not pay; accelerator of 1,000 images/s (simulated)",
+        known=(*TWO, *CACHED),
+        bottleneck=("model",),
+        options=("--epochs", "2"),
+        simulate="32ms",
+    ),
+    Regime(
+        name="model-bound",
+        workload="mobilenet",
+        stands_for="MobileNetV2 at 224 on the cores",
+        known=(_of(Keras(), finish="host"), _of(Threads(workers=1)), _of(TfData(), finish="host")),
+        bottleneck=("model",),
+    ),
+    Regime(
+        name="accelerator",
+        workload="warm",
+        stands_for="local JPEG, accelerator that takes 15 ms for 32 (simulated)",
+        known=(*TWO, *CACHED),
+        bottleneck=("model", "op"),
+        simulate="15ms",
+    ),
+    Regime(
+        name="mlperf-h100",
+        workload="mlperf_h100",
+        stands_for="local JPEG of 38 kB, ResNet-50 on an H100 by MLPerf Storage: 224 ms for 400 (simulated)",
+        known=(*TWO, *CACHED),
+        bottleneck=("model",),
+        simulate="mlperf-resnet50-h100",
+    ),
+    Regime(
+        name="mlperf-h100-own-size",
+        workload="mlperf_h100_own_size",
+        stands_for="the same with JPEG of the 114,660 bytes that MLPerf Storage has",
+        known=(*TWO, *CACHED),
+        bottleneck=("model", "op"),
+        simulate="mlperf-resnet50-h100",
+    ),
+    Regime(
+        name="mlperf-b200",
+        workload="mlperf_b200",
+        stands_for="JPEG of 1024x768 and 323 kB, RetinaNet on a B200 by MLPerf Storage: 47.55 ms for 24 (simulated)",
+        known=(*TWO, *CACHED),
+        bottleneck=("model", "op"),
+        simulate="mlperf-retinanet-b200",
+    ),
+)

@@ -1,0 +1,28 @@
+"""A ceiling of round figures: reading, Decode, RandomFlip, batching and Rescale on two cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autopipe.core.ceiling import Ceiling, OpCost
+from autopipe.core.config import PipelineConfig
+from autopipe.core.value import Estimate
+from autopipe.loaders.threads import Threads
+
+COSTS = (
+    OpCost(name="read", part="fixed", seconds_per_image=0.04e-3),
+    OpCost(name="Decode", part="fixed", seconds_per_image=0.58e-3),
+    OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.02e-3),
+    OpCost(name="batching", part="fresh", seconds_per_image=0.10e-3),
+    OpCost(name="Rescale", part="finish", seconds_per_image=0.05e-3),
+)
+THREADS = PipelineConfig(loader=Threads(workers=2))
+
+
+def ceiling(model: float = 8400.0, model_core_seconds: float = 0.0, **other: Any) -> Ceiling:
+    values: dict[str, Any] = {"op_costs": COSTS, "cores": 2.0} | other
+    return Ceiling(
+        model_images_per_second=Estimate(value=model, low=model, high=model),
+        model_core_seconds_per_image=model_core_seconds,
+        **values,
+    )

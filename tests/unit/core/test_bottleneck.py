@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from autopipe.core.bottleneck import bottleneck
+from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
+from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Facts
+from autopipe.core.limits import Kind, limits
+from autopipe.loaders.processes import Processes
+from autopipe.loaders.threads import Threads
+from tests.fakes.ceilings import COSTS, THREADS, ceiling
+
+SLOW = ReadCosts(
+    latency_seconds=0.02,
+    cpu_seconds=0.00004,
+    rungs=tuple(ReadRung(at_once=count, images_per_second=50.0 * count) for count in (1, 4, 16, 64)),
+    bytes_per_image=38_000,
+)
+WAITING: dict[str, Any] = {
+    "op_costs": (OpCost(name="read", part="fixed", seconds_per_image=0.04e-3, wait_seconds_per_image=0.02), *COSTS[1:]),
+    "reads": SLOW,
+}
+
+
+def test_without_op_costs_the_model_is_all_that_is_known() -> None:
+    limit = limits(ceiling(op_costs=(), cores=None), THREADS)
+    assert limit.images_per_second == 8400.0
+    assert limit.of(Kind.OP) is None
+    assert bottleneck(limit).sentence == (
+        "on a batch that is already there the model takes 8,400 images/s; what making one costs is not known."
+    )
+
+
+def test_the_sentence_names_the_dearest_op_and_what_it_means() -> None:
+    assert bottleneck(limits(ceiling(), THREADS)).sentence == (
+        "Decode takes 0.58 ms of the loader's 0.74 ms for an image; 2 cores cannot feed more than 2,700 images/s; "
+        "the model alone takes 8,400."
+    )
+
+
+def test_the_sentence_names_the_model_where_it_takes_the_cores() -> None:
+    sentence = bottleneck(limits(ceiling(model=900.0, model_core_seconds=2.0e-3), THREADS)).sentence
+    assert "Decode takes 0.58 ms" in sentence
+    assert "the model takes 2 ms of the cores for an image" in sentence
+    assert "cannot feed more than 730" in sentence
+
+
+def test_the_sentence_names_the_model_where_it_is_the_limit() -> None:
+    sentence = bottleneck(limits(ceiling(model=500.0), THREADS)).sentence
+    assert sentence.startswith("the model is the limit")
+    assert "500 images/s" in sentence
+
+
+def test_every_limit_has_a_sentence() -> None:
+    for model, work, disk, config in itertools.product(
+        (100.0, 1e6), (0.0, 1e-3), (None, 1e6), (THREADS, PipelineConfig(loader=Threads(workers=1)))
+    ):
+        found = limits(ceiling(model, work, read_bytes_per_second=disk, bytes_per_image=4e4), config)
+        sentence = bottleneck(found).sentence
+        assert sentence.endswith(".")
+        assert "any number" not in sentence
+
+
+def test_work_that_costs_nothing_has_no_limit() -> None:
+    free = (OpCost(name="read", part="fixed", seconds_per_image=0.0),)
+    assert bottleneck(limits(ceiling(op_costs=free), THREADS)).kind is Kind.MODEL
+
+
+def test_reads_that_wait_are_named_with_the_number_that_would_lift_them() -> None:
+    found = bottleneck(limits(ceiling(model=1000.0, **WAITING), THREADS), rate=95.0)
+    assert found.kind is Kind.STORAGE_LATENCY
+    assert found.images_per_second == pytest.approx(2 / 20.74e-3)
+    assert found.sentence == (
+        "each read waits 20 ms: 2 at a time bring 96.4 images/s; 20 reads at a time would feed the model; "
+        "the model alone takes 1,000."
+    )
+
+
+def test_what_waits_in_an_op_is_named_by_the_op() -> None:
+    asks = OpCost(name="Map", part="fresh", seconds_per_image=0.1e-3, wait_seconds_per_image=0.03)
+    found = bottleneck(limits(ceiling(model=1000.0, op_costs=(*COSTS, asks)), THREADS))
+    assert (found.kind, found.op) == (Kind.OP, "Map")
+    assert "of which it waits 30 ms" in found.sentence
+
+
+def test_the_lock_is_named_where_threads_stand_in_line_for_it() -> None:
+    locked = OpCost(name="Map", part="fresh", seconds_per_image=5e-3, lock_seconds_per_image=5e-3)
+    made = ceiling(model=5000.0, op_costs=(*COSTS, locked))
+    found = bottleneck(limits(made, PipelineConfig(loader=Threads(workers=4))), rate=180.0)
+    assert (found.kind, found.op) == (Kind.PYTHON_LOCK, "Map")
+    assert "Map holds Python's lock for 5 ms an image" in found.sentence
+    assert bottleneck(limits(made, PipelineConfig(loader=Processes(workers=2)))).kind is Kind.OP
+
+
+def test_a_storage_that_gives_no_more_is_a_bandwidth() -> None:
+    rungs = tuple(ReadRung(at_once=count, images_per_second=rate) for count, rate in ((1, 50), (4, 190), (16, 200)))
+    narrow = WAITING | {"reads": SLOW.model_copy(update={"rungs": rungs}), "bytes_per_image": 38_000.0}
+    found = bottleneck(limits(ceiling(model=1000.0, **narrow), PipelineConfig(loader=Threads(workers=64))), rate=190.0)
+    assert found.kind is Kind.STORAGE_BANDWIDTH
+    assert found.sentence.startswith("the storage gives 7.6 MB/s, 200 images/s; 38 MB/s would feed the model")
+
+
+def test_memory_that_holds_a_part_is_named() -> None:
+    part = PipelineConfig(loader=Threads(workers=2), cache="memory", cache_fraction=0.5)
+    assert bottleneck(limits(ceiling(model=9000.0), part)).kind is Kind.MEMORY
+
+
+@pytest.mark.parametrize(("rate", "kind"), [(460.0, Kind.MODEL), (440.0, Kind.OP)])
+def test_the_model_is_the_limit_from_nine_tenths_of_it_on(rate: float, kind: Kind) -> None:
+    assert bottleneck(limits(ceiling(model=500.0), THREADS), rate).kind is kind
+
+
+def test_the_share_that_was_read_side_by_side_decides() -> None:
+    assert bottleneck(limits(ceiling(model=500.0), THREADS), 490.0, model_share=0.8).kind is Kind.OP
+
+
+def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lift() -> None:
+    facts = Facts(cores=2, compact_bytes=100, finished_bytes=400)
+    host = THREADS.model_copy(update={"finish": "host"})
+    found = bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), host, facts))
+    assert (found.kind, found.images_per_second) == (Kind.TRANSFER, 500.0)
+    assert "no more than 500 images/s" in found.sentence
+    assert "finish=device sends 4 times less" in found.sentence
+    assert "finish=device" not in bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), THREADS, facts)).sentence
+
+
+def test_a_transfer_that_is_faster_than_the_rest_is_not_named() -> None:
+    assert bottleneck(limits(ceiling(transfer_seconds_per_image=1e-5), THREADS)).kind is Kind.OP
