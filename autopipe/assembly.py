@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autopipe.batching.wrapped import WrappedData
 from autopipe.core import fingerprint
-from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.finish import Finish
 from autopipe.core.job import LoadJob, Recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from autopipe.core.arrays import NUMPY, ArrayNamespace
+from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op
 from autopipe.core.sample import SampleSpec
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
-from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.finish import Finish
 from autopipe.core.order import BatchOrder
 from autopipe.core.plan import Step

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec
 
 Target: TypeAlias = Literal["image", "mask", "both"]

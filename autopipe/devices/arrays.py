@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.array_namespace import ArrayNamespace
 
 
 class _KerasOps:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.arrays import NUMPY, ArrayNamespace
+from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op, Target
 from autopipe.core.sample import Part, Sample, SampleSpec
 from autopipe.errors import ConfigError, OpError

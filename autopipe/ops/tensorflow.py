@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.arrays import ArrayNamespace
+from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.op import Op
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec

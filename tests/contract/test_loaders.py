@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autopipe.assembly import build_loader
 from autopipe.core import randomness
-from autopipe.core.arrays import NUMPY
+from autopipe.core.array_namespace import NUMPY
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch

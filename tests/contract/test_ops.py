@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autopipe import ops
 from autopipe.core import randomness
-from autopipe.core.arrays import NUMPY
+from autopipe.core.array_namespace import NUMPY
 from autopipe.core.op import Op
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec

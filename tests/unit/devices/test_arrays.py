@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autopipe.core.arrays import NUMPY
+from autopipe.core.array_namespace import NUMPY
 from autopipe.devices.arrays import KERAS_OPS
 
 
