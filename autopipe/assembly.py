@@ -270,6 +270,6 @@ def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:
 
 
 def _device_arrays() -> ArrayNamespace:
-    from autopipe.devices.arrays import KERAS_OPS
+    from autopipe.devices.keras_ops import KERAS_OPS
 
     return KERAS_OPS

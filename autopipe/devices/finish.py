@@ -16,7 +16,7 @@ import keras
 
 from autopipe import frameworks
 from autopipe.core.finish import Finish
-from autopipe.devices.arrays import KERAS_OPS
+from autopipe.devices.keras_ops import KERAS_OPS
 
 _KINDS = ("train", "test", "predict")
 

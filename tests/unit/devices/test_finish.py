@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autopipe.core.finish import Finish
-from autopipe.devices.arrays import KERAS_OPS
+from autopipe.devices.keras_ops import KERAS_OPS
 from autopipe.devices.finish import FinishedSteps
 from autopipe.devices.trainer import Trainer
 from autopipe.ops.onehot import OneHot

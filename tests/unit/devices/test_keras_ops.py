@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autopipe.core.array_namespace import NUMPY
-from autopipe.devices.arrays import KERAS_OPS
+from autopipe.devices.keras_ops import KERAS_OPS
 
 
 @pytest.mark.parametrize("ids", [np.array([0, 2, 1]), np.array([[0, 7], [1, 2]], np.uint8), np.array([-1, 2])])
