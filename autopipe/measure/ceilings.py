@@ -21,7 +21,7 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.hardware import cpu, disk
 from autopipe.loaders.threads import Threads
-from autopipe.measure import costs, reads, windows
+from autopipe.measure import op_costs, reads, windows
 from autopipe.measure.bench import Alone
 from autopipe.measure.options import CeilingOptions
 from autopipe.measure.pages import PageCache
@@ -68,9 +68,9 @@ def making(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> 
     report.progress(0, 0.0)
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
     cores = cpu.usable_cores()
-    single = costs.op_costs(part, plan, order[:_COST_SAMPLES])
+    single = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
     report.progress(0, 0.0)
-    ops = _with_reads(costs.with_lock(single.ops, part, plan, order), reading)
+    ops = _with_reads(op_costs.with_lock(single.ops, part, plan, order), reading)
     loader = _loader(cores, reading)
     alone = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached = None
@@ -80,7 +80,7 @@ def making(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> 
         cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report).core_seconds
     return Making(
         images_per_second=alone.rate,
-        op_costs=costs.fitted(ops, alone.core_seconds, cached),
+        op_costs=op_costs.fitted(ops, alone.core_seconds, cached),
         cores=cores,
         reads=reading,
         tail=single.tail,

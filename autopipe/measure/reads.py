@@ -17,7 +17,7 @@ from autopipe.core.ceiling import STILL_GAINS, ReadCosts, ReadRung
 from autopipe.core.sample import Source
 from autopipe.errors import BadSampleError
 from autopipe.measure import lock
-from autopipe.measure.costs import Clock, thread_clock
+from autopipe.measure.op_costs import Clock, thread_clock
 
 _LADDER = (4, 16, 64, 256)
 _SECONDS = 2.0  # all rungs together

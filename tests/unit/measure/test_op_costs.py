@@ -11,7 +11,7 @@ from autopipe.core.ceiling import OpCost
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
-from autopipe.measure.costs import fitted, op_costs, with_lock
+from autopipe.measure.op_costs import fitted, op_costs, with_lock
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.plan import make_plan, sample_name
 from autopipe.ops.resize import Resize
