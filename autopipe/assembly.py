@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
 
 from autopipe.batching.wrapped import WrappedData
-from autopipe.core import fingerprint
+from autopipe.core import digests
 from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.finish import Finish
@@ -258,9 +258,9 @@ def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:
 
 def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:
     """Return the digest of what fixes the sequence of batches."""
-    return fingerprint.digest(
+    return digests.digest(
         data_source.first_digest(workload.data),
-        fingerprint.ops_digest(tuple(workload.ops)),
+        digests.ops_digest(tuple(workload.ops)),
         workload.batch_size,
         workload.seed,
         workload.shuffle,

@@ -25,7 +25,7 @@ from autopipe.api.searching import (
     workload_key,
 )
 from autopipe.api.stored import Stored, read
-from autopipe.core import fingerprint as digests
+from autopipe.core import digests as digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from autopipe.core import fingerprint
+from autopipe.core import digests
 from autopipe.core.plan import Plan, Step
 from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source
 from autopipe.core.workload import Workload
@@ -57,7 +57,7 @@ class Conversion:
             spec=plan.cut(cut),
             skip_bad=workload.on_bad_sample == "skip",
             source_digest=data_source.digest(workload.data),
-            ops_digest=fingerprint.ops_digest(tuple(step.op for step in steps)),
+            ops_digest=digests.ops_digest(tuple(step.op for step in steps)),
         )
 
     def __len__(self) -> int:

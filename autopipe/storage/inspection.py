@@ -16,7 +16,7 @@ from typing import IO
 import cv2
 import pydantic
 
-from autopipe.core.fingerprint import digest
+from autopipe.core.digests import digest
 from autopipe.core.value import Value
 from autopipe.core.verification import BadFile, FileVerification
 from autopipe.data.records import cache_folder

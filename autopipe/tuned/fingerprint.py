@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from autopipe import frameworks
-from autopipe.core import fingerprint
+from autopipe.core import digests
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
@@ -173,7 +173,7 @@ def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDig
         samples=count,
         mean_bytes=round(data_source.mean_bytes(workload.data), 1),
         sizes=tuple(_sample_bytes(workload.data.read(index)) for index in probes),
-        ops=fingerprint.ops_digest(tuple(workload.ops)),
+        ops=digests.ops_digest(tuple(workload.ops)),
         op_list=ops_of(workload),
         batch_size=workload.batch_size,
         model=model,
@@ -182,7 +182,7 @@ def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDig
 
 def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
     """Return the ops of a workload as an artefact keeps them."""
-    return tuple(OpRecord(name=type(op).__name__, settings=fingerprint.op_settings(op)) for op in workload.ops)
+    return tuple(OpRecord(name=type(op).__name__, settings=digests.op_settings(op)) for op in workload.ops)
 
 
 def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ def model_digest(model: Any) -> str:
     """
     layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
     optimizer = type(getattr(model, "optimizer", None)).__name__
-    return fingerprint.digest(str(getattr(model, "input_shape", None)), optimizer, *map(_layer_text, layers))
+    return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *map(_layer_text, layers))
 
 
 def _layer_text(layer: Any) -> str:

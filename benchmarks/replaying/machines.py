@@ -16,7 +16,7 @@ from replaying.search import Comparison
 from replaying.synthetic import measurement
 from replaying.table import Entry, Table
 
-from autopipe.core import fingerprint
+from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value, from_config
 from autopipe.core.space import Space
@@ -36,7 +36,7 @@ def other_machine(table: Table, *, seed: int, spread: float = SPREAD) -> Table:
     """
 
     def drawn(*what: object) -> float:
-        return float(np.random.default_rng([seed, int(fingerprint.digest(*what), 16)]).normal())
+        return float(np.random.default_rng([seed, int(digests.digest(*what), 16)]).normal())
 
     def log_factor(name: str, value: Value) -> float:
         if isinstance(value, int) and not isinstance(value, bool):

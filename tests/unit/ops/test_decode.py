@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from autopipe.core.fingerprint import digest, ops_digest
+from autopipe.core.digests import digest, ops_digest
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError
 from autopipe.ops.decode import Decode, decode_image, decode_mask

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.core.fingerprint import digest, ops_digest
+from autopipe.core.digests import digest, ops_digest
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
