@@ -17,7 +17,7 @@ from pathlib import Path
 from replaying import table
 
 from autopipe.api import searching
-from autopipe.api.facts import facts_of
+from autopipe.api.search_facts import facts_of
 from autopipe.api.measurer import TrialMeasurer
 from autopipe.cli.settings import accelerator
 from autopipe.core.config import ModelSetup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 
-from autopipe.api.facts import workload_digest
+from autopipe.api.search_facts import workload_digest
 from autopipe.api.measurer import failed
 from autopipe.api.searching import description, runner_for
 from autopipe.api.stored import Stored

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from autopipe.api.facts import facts_of, workload_digest
+from autopipe.api.search_facts import facts_of, workload_digest
 from autopipe.api.holding import ANY_LOADER, held
 from autopipe.api.measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig

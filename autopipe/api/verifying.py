@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopipe.api.facts import facts_of
+from autopipe.api.search_facts import facts_of
 from autopipe.api.measurer import failed
 from autopipe.api.searching import bounds, description
 from autopipe.core.config import PipelineConfig

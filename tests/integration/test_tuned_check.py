@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autopipe.api import checking, searching
-from autopipe.api.facts import workload_digest
+from autopipe.api.search_facts import workload_digest
 from autopipe.api.stored import Stored, read
 from autopipe.core.description import Description
 from autopipe.hardware import machine
