@@ -20,7 +20,7 @@ from autopipe.core.loader import Loader, LoaderState
 from autopipe.core.sample import Source
 from autopipe.devices import model as models
 from autopipe.devices.feed import Fault, Placement, Replay, Stream
-from autopipe.devices.finish import FinishedSteps
+from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.resume import TrainingCallbacks, restored
 from autopipe.devices.single import SingleDevice
 from autopipe.devices.strategy import DeviceStrategy

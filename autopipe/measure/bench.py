@@ -15,7 +15,7 @@ from autopipe.core.plan import Plan
 from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
 from autopipe.core.workload import Workload
-from autopipe.devices.finish import FinishedSteps
+from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.trainer import Trainer
 from autopipe.measure import transfer
 from autopipe.measure.first_steps import FirstSteps
