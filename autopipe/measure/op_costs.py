@@ -1,6 +1,6 @@
 """What one image costs, op by op: processor time, waiting, Python's lock; and how unequal the samples are.
 
-How reads scale is measured in `autopipe.measure.reads`, who holds the lock in `autopipe.measure.lock`.
+How reads scale is measured in `autopipe.measure.reads`, who holds the lock in `autopipe.measure.gil`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
 from autopipe.hardware import allocator, opencv
-from autopipe.measure import lock
+from autopipe.measure import gil
 from autopipe.ops import plan as planning
 
 Clock: TypeAlias = Callable[[], tuple[float, float]]
@@ -62,7 +62,7 @@ def op_costs(
     *,
     seconds: float = 1.0,
     clock: Clock = thread_clock,
-    taken: Callable[[], float] = lock.taken,
+    taken: Callable[[], float] = gil.taken,
 ) -> SampleCosts:
     """Time reading and every op on some samples, one after the other, in this thread.
 
@@ -146,7 +146,7 @@ def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: 
     read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, index)) is not None]
     if not read:
         return tuple(found)
-    held = [lock.held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image)]
+    held = [gil.held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image)]
     largest = max([1, *(step.after.bytes for step in steps)])
     kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
     for step, cost in zip(steps, found[1:], strict=True):
@@ -156,7 +156,7 @@ def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: 
         except BadSampleError:
             return tuple(found)
         each = _Turns(step.op.apply, [(sample, step.before, numbers[0]) for sample in kept])
-        held.append(lock.held_share(each, cost.wall_seconds_per_image))
+        held.append(gil.held_share(each, cost.wall_seconds_per_image))
         kept = after
     return tuple(
         cost.model_copy(update={"lock_seconds_per_image": share * cost.seconds_per_image})

@@ -16,7 +16,7 @@ import numpy as np
 from autopipe.core.ceiling import STILL_GAINS, ReadCosts, ReadRung
 from autopipe.core.sample import Source
 from autopipe.errors import BadSampleError
-from autopipe.measure import lock
+from autopipe.measure import gil
 from autopipe.measure.op_costs import Clock, thread_clock
 
 _LADDER = (4, 16, 64, 256)
@@ -35,7 +35,7 @@ def read_costs(
     bytes_per_image: float,
     *,
     clock: Clock = thread_clock,
-    taken: Callable[[], float] = lock.taken,
+    taken: Callable[[], float] = gil.taken,
 ) -> ReadCosts | None:
     """Measure how reading scales.
 

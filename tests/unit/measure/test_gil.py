@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.measure.lock import Turn, held_share, share
+from autopipe.measure.gil import Turn, held_share, share
 
 FREE = Turn(wall=1.0, cpu=1.0)
 
