@@ -26,7 +26,7 @@ from claims import Claim, arguments, at_least, at_most
 from regime_table import REGIMES, Regime
 
 from autopipe.api import searching
-from autopipe.api.measurer import TrialMeasurer
+from autopipe.api.trial_measurer import TrialMeasurer
 from autopipe.cli.settings import accelerator
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure

@@ -25,7 +25,7 @@ from claims import Claim, at_least, at_most
 from replaying import table
 
 from autopipe.api import searching
-from autopipe.api.measurer import TrialMeasurer
+from autopipe.api.trial_measurer import TrialMeasurer
 from autopipe.cli.settings import accelerator
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable
 
 from autopipe.api.search_facts import workload_digest
-from autopipe.api.measurer import failed
+from autopipe.api.trial_measurer import failed
 from autopipe.api.searching import description, runner_for
 from autopipe.api.stored import Stored
 from autopipe.core.config import PipelineConfig

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from autopipe.api.search_facts import facts_of, workload_digest
 from autopipe.api.holding import ANY_LOADER, held
-from autopipe.api.measurer import TrialMeasurer, failed
+from autopipe.api.trial_measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts, Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autopipe.api.search_facts import facts_of
-from autopipe.api.measurer import failed
+from autopipe.api.trial_measurer import failed
 from autopipe.api.searching import bounds, description
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits

@@ -33,7 +33,7 @@ def measure(
     from rich.console import Console
 
     from autopipe.api import searching
-    from autopipe.api.measurer import failed
+    from autopipe.api.trial_measurer import failed
     from autopipe.cli import settings
     from autopipe.core.config import PipelineConfig
     from autopipe.core.outcome import TrialFailure

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.api.measurer import failed
+from autopipe.api.trial_measurer import failed
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.errors import NothingMeasuredError, WorkloadError
 
