@@ -19,7 +19,7 @@ import psutil
 
 from autopipe.assembly import build_loader
 from autopipe.batching.kernel import Kernel
-from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader

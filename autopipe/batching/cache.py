@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.core import randomness
 from autopipe.core.job import Recipe
 from autopipe.core.sample import Part, Sample, SampleSpec

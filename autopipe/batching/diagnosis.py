@@ -7,7 +7,7 @@ more by the kernel, which names op and sample.
 from __future__ import annotations
 
 from autopipe.batching.kernel import Kernel
-from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.core.job import LoadJob
 from autopipe.errors import AutopipeError, ConfigError
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
-from autopipe.batching.memory import SharedBlock
+from autopipe.batching.shared_memory import SharedBlock
 from autopipe.batching.slots import Slot
 from autopipe.core.job import Recipe
 from autopipe.errors import LoaderError, WorkerDiedError

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.core.sample import Batch
 
 

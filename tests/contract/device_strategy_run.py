@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from autopipe.batching.memory import RowLayout
+from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import SlotPool
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.batching.kernel import BadSample
-from autopipe.batching.memory import RowLayout
+from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot, SlotPool
 from autopipe.batching.stream import BatchStream
 from autopipe.batching.streaming import Filled, _work

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopipe.batching import memory
-from autopipe.batching.memory import RowLayout, SharedBlock
+from autopipe.batching import shared_memory
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.slots import SlotPool
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 
