@@ -6,7 +6,7 @@ from typing import Any
 
 from autopipe.core.ceiling import OpCost, ReadCosts
 from autopipe.core.value import Estimate
-from autopipe.report import payback
+from autopipe.report import payback_table
 from autopipe.report.summary import Summary
 
 
@@ -47,7 +47,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             "bottleneck_op": None if summary.bottleneck is None else summary.bottleneck.op,
         },
         "accelerator_utilisation": dict(summary.utilisation) or None,
-        "conversions": payback.document(summary.paybacks),
+        "conversions": payback_table.document(summary.paybacks),
         "trials": summary.trials,
         "failed": summary.failed,
         "seconds": round(summary.seconds, 2),

@@ -14,7 +14,7 @@ from autopipe.core.limits import Limits
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.report import payback, trust, wording
+from autopipe.report import payback_table, trust, wording
 from autopipe.search.conversions import Payback
 from autopipe.search.result import BaselineResult, SearchResult
 from autopipe.search.stopping import Reason
@@ -160,7 +160,7 @@ def _warnings(result: SearchResult) -> list[str]:
             f"The study could not be written to its end: {result.unsaved}. The figures here are whole; a next tune "
             "goes on from what was written."
         )
-    said += payback.sentences(result.paybacks, result.epochs)
+    said += payback_table.sentences(result.paybacks, result.epochs)
     if result.ceiling is not None and result.ceiling.tail is not None and result.ceiling.tail.heavy:
         said.append(_heavy(result.ceiling.tail))
     return said

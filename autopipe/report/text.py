@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core.value import Estimate
-from autopipe.report import payback, trust, wording
+from autopipe.report import payback_table, trust, wording
 from autopipe.report.summary import BaselineLine, Summary
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
@@ -36,7 +36,7 @@ def render(summary: Summary) -> RenderableType:
         grid.add_row(Text("Note", style="bold yellow"), warning)
     if not summary.paybacks:
         return grid
-    return Group(payback.table(summary.paybacks), Text(), grid)
+    return Group(payback_table.table(summary.paybacks), Text(), grid)
 
 
 def _against(line: BaselineLine, round_seconds: float) -> str:

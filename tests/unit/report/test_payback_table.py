@@ -11,7 +11,7 @@ from rich.console import Console
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
-from autopipe.report import payback
+from autopipe.report import payback_table
 from autopipe.search.conversions import Payback
 
 
@@ -39,7 +39,7 @@ def row(
 
 def line(shown: Payback) -> str:
     written = io.StringIO()
-    Console(file=written, width=140).print(payback.table([shown]))
+    Console(file=written, width=140).print(payback_table.table([shown]))
     return " ".join(written.getvalue().splitlines()[1].split())
 
 
@@ -57,33 +57,33 @@ def test_a_line_has_time_room_gain_and_epochs(shown: Payback, said: str) -> None
 
 
 def test_the_row_that_the_rule_keeps_from_winning_is_named() -> None:
-    (said,) = payback.sentences([row(overruled=True)], 2)
+    (said,) = payback_table.sentences([row(overruled=True)], 2)
     assert said == (
         "threads(workers=2) storage=array would win by its 21,000 images/s, but its conversion pays after 3.2 epochs "
         "and the training takes 2."
     )
-    assert payback.sentences([row()], 10) == []
+    assert payback_table.sentences([row()], 10) == []
 
 
 def test_what_only_wants_the_users_leave_is_advice() -> None:
-    (said,) = payback.sentences([row(1.3, advice=True, seconds=2.6)], None)
+    (said,) = payback_table.sentences([row(1.3, advice=True, seconds=2.6)], None)
     assert said == (
         "As array: 21,000 images/s, 2.6 s to convert, pays after 1.3 epochs: `--convert` takes it, "
         "`--epochs N` weighs it."
     )
-    (late,) = payback.sentences([row(None, advice=True)], None)
+    (late,) = payback_table.sentences([row(None, advice=True)], None)
     assert "to convert, never pays" in late
-    (early,) = payback.sentences([row(0.0, advice=True)], None)
+    (early,) = payback_table.sentences([row(0.0, advice=True)], None)
     assert "to convert, pays at once" in early
 
 
 def test_without_known_epochs_it_is_said_that_nothing_was_charged() -> None:
-    (said,) = payback.sentences([row()], None)
+    (said,) = payback_table.sentences([row()], None)
     assert "conversions were not charged" in said
-    assert payback.sentences([], None) == []
+    assert payback_table.sentences([], None) == []
 
 
 def test_the_document_is_json_with_null_for_never() -> None:
-    (found,) = json.loads(json.dumps(payback.document([row(None)])))
+    (found,) = json.loads(json.dumps(payback_table.document([row(None)])))
     assert (found["storage"], found["cut"], found["epochs_to_pay"]) == ("array", 2, None)
     assert found["convert_seconds"]["value"] == 30.0
