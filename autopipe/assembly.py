@@ -22,7 +22,7 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import ConfigError, ModelError, StorageError
 from autopipe.hardware import allocator
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.storage import stored
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage

@@ -104,7 +104,7 @@ def model_alone(reference: str, environment: dict[str, str]) -> float:
     from autopipe.measure.meter import Meter
     from autopipe.measure.probe import Probe
     from autopipe.measure.windows import StopRule
-    from autopipe.ops.plan import make_plan
+    from autopipe.ops.planner import make_plan
     from autopipe.trial.reference import load_workload
 
     workload = load_workload(reference)

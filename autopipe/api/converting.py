@@ -17,7 +17,7 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import ConfigError
 from autopipe.hardware import cpu
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.storage import convert as conversions
 from autopipe.storage import stored
 from autopipe.storage.conversion import Conversion

@@ -10,7 +10,7 @@ from autopipe.api.stored import Stored
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.tuned import fingerprint, pick
 from autopipe.tuned.eject import module
 from autopipe.tuned.record import Profile

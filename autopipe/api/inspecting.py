@@ -14,7 +14,7 @@ from autopipe.core.verification import FileVerification
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
 from autopipe.hardware import cpu
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.inspection import inspect
 

@@ -18,7 +18,7 @@ from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, WorkloadError
-from autopipe.ops import plan
+from autopipe.ops import planner
 
 _NO_NUMBERS = np.empty(0)
 _ATTEMPTS = 100  # samples tried in place of a bad one
@@ -102,9 +102,9 @@ class Kernel:
             BadSampleError: it cannot be read.
         """
         try:
-            return plan.normalise(self._recipe.source.read(index))
+            return planner.normalise(self._recipe.source.read(index))
         except BaseException as error:  # a user's source may raise anything; it is named and shown
-            raise plan.read_failure(error, self._recipe.source, index) from error
+            raise planner.read_failure(error, self._recipe.source, index) from error
 
     def fixed(self, index: int, sample: Sample) -> Sample:
         """Return a sample that was read after the ops that give the same in every epoch.
@@ -129,7 +129,7 @@ class Kernel:
         try:
             return step.op.apply(sample, step.before, random, out)
         except BaseException as error:  # a user's function may raise anything; it is named and shown
-            raise plan.op_failure(error, step.op, self._recipe.source, index) from error
+            raise planner.op_failure(error, step.op, self._recipe.source, index) from error
 
     def _replacement(
         self,
@@ -156,7 +156,7 @@ class Kernel:
             if y is not None:
                 y[row] = made_y
         except (ValueError, TypeError):
-            name = plan.sample_name(self._recipe.source, index)
+            name = planner.sample_name(self._recipe.source, index)
             raise WorkloadError(
                 f"sample {index} ({name}) has x {np.shape(made_x)} and y {np.shape(made_y)}, but a batch holds "
                 f"x {out.shape} and y {None if y is None else y.shape[1:]}.",

@@ -1,6 +1,6 @@
 """The ops of a workload in their places: which are deterministic, which run for each epoch, which may run on a batch.
 
-`autopipe.ops.plan.make_plan` finds it out; this module holds the result.
+`autopipe.ops.planner.make_plan` finds it out; this module holds the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What can be asked of any source, autopipe's own or a user's, beyond the `__len__` and `read` that it must have.
 
 The protocol itself is `autopipe.core.sample.Source`; the sources are the modules beside this one. What a sample looks
-like is found out by `autopipe.ops.plan`, which may run ops, not here.
+like is found out by `autopipe.ops.planner`, which may run ops, not here.
 """
 
 from __future__ import annotations

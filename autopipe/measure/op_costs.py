@@ -21,7 +21,7 @@ from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
 from autopipe.hardware import allocator, opencv
 from autopipe.measure import gil
-from autopipe.ops import plan as planning
+from autopipe.ops import planner as planning
 
 Clock: TypeAlias = Callable[[], tuple[float, float]]
 """Gives wall seconds and processor seconds of this thread."""

@@ -40,7 +40,7 @@ from autopipe.measure.probe import Probe
 from autopipe.measure.result import Trial
 from autopipe.measure.timed import TimedLoader
 from autopipe.measure.windows import StopRule
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.storage.place import place
 
 _AUTOTUNE_SECONDS = (

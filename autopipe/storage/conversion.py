@@ -12,7 +12,7 @@ from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.ops import plan as ops_plan
+from autopipe.ops import planner as ops_plan
 
 _NO_NUMBERS = np.empty(0)
 

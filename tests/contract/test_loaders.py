@@ -30,7 +30,7 @@ from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from autopipe.ops import plan
+from autopipe.ops import planner
 from autopipe.ops.color import RandomBrightness, RandomContrast
 from autopipe.ops.crop import CenterCrop, RandomCrop
 from autopipe.ops.custom import Map
@@ -80,13 +80,13 @@ def exact_workload(photos: Path, **changes: Any) -> Workload:
 
 def expected_batches(workload: Workload, epoch: int, shard: tuple[int, int] = (0, 1)) -> list[Batch]:
     """Return an epoch's finished batches, made one sample at a time."""
-    made = plan.make_plan(workload)
+    made = planner.make_plan(workload)
     before = {step.stream: step.before for step in made.prefix + made.body + made.suffix}
     count = len(workload.data)
     order = randomness.epoch_order(workload.seed, epoch, count) if workload.shuffle else np.arange(count)
     samples = []
     for index in order[shard[0] :: shard[1]].tolist():
-        sample = plan.normalise(workload.data.read(index))
+        sample = planner.normalise(workload.data.read(index))
         for stream, op in enumerate(workload.ops):
             random = randomness.uniforms(workload.seed, epoch, np.array([index]), stream, op.draws)[0]
             sample = op.apply(sample, before[stream], random)

@@ -24,7 +24,7 @@ from autopipe.errors import BadSampleError
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert, estimate_bytes

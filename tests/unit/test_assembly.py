@@ -20,7 +20,7 @@ from autopipe.errors import ConfigError, StorageError, WorkloadError
 from autopipe.loaders.threads import Threads
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 from autopipe.storage.convert import convert

@@ -20,7 +20,7 @@ from autopipe.errors import ConfigError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.ops.mask import MaskToClass
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.tuned.eject import listing
 from autopipe.tuned.eject import numpy as plain_numpy
 from autopipe.tuned.eject import tensorflow as plain_tensorflow

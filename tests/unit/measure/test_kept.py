@@ -7,7 +7,7 @@ from autopipe.data.table import Table
 from autopipe.measure import kept
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
 
 

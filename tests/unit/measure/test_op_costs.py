@@ -13,7 +13,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
 from autopipe.measure.op_costs import fitted, op_costs, with_lock
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.plan import make_plan, sample_name
+from autopipe.ops.planner import make_plan, sample_name
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 

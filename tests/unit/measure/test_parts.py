@@ -12,7 +12,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.loaders.threads import Threads
 from autopipe.measure.parts import Parts
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 
 THREADS = Threads(workers=1)
 

@@ -24,7 +24,7 @@ from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Cast, Normalize, Rescale
 

@@ -14,7 +14,7 @@ from autopipe.core.verification import BadFile
 from autopipe.core.workload import Workload
 from autopipe.errors import DataError
 from autopipe.ops.custom import Map
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.inspection import inspect
 

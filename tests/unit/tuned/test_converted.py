@@ -12,7 +12,7 @@ from autopipe.core.config import STORAGES
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import StorageError
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.storage.convert import convert
 from autopipe.tuned import artifact as files
 from autopipe.tuned import factory

@@ -21,7 +21,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, LoaderError, WorkloadError
 from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
-from autopipe.ops.plan import make_plan
+from autopipe.ops.planner import make_plan
 from autopipe.tuned import wrap
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
