@@ -13,7 +13,7 @@ from autopipe.errors import ConfigError
 from autopipe.ops.planner import make_plan
 from autopipe.tuned import fingerprint, pick
 from autopipe.tuned.eject import module
-from autopipe.tuned.record import Profile
+from autopipe.tuned.schema import Profile
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

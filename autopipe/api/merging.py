@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autopipe.tuned import artifact as files
 from autopipe.tuned import pick, reference
-from autopipe.tuned.record import Artifact
+from autopipe.tuned.schema import Artifact
 
 
 def merge(paths: Sequence[Path], out: Path) -> Artifact:

@@ -37,7 +37,7 @@ from autopipe.tuned import factory, fingerprint, joining, pick
 from autopipe.tuned.check import Result, Verdict
 from autopipe.tuned.factory import Tuned
 from autopipe.tuned.fingerprint import Kinship
-from autopipe.tuned.record import Hardware, Profile
+from autopipe.tuned.schema import Hardware, Profile
 
 FORMER: Final = "the former configuration"
 TRIALS: Final = 15

@@ -8,7 +8,7 @@ from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 from autopipe.hardware import disk
 from autopipe.hardware.machine import Machine
-from autopipe.tuned.record import OpRecord, WorkloadDigest
+from autopipe.tuned.schema import OpRecord, WorkloadDigest
 
 
 def facts_of(machine: Machine, described: Description, folder: Path, *, simulated: bool = False) -> Facts:

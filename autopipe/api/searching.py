@@ -38,7 +38,7 @@ from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import Recycling, TrialRunner
 from autopipe.tuned import evidence, fingerprint, wrap
 from autopipe.tuned.evidence import Evidence
-from autopipe.tuned.record import Hardware, Profile
+from autopipe.tuned.schema import Hardware, Profile
 
 _REASONS_SHOWN = 3
 _TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for machines nobody has tuned on

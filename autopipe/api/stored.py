@@ -9,7 +9,7 @@ from autopipe.core.workload import Workload
 from autopipe.trial import protocol
 from autopipe.tuned import artifact as files
 from autopipe.tuned import pin
-from autopipe.tuned.record import Artifact
+from autopipe.tuned.schema import Artifact
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

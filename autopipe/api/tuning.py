@@ -29,7 +29,7 @@ from autopipe.search.result import SearchResult
 from autopipe.trial import reference as trial_reference
 from autopipe.tuned import factory, reference
 from autopipe.tuned.factory import Tuned
-from autopipe.tuned.record import Reference
+from autopipe.tuned.schema import Reference
 
 
 def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword

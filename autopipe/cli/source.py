@@ -13,7 +13,7 @@ from autopipe.errors import WorkloadError
 
 if TYPE_CHECKING:  # imported by every command's module, and so before `--help` answers
     from autopipe.core.workload import Workload
-    from autopipe.tuned.record import ImagesReference
+    from autopipe.tuned.schema import ImagesReference
 
 Reference = Annotated[
     str | None,
@@ -77,7 +77,7 @@ def choose(reference: str | None, images: str | None, model: str, image_size: in
         return Chosen(workload=reference)
     from autopipe.data.url import is_url, located
     from autopipe.tuned.images import workload_of
-    from autopipe.tuned.record import ImagesReference
+    from autopipe.tuned.schema import ImagesReference
 
     assert images is not None
     place = located(images) if is_url(images) else str(Path(images).absolute())

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from autopipe.report import wording
 from autopipe.tuned.pick import Choice, parse_config
-from autopipe.tuned.record import Artifact, Profile
+from autopipe.tuned.schema import Artifact, Profile
 
 
 def render(artifact: Artifact, choice: Choice) -> RenderableType:

@@ -1,7 +1,7 @@
 """Reads and writes `autopipe.json`. Whatever the file holds, reading it gives an `Artifact` or an `ArtifactError`.
 
 A file is data: nothing in it is unpickled, imported or evaluated here, and its paths are not followed. What its values
-mean is in `autopipe.tuned.record`; which profile fits a machine, in `autopipe.tuned.pick`.
+mean is in `autopipe.tuned.schema`; which profile fits a machine, in `autopipe.tuned.pick`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pydantic_core
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, near, shortened
 from autopipe.hardware import atomic
-from autopipe.tuned.record import SCHEMA_VERSION, Artifact
+from autopipe.tuned.schema import SCHEMA_VERSION, Artifact
 
 MAX_BYTES: Final = 16 * 2**20
 """A profile takes a few kilobytes, so that anything larger is no artefact."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from autopipe.tuned.record import OpRecord
+from autopipe.tuned.schema import OpRecord
 
 UNKNOWN: Final = "the ops or their settings are others than they were"
 """Where an artefact does not say which they were."""

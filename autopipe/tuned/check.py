@@ -15,7 +15,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.tuned import pick
 from autopipe.tuned.fingerprint import Kinship, compare_hardware, compare_workload
-from autopipe.tuned.record import Artifact, Hardware, Profile, WorkloadDigest
+from autopipe.tuned.schema import Artifact, Hardware, Profile, WorkloadDigest
 
 MAX_AGE_DAYS: Final = 180
 """Drivers, firmware and neighbours change without a version that could be compared."""

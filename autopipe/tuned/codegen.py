@@ -17,7 +17,7 @@ from autopipe._version import __version__
 from autopipe.tuned import artifact as files
 from autopipe.tuned.factory import Tuned
 from autopipe.tuned.pin import MODULE_NAME
-from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.tuned.schema import FileReference, ImagesReference, ModuleReference, Reference
 
 _MODULE: Final = Template('''"""The input pipeline that measured fastest for $workload, on each machine in $artifact.
 

@@ -13,7 +13,7 @@ from autopipe.core.outcome import Measurement
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.tuned import fingerprint
-from autopipe.tuned.record import Baseline, Figures, Hardware, Limit, Profile, Tried, WorkloadDigest
+from autopipe.tuned.schema import Baseline, Figures, Hardware, Limit, Profile, Tried, WorkloadDigest
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from autopipe.core.workload import Workload
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
 from autopipe.tuned import drift, fingerprint, joining, pick, pin, reference
-from autopipe.tuned.record import (
+from autopipe.tuned.schema import (
     Artifact,
     Baseline,
     Figures,

@@ -22,7 +22,7 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.hardware import backend, disk, machine, memory
 from autopipe.tuned import changes
-from autopipe.tuned.record import Gpu, Hardware, OpRecord, WorkloadDigest
+from autopipe.tuned.schema import Gpu, Hardware, OpRecord, WorkloadDigest
 
 MEMORY_TOLERANCE: Final = 0.05
 """A kernel keeps a little more or less for itself from one start to the next."""

@@ -15,7 +15,7 @@ from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
-from autopipe.tuned.record import ImagesReference
+from autopipe.tuned.schema import ImagesReference
 
 
 def workload_of(reference: ImagesReference, images: Path | str) -> Workload:

@@ -20,7 +20,7 @@ from typing import Final
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
 from autopipe.tuned import pick
-from autopipe.tuned.record import Artifact, Profile
+from autopipe.tuned.schema import Artifact, Profile
 
 _PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: whoever holds the lock for longer hangs
 _POLL_SECONDS: Final = 0.02

@@ -18,7 +18,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.tuned.fingerprint import Kinship, Match, compare_hardware, compare_workload
-from autopipe.tuned.record import Artifact, Hardware, Profile
+from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 _USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
 

@@ -19,7 +19,7 @@ import pydantic
 from autopipe.core.workload import Workload
 from autopipe.errors import ArtifactError
 from autopipe.tuned import images, reference
-from autopipe.tuned.record import Artifact, FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.tuned.schema import Artifact, FileReference, ImagesReference, ModuleReference, Reference
 
 MODULE_NAME: Final = "tuned_pipeline.py"
 """The generated module, in the artefact's folder."""

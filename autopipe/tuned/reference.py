@@ -14,7 +14,7 @@ from pathlib import Path
 from autopipe.core.workload import Workload
 from autopipe.data.url import is_url
 from autopipe.errors import ArtifactError
-from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.tuned.schema import FileReference, ImagesReference, ModuleReference, Reference
 
 
 def parse(text: str) -> FileReference | ModuleReference:

@@ -8,7 +8,7 @@ from typing import Any
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.loaders.threads import Threads
-from autopipe.tuned.record import Artifact, Baseline, Figures, Gpu, Hardware, Limit, Profile, WorkloadDigest
+from autopipe.tuned.schema import Artifact, Baseline, Figures, Gpu, Hardware, Limit, Profile, WorkloadDigest
 
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autopipe.tuned import codegen, factory, fingerprint
-from autopipe.tuned.record import FileReference
+from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import digest, profile
 from tests.fakes.workload_script import TRAIN
 

@@ -15,7 +15,7 @@ from autopipe.core.description import Description
 from autopipe.hardware import machine
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
-from autopipe.tuned.record import FileReference, Profile
+from autopipe.tuned.schema import FileReference, Profile
 from tests.fakes.profiles import artifact, figures, profile
 from tests.fakes.workload_script import TRAIN
 

@@ -18,7 +18,7 @@ import yaml
 from autopipe.trial.reference import load_workload
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
-from autopipe.tuned.record import FileReference
+from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import artifact, figures, profile
 from tests.fakes.workload_script import TRAIN
 

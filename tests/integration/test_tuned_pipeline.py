@@ -11,7 +11,7 @@ import pytest
 
 from autopipe.trial.reference import load_workload
 from autopipe.tuned import codegen, factory, fingerprint
-from autopipe.tuned.record import FileReference
+from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import digest, profile
 
 ROOT = Path(__file__).parents[2]

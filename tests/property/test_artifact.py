@@ -14,7 +14,7 @@ from autopipe.core.workload import Workload
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
 from autopipe.tuned import factory, fingerprint, pick
-from autopipe.tuned.record import Artifact, Hardware
+from autopipe.tuned.schema import Artifact, Hardware
 from tests.fakes import profiles
 
 ASSETS = Path(__file__).parents[1] / "assets" / "artifacts"

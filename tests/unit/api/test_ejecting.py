@@ -17,7 +17,7 @@ from autopipe.loaders.threads import Threads
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
 from autopipe.tuned import fingerprint
-from autopipe.tuned.record import Tried
+from autopipe.tuned.schema import Tried
 from tests.fakes.profiles import artifact, config, profile
 
 PLAIN = config(loader=TfData(num_parallel_calls=2))

@@ -11,7 +11,7 @@ from autopipe.core.workload import Workload
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
 from autopipe.tuned import codegen
-from autopipe.tuned.record import FileReference, ModuleReference, Reference
+from autopipe.tuned.schema import FileReference, ModuleReference, Reference
 from tests.fakes.profiles import artifact
 
 

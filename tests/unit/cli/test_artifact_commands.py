@@ -10,7 +10,7 @@ import pytest
 
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
-from autopipe.tuned.record import FileReference
+from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import artifact, digest, hardware, profile
 from tests.unit.cli.conftest import Autopipe
 

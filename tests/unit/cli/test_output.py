@@ -18,7 +18,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.errors import ArtifactError
 from autopipe.loaders.threads import Threads
 from autopipe.tuned import factory
-from autopipe.tuned.record import ImagesReference, ModuleReference
+from autopipe.tuned.schema import ImagesReference, ModuleReference
 from tests.fakes.profiles import profile
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))

@@ -8,7 +8,7 @@ import pytest
 
 from autopipe.tuned import artifact as files
 from autopipe.tuned import codegen, pin
-from autopipe.tuned.record import FileReference
+from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import artifact, digest, profile
 from tests.fakes.workload_script import TRAIN
 from tests.unit.cli.conftest import Autopipe

@@ -9,7 +9,7 @@ import pytest
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
-from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference
+from autopipe.tuned.schema import FileReference, ImagesReference, ModuleReference
 from tests.fakes import profiles
 
 ASSETS = Path(__file__).parents[2] / "assets" / "artifacts"

@@ -7,7 +7,7 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.tuned.check import Rates, Verdict, check
-from autopipe.tuned.record import WorkloadDigest
+from autopipe.tuned.schema import WorkloadDigest
 from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
 
 TOMORROW = NOON + datetime.timedelta(days=1)

@@ -11,7 +11,7 @@ import pytest
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.tuned import codegen, factory
-from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.tuned.schema import FileReference, ImagesReference, ModuleReference, Reference
 from tests.fakes.profiles import profile
 
 WORKLOAD = Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2)

@@ -11,7 +11,7 @@ from autopipe.errors import ArtifactError
 from autopipe.loaders.threads import Threads
 from autopipe.tuned import artifact as files
 from autopipe.tuned import factory
-from autopipe.tuned.record import FileReference, ModuleReference
+from autopipe.tuned.schema import FileReference, ModuleReference
 from tests.fakes.profiles import artifact, config, figures, hardware, profile
 
 WORKLOAD = Workload(data=Arrays(np.arange(16.0).reshape(8, 2)), ops=[], batch_size=2, shuffle=False)

@@ -10,7 +10,7 @@ from autopipe.loaders.threads import Threads
 from autopipe.tuned import artifact as files
 from autopipe.tuned import joining
 from autopipe.tuned.joining import KeptWarning
-from autopipe.tuned.record import ModuleReference
+from autopipe.tuned.schema import ModuleReference
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 
 HERE = profile()

@@ -15,7 +15,7 @@ from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.tuned import artifact as files
 from autopipe.tuned import factory, fingerprint
-from autopipe.tuned.record import Hardware
+from autopipe.tuned.schema import Hardware
 from tests.fakes.nvml import FakeNvml
 from tests.fakes.profiles import artifact, config, profile
 

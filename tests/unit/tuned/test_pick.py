@@ -11,7 +11,7 @@ from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.tuned import pick
 from autopipe.tuned.fingerprint import Kinship
-from autopipe.tuned.record import Baseline, Hardware, Profile, Tried
+from autopipe.tuned.schema import Baseline, Hardware, Profile, Tried
 from tests.fakes.profiles import GIB, H200, NOON, artifact, config, digest, figures, hardware, profile
 
 SMALL = profile(hardware=hardware(cores=1, memory_bytes=2 * GIB), config=config(loader=Threads(workers=1)))

@@ -11,7 +11,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ArtifactError
 from autopipe.tuned import reference
-from autopipe.tuned.record import FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.tuned.schema import FileReference, ImagesReference, ModuleReference, Reference
 
 
 def test_a_file_and_a_module_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
