@@ -105,7 +105,7 @@ def model_alone(reference: str, environment: dict[str, str]) -> float:
     from autopipe.measure.probe import Probe
     from autopipe.measure.windows import StopRule
     from autopipe.ops.planner import make_plan
-    from autopipe.trial.reference import load_workload
+    from autopipe.trial.workload_import import load_workload
 
     workload = load_workload(reference)
     plan = make_plan(workload)

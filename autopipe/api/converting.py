@@ -25,7 +25,7 @@ from autopipe.storage.convert import Converted, Progress
 from autopipe.storage.form import Storage
 from autopipe.storage.manifest import Manifest
 from autopipe.storage.place import Place, RemotePath, place
-from autopipe.trial import reference
+from autopipe.trial import workload_import
 
 _REMOTE_WORKERS = 32  # threads that mostly wait
 
@@ -133,4 +133,4 @@ def imported(name: str, *, may_call: bool = True) -> Workload:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return reference.load_workload(name, may_call=may_call)
+    return workload_import.load_workload(name, may_call=may_call)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autopipe.core.workload import Workload
-from autopipe.trial import reference
+from autopipe.trial import workload_import
 from autopipe.tuned import factory
 from autopipe.tuned.factory import Tuned
 
@@ -42,7 +42,7 @@ def load(
     """
     return factory.load(
         path,
-        import_workload=reference.load_workload,
+        import_workload=workload_import.load_workload,
         workload=workload,
         pinned=pinned,
         strict=strict,

@@ -32,7 +32,7 @@ from autopipe.hardware import machine
 from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
-from autopipe.trial import reference as trial_reference
+from autopipe.trial import workload_import as trial_reference
 from autopipe.tuned import factory, fingerprint, joining, pick
 from autopipe.tuned.check import Result, Verdict
 from autopipe.tuned.factory import Tuned

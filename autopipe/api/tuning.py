@@ -26,7 +26,7 @@ from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.search.events import OnEvent
 from autopipe.search.result import SearchResult
-from autopipe.trial import reference as trial_reference
+from autopipe.trial import workload_import as trial_reference
 from autopipe.tuned import factory, reference
 from autopipe.tuned.factory import Tuned
 from autopipe.tuned.schema import Reference

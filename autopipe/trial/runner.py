@@ -30,7 +30,7 @@ import cloudpickle
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.workload import Workload
 from autopipe.errors import DataWarning, TrialError, WorkloadError
-from autopipe.trial import group, protocol, reference
+from autopipe.trial import group, protocol, workload_import
 from autopipe.trial.channel import Channel
 from autopipe.trial.classify import failure_of
 
@@ -146,7 +146,7 @@ def _warnings_told(report: _Reporter) -> Iterator[None]:
 
 def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
     if isinstance(source, protocol.Reference):
-        return reference.load_workload(source.text, may_call=source.may_call)
+        return workload_import.load_workload(source.text, may_call=source.may_call)
     os.lseek(source.fd, 0, os.SEEK_SET)  # a child before this one has read it, too
     with open(source.fd, "rb", closefd=False) as file:
         workload = cloudpickle.load(file)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autopipe.trial.reference import load_workload
+from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.schema import FileReference

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.trial.reference import load_workload
+from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import codegen, factory, fingerprint
 from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import digest, profile

@@ -44,7 +44,7 @@ def test_it_writes_where_loaders_look_and_says_so_on_stderr_only(home: Path, aut
     assert "wrote     8 samples to converted/array" in ended.err
     assert "verified  every file, and 8 samples against the source" in ended.err
     import autopipe as ap
-    from autopipe.trial.reference import load_workload
+    from autopipe.trial.workload_import import load_workload
 
     config = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array")
     with ap.build_loader(load_workload(workload(home)), config) as loader:
@@ -68,7 +68,7 @@ def test_a_set_of_another_cut_is_kept_beside_and_found(home: Path, autopipe: Aut
     ended = autopipe("convert", workload(home), "--cut", 1, "--verify")
     assert "wrote     8 samples to converted/array-1" in ended.err
     import autopipe as ap
-    from autopipe.trial.reference import load_workload
+    from autopipe.trial.workload_import import load_workload
 
     files = ap.PipelineConfig(loader=ap.Threads(workers=1))
     kept = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array", cut=1)

@@ -9,7 +9,7 @@ import pytest
 
 from autopipe.core.workload import Workload
 from autopipe.errors import DataError, WorkloadError
-from autopipe.trial.reference import load_workload
+from autopipe.trial.workload_import import load_workload
 
 HEAD = """
 from autopipe.core.workload import Workload
