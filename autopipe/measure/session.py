@@ -29,7 +29,7 @@ from autopipe.errors import LoaderError
 from autopipe.hardware import memory
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
-from autopipe.measure import ceilings, describe, result, verify
+from autopipe.measure import ceilings, describe, measurement, verify
 from autopipe.measure.bench import Bench
 from autopipe.measure.ceilings import Making
 from autopipe.measure.meter import Meter, Start
@@ -37,7 +37,7 @@ from autopipe.measure.options import CeilingOptions, MeasureOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.parts import Part, Parts
 from autopipe.measure.probe import Probe
-from autopipe.measure.result import Trial
+from autopipe.measure.measurement import Trial
 from autopipe.measure.timed import TimedLoader
 from autopipe.measure.windows import StopRule
 from autopipe.ops.planner import make_plan
@@ -95,7 +95,7 @@ class Session:
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
             finally:
                 loader.close()
-        return result.measurement(
+        return measurement.measurement(
             Trial(
                 config=config,
                 meter=meter,
