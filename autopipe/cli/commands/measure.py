@@ -39,7 +39,7 @@ def measure(
     from autopipe.core.outcome import TrialFailure
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
-    from autopipe.report import single
+    from autopipe.report import single_measurement
 
     chosen = source.choose(workload, images, model, image_size, batch_size)
     usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
@@ -65,4 +65,4 @@ def measure(
     if as_json:
         print(outcome.model_dump_json(indent=2))
     else:
-        Console().print(single.render(outcome, config, ceiling, plan.simulate), soft_wrap=True)
+        Console().print(single_measurement.render(outcome, config, ceiling, plan.simulate), soft_wrap=True)

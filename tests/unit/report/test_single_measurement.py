@@ -13,7 +13,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.loaders.threads import Threads
-from autopipe.report import single
+from autopipe.report import single_measurement
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 CEILING = Ceiling(
@@ -29,7 +29,7 @@ CEILING = Ceiling(
 
 def shown(simulated: SimulatedAccelerator | None = None) -> str:
     written = io.StringIO()
-    table = single.render(measurement(CONFIG, [90.0] * 8, batch_size=32), CONFIG, CEILING, simulated)
+    table = single_measurement.render(measurement(CONFIG, [90.0] * 8, batch_size=32), CONFIG, CEILING, simulated)
     Console(file=written, width=200).print(table)
     return written.getvalue()
 
