@@ -21,7 +21,7 @@ from autopipe.core.value import JsonObject
 from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 
-DEFAULT_SESSION = "autopipe.measure.session:Session"
+DEFAULT_SESSION = "autopipe.measure.trial_session:Session"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 """Set in the child's environment, so that a script without a main guard can be told why it must not tune in there."""
 
