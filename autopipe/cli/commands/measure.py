@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import source
-from autopipe.cli.searching import PageCache
+from autopipe.cli.search_options import PageCache
 
 
 def measure(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import searching as options
+from autopipe.cli import search_options as options
 from autopipe.cli import source
 from autopipe.errors import ArtifactError
 
