@@ -19,7 +19,7 @@ from replaying import table
 from autopipe.api import searching
 from autopipe.api.search_facts import facts_of
 from autopipe.api.trial_measurer import TrialMeasurer
-from autopipe.cli.settings import accelerator
+from autopipe.cli.option_values import accelerator
 from autopipe.core.config import ModelSetup
 from autopipe.core.facts import Limits
 from autopipe.hardware import machine

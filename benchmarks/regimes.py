@@ -27,7 +27,7 @@ from regime_table import REGIMES, Regime
 
 from autopipe.api import searching
 from autopipe.api.trial_measurer import TrialMeasurer
-from autopipe.cli.settings import accelerator
+from autopipe.cli.option_values import accelerator
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.stats import median

@@ -21,7 +21,7 @@ from replaying.table import Header, Table
 from rich.console import Console
 
 from autopipe.api.retuning import KNOWN
-from autopipe.cli import settings
+from autopipe.cli import option_values
 from autopipe.cli.bar import bar
 from autopipe.core.space import Space
 from autopipe.errors import AutopipeError, ConfigError, near
@@ -86,7 +86,7 @@ def _read(path: Path) -> Table:
 
 def _space(header: Header, name: str | None, only: Sequence[str]) -> Space:
     space = library.load(name or header.space, {"cores": header.cores, "gpus": header.gpus})
-    for parameter, values in settings.allowed(only).items():
+    for parameter, values in option_values.allowed(only).items():
         space = space.only(parameter, values)
     return space
 

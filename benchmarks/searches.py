@@ -26,7 +26,7 @@ from replaying import table
 
 from autopipe.api import searching
 from autopipe.api.trial_measurer import TrialMeasurer
-from autopipe.cli.settings import accelerator
+from autopipe.cli.option_values import accelerator
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.stats import compare_pairs, median

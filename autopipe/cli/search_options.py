@@ -65,12 +65,12 @@ def limits(
     Raises:
         ConfigError: one of them cannot be read.
     """
-    from autopipe.cli import settings
+    from autopipe.cli import option_values
     from autopipe.core.facts import Limits
 
     return Limits(
-        memory_bytes=None if max_memory is None else settings.size(max_memory, "--max-memory"),
+        memory_bytes=None if max_memory is None else option_values.size(max_memory, "--max-memory"),
         workers=max_workers,
         cpu_percent=max_cpu,
-        only=settings.allowed([*(settings_held or []), *(only or [])]),
+        only=option_values.allowed([*(settings_held or []), *(only or [])]),
     )

@@ -34,7 +34,7 @@ def measure(
 
     from autopipe.api import searching
     from autopipe.api.trial_measurer import failed
-    from autopipe.cli import settings
+    from autopipe.cli import option_values
     from autopipe.core.config import PipelineConfig
     from autopipe.core.outcome import TrialFailure
     from autopipe.hardware import cpu
@@ -44,16 +44,16 @@ def measure(
     chosen = source.choose(workload, images, model, image_size, batch_size)
     usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
     if setting:
-        settings.changed(usual, settings.of_loaders(setting))  # before a child is started
+        option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started
     plan = searching.Plan(
-        simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step")
+        simulate=None if simulate_step is None else option_values.accelerator(simulate_step, "--simulate-step")
     )
     console = Console(stderr=True)
     with (
         console.status("importing the workload and its framework"),
         searching.runner_for(chosen.workload, plan) as runner,
     ):
-        config = settings.configured(usual, searching.description(runner).wrapped, setting or [])
+        config = option_values.configured(usual, searching.description(runner).wrapped, setting or [])
         ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache.value})
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)

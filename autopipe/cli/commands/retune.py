@@ -50,7 +50,7 @@ def retune(
 
     from autopipe.api import retuning, searching
     from autopipe.api import stored as artefacts
-    from autopipe.cli import settings
+    from autopipe.cli import option_values
     from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress
     from autopipe.report import document, text
@@ -64,7 +64,7 @@ def retune(
         space=space,
         storage=storage or f"sqlite:///{folder / 'study.db'}",
         trials=trials,
-        budget_seconds=settings.seconds(budget, "--budget"),
+        budget_seconds=option_values.seconds(budget, "--budget"),
         seed=seed,
         limits=options.limits(setting, only, max_memory, max_workers, max_cpu),
         convert=convert,
@@ -72,7 +72,7 @@ def retune(
         page_cache=page_cache.value,
         isolation=isolation.value,
         fresh=fresh,
-        simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step"),
+        simulate=None if simulate_step is None else option_values.accelerator(simulate_step, "--simulate-step"),
     )
     with Progress(Console(stderr=True), verbose=verbose, budget_seconds=plan.budget_seconds) as progress:
         retuned = retuning.run(known, plan, progress.watcher, if_stale=if_stale)

@@ -45,7 +45,7 @@ def tune(
     from rich.console import Console
 
     from autopipe.api import searching, tuning
-    from autopipe.cli import settings
+    from autopipe.cli import option_values
     from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.report import document, text
@@ -58,7 +58,7 @@ def tune(
         space=space,
         storage=storage or f"sqlite:///{database}",
         trials=trials,
-        budget_seconds=settings.seconds(budget, "--budget"),
+        budget_seconds=option_values.seconds(budget, "--budget"),
         seed=seed,
         limits=options.limits(setting, only, max_memory, max_workers, max_cpu),
         convert=convert,
@@ -66,7 +66,7 @@ def tune(
         page_cache=page_cache.value,
         isolation=isolation.value,
         fresh=fresh,
-        simulate=None if simulate_step is None else settings.accelerator(simulate_step, "--simulate-step"),
+        simulate=None if simulate_step is None else option_values.accelerator(simulate_step, "--simulate-step"),
     )
     console = Console(stderr=True)
     with Progress(console, verbose=verbose, budget_seconds=plan.budget_seconds) as progress, reserved(folder):

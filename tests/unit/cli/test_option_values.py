@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.cli import settings
+from autopipe.cli import option_values
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import WrappedDataset
 from autopipe.devices.simulated import SimulatedAccelerator
@@ -20,29 +20,29 @@ THREADS = PipelineConfig(loader=Threads(workers=2))
     [("90", 90.0), ("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015), ("2min", 120.0)],
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    assert settings.seconds(text, "--budget") == pytest.approx(seconds)
+    assert option_values.seconds(text, "--budget") == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "fast", "3x", "-1s", "1h30m"])
 def test_what_is_no_duration_is_named_with_its_option(text: str) -> None:
     with pytest.raises(ConfigError, match=r"`--budget` must be a duration"):
-        settings.seconds(text, "--budget")
+        option_values.seconds(text, "--budget")
 
 
 @pytest.mark.parametrize(("text", "size"), [("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7", 7)])
 def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
-    assert settings.size(text, "--max-memory") == size
+    assert option_values.size(text, "--max-memory") == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "8 GG"])
 def test_what_is_no_size_is_named_with_its_option(text: str) -> None:
     with pytest.raises(ConfigError, match=r"`--max-memory` must be a size"):
-        settings.size(text, "--max-memory")
+        option_values.size(text, "--max-memory")
 
 
 def test_parameters_are_held_to_values_of_their_types() -> None:
     pairs = ["loader=threads,tfdata", "threads.workers=2,4", "keras.use_multiprocessing=false"]
-    assert settings.allowed(pairs) == {
+    assert option_values.allowed(pairs) == {
         "loader": ("threads", "tfdata"),
         "threads.workers": (2, 4),
         "keras.use_multiprocessing": (False,),
@@ -50,7 +50,7 @@ def test_parameters_are_held_to_values_of_their_types() -> None:
 
 
 def test_a_knob_of_any_loader_takes_what_one_of_them_takes() -> None:
-    assert settings.allowed(["loader.workers=4", "loader.prefetch=auto"]) == {
+    assert option_values.allowed(["loader.workers=4", "loader.prefetch=auto"]) == {
         "loader.workers": (4,),
         "loader.prefetch": ("auto",),
     }
@@ -69,32 +69,32 @@ def test_a_knob_of_any_loader_takes_what_one_of_them_takes() -> None:
 )
 def test_a_setting_that_cannot_be_is_named(pair: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        settings.allowed([pair])
+        option_values.allowed([pair])
     assert raised.value.message == said
 
 
 def test_a_configuration_takes_changes() -> None:
-    changed = settings.changed(THREADS, ["loader.workers=4", "cache=memory", "finish=host"])
+    changed = option_values.changed(THREADS, ["loader.workers=4", "cache=memory", "finish=host"])
     assert changed == PipelineConfig(loader=Threads(workers=4), cache="memory", finish="host")
 
 
 def test_a_configuration_takes_one_value_of_each_setting() -> None:
     with pytest.raises(ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
-        settings.changed(THREADS, ["loader.workers=2,4"])
+        option_values.changed(THREADS, ["loader.workers=2,4"])
     assert raised.value.hint is not None
     assert raised.value.hint.endswith("autopipe tune --only loader.workers=2,4")
 
 
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
-    assert settings.changed(THREADS, ["loader=processes"]).loader == Processes(workers=2)
-    assert settings.changed(THREADS, ["loader=keras", "loader.workers=3"]).loader == Keras(workers=3)
+    assert option_values.changed(THREADS, ["loader=processes"]).loader == Processes(workers=2)
+    assert option_values.changed(THREADS, ["loader=keras", "loader.workers=3"]).loader == Keras(workers=3)
 
 
 def test_a_simulated_step_is_a_time_perhaps_for_so_many_images_or_a_preset() -> None:
-    assert settings.accelerator("15ms", "--simulate-step") == SimulatedAccelerator(0.015)
-    assert settings.accelerator("224ms/400", "--simulate-step") == SimulatedAccelerator(0.224, 400)
+    assert option_values.accelerator("15ms", "--simulate-step") == SimulatedAccelerator(0.015)
+    assert option_values.accelerator("224ms/400", "--simulate-step") == SimulatedAccelerator(0.224, 400)
     with pytest.raises(ConfigError, match=r"`--simulate-step` must be a duration"):
-        settings.accelerator("quick", "--simulate-step")
+        option_values.accelerator("quick", "--simulate-step")
 
 
 WRAPPED = WrappedDataset(
@@ -107,16 +107,16 @@ USUAL = PipelineConfig(loader=Threads(workers=2))
 
 
 def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters() -> None:
-    assert settings.configured(USUAL, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
-    changed = settings.configured(USUAL, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
+    assert option_values.configured(USUAL, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
+    changed = option_values.configured(USUAL, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
     assert changed.loader == Wrapped.model_validate({"calls": 1, "order": "fixed"})
     assert changed.device_prefetch == 2
 
 
 def test_any_other_workload_is_measured_with_the_usual_loader() -> None:
-    assert settings.configured(USUAL, None, ["loader.workers=3"]).loader == Threads(workers=3)
+    assert option_values.configured(USUAL, None, ["loader.workers=3"]).loader == Threads(workers=3)
     with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
-        settings.configured(USUAL, None, ["wrapped.calls=1"])
+        option_values.configured(USUAL, None, ["wrapped.calls=1"])
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_any_other_workload_is_measured_with_the_usual_loader() -> None:
 )
 def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        settings.configured(USUAL, WRAPPED, [pair])
+        option_values.configured(USUAL, WRAPPED, [pair])
     assert said in str(raised.value)
