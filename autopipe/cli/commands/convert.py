@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import again, source
+from autopipe.cli import again, workload_options
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def convert(
-    workload: source.Reference = None,
-    images: source.Images = None,
-    model: source.Model = "mobilenet_v2",
-    image_size: source.ImageSize = 224,
-    batch_size: source.BatchSize = 32,
+    workload: workload_options.Reference = None,
+    images: workload_options.Images = None,
+    model: workload_options.Model = "mobilenet_v2",
+    image_size: workload_options.ImageSize = 224,
+    batch_size: workload_options.BatchSize = 32,
     to: Annotated[str | None, typer.Option(metavar="FORM", help="The form: array, the default, or tfrecord.")] = None,
     cut: Annotated[
         int | None,
@@ -66,7 +66,7 @@ def convert(
         console.print(f"joined    {manifest.header.samples:,} samples in {finish}", highlight=False)
         return
     part = _part(shard)
-    chosen = source.choose(workload, images, model, image_size, batch_size)
+    chosen = workload_options.choose(workload, images, model, image_size, batch_size)
     job = converting.job(chosen.workload, to or converting.usual_form(), out, cut="deepest" if cut is None else cut)
     done = _run(job, workers, part, console)
     console.print("\n".join(_sizes(job)), highlight=False, soft_wrap=True)

@@ -6,23 +6,23 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import source
+from autopipe.cli import workload_options
 from autopipe.cli.search_options import PageCache
 
 
 def measure(
-    workload: source.Reference = None,
-    images: source.Images = None,
-    model: source.Model = "mobilenet_v2",
-    image_size: source.ImageSize = 224,
-    batch_size: source.BatchSize = 32,
+    workload: workload_options.Reference = None,
+    images: workload_options.Images = None,
+    model: workload_options.Model = "mobilenet_v2",
+    image_size: workload_options.ImageSize = 224,
+    batch_size: workload_options.BatchSize = 32,
     setting: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory, wrapped.prefetch=2."
         ),
     ] = None,
-    simulate_step: source.SimulateStep = None,
+    simulate_step: workload_options.SimulateStep = None,
     page_cache: Annotated[
         PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = PageCache.AUTO,
@@ -41,7 +41,7 @@ def measure(
     from autopipe.loaders.threads import Threads
     from autopipe.report import single_measurement
 
-    chosen = source.choose(workload, images, model, image_size, batch_size)
+    chosen = workload_options.choose(workload, images, model, image_size, batch_size)
     usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
     if setting:
         option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import search_options as options
-from autopipe.cli import source, stored
+from autopipe.cli import workload_options, stored
 
 
 def retune(
@@ -32,7 +32,7 @@ def retune(
     max_cpu: options.MaxCpu = None,
     convert: options.Convert = None,
     epochs: options.Epochs = None,
-    simulate_step: source.SimulateStep = None,
+    simulate_step: workload_options.SimulateStep = None,
     page_cache: options.FilesAre = options.PageCache.AUTO,
     isolation: options.KeptApart = options.Isolation.WARM,
     fresh: Annotated[

@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import search_options as options
-from autopipe.cli import source
+from autopipe.cli import workload_options
 from autopipe.errors import ArtifactError
 
 
 def tune(
-    workload: source.Reference = None,
-    images: source.Images = None,
-    model: source.Model = "mobilenet_v2",
-    image_size: source.ImageSize = 224,
-    batch_size: source.BatchSize = 32,
+    workload: workload_options.Reference = None,
+    images: workload_options.Images = None,
+    model: workload_options.Model = "mobilenet_v2",
+    image_size: workload_options.ImageSize = 224,
+    batch_size: workload_options.BatchSize = 32,
     space: options.Space = "default",
     trials: options.Trials = 30,
     budget: options.Budget = "2m",
@@ -32,7 +32,7 @@ def tune(
     max_cpu: options.MaxCpu = None,
     convert: options.Convert = None,
     epochs: options.Epochs = None,
-    simulate_step: source.SimulateStep = None,
+    simulate_step: workload_options.SimulateStep = None,
     page_cache: options.FilesAre = options.PageCache.AUTO,
     isolation: options.KeptApart = options.Isolation.WARM,
     fresh: Annotated[
@@ -51,7 +51,7 @@ def tune(
     from autopipe.report import document, text
     from autopipe.report.summary import summary_of
 
-    chosen = source.choose(workload, images, model, image_size, batch_size)
+    chosen = workload_options.choose(workload, images, model, image_size, batch_size)
     folder = writable_folder(out)
     database = (folder / "study.db").absolute()
     plan = searching.Plan(

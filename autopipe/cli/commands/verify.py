@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import source
+from autopipe.cli import workload_options
 
 
 def verify(
-    workload: source.Reference = None,
-    images: source.Images = None,
-    model: source.Model = "mobilenet_v2",
-    image_size: source.ImageSize = 224,
-    batch_size: source.BatchSize = 32,
+    workload: workload_options.Reference = None,
+    images: workload_options.Images = None,
+    model: workload_options.Model = "mobilenet_v2",
+    image_size: workload_options.ImageSize = 224,
+    batch_size: workload_options.BatchSize = 32,
     samples: Annotated[int, typer.Option(min=1, help="How many samples to compare.")] = 256,
     space: Annotated[str, typer.Option(help="The search space whose loaders are compared.")] = "default",
     files: Annotated[
@@ -34,7 +34,7 @@ def verify(
     from autopipe.report import agreement
 
     # A look at files makes no batch, so that a set smaller than the usual one can be looked at, too.
-    chosen = source.choose(workload, images, model, image_size, 1 if files and images else batch_size)
+    chosen = workload_options.choose(workload, images, model, image_size, 1 if files and images else batch_size)
     if files:
         _verify_files(chosen, workers, as_json=as_json)
         return
@@ -48,7 +48,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verify_files(chosen: source.Chosen, workers: int | None, *, as_json: bool) -> None:
+def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_json: bool) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

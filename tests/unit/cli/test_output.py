@@ -11,7 +11,7 @@ from rich.console import Console
 
 from autopipe.cli import again
 from autopipe.cli.output import Written, folder_of, reserved, say_where, writable_folder, write_outputs
-from autopipe.cli.source import Chosen
+from autopipe.cli.workload_options import Chosen
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
