@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import again, stored
+from autopipe.cli import again, artifact_options
 
 
 def check(
-    artifact: stored.Artifact = stored.DEFAULT,
-    workload: stored.Override = None,
-    allow_outside: stored.AllowOutside = False,
+    artifact: artifact_options.Artifact = artifact_options.DEFAULT,
+    workload: artifact_options.Override = None,
+    allow_outside: artifact_options.AllowOutside = False,
     quick: Annotated[bool, typer.Option("--quick", help="Compare fingerprints only, and measure nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import stored
+from autopipe.cli import artifact_options
 
 
 def eject(
-    artifact: stored.Artifact = stored.DEFAULT,
-    workload: stored.Override = None,
-    allow_outside: stored.AllowOutside = False,
+    artifact: artifact_options.Artifact = artifact_options.DEFAULT,
+    workload: artifact_options.Override = None,
+    allow_outside: artifact_options.AllowOutside = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; stdout by default.")] = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="If the tuned configuration has no plain form, take the fastest that has.")

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import stored
+from autopipe.cli import artifact_options
 
 
 def repoint(
-    artifact: stored.Artifact,
+    artifact: artifact_options.Artifact,
     workload: Annotated[
         str,
         typer.Argument(metavar="train.py:workload", help="Where it is now: FILE.py:NAME or package.module:NAME."),

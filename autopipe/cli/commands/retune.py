@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import search_options as options
-from autopipe.cli import workload_options, stored
+from autopipe.cli import workload_options, artifact_options
 
 
 def retune(
-    artifact: stored.Artifact = stored.DEFAULT,
-    workload: stored.Override = None,
-    allow_outside: stored.AllowOutside = False,
+    artifact: artifact_options.Artifact = artifact_options.DEFAULT,
+    workload: artifact_options.Override = None,
+    allow_outside: artifact_options.AllowOutside = False,
     if_stale: Annotated[
         bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
     ] = False,
