@@ -8,7 +8,7 @@ from collections.abc import Callable
 from autopipe.api.search_facts import workload_digest
 from autopipe.api.trial_measurer import failed
 from autopipe.api.searching import description, runner_for
-from autopipe.api.stored import Stored
+from autopipe.api.stored_workload import Stored
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.outcome import TrialFailure

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from autopipe.api.converting import imported
-from autopipe.api.stored import Stored
+from autopipe.api.stored_workload import Stored
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError

@@ -24,7 +24,7 @@ from autopipe.api.searching import (
     search,
     workload_key,
 )
-from autopipe.api.stored import Stored, read
+from autopipe.api.stored_workload import Stored, read
 from autopipe.core import digests as digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload

@@ -10,7 +10,7 @@ import pytest
 
 from autopipe.api import checking, searching
 from autopipe.api.search_facts import workload_digest
-from autopipe.api.stored import Stored, read
+from autopipe.api.stored_workload import Stored, read
 from autopipe.core.description import Description
 from autopipe.hardware import machine
 from autopipe.tuned import artifact as files

@@ -25,7 +25,7 @@ def check(
     from rich.console import Console
 
     from autopipe.api import checking
-    from autopipe.api import stored as artefacts
+    from autopipe.api import stored_workload as artefacts
     from autopipe.report import fitness
 
     known = artefacts.read(artifact, workload=workload, allow_outside=allow_outside)

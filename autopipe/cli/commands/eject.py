@@ -26,7 +26,7 @@ def eject(
     from rich.console import Console
 
     from autopipe.api import ejecting
-    from autopipe.api import stored as artefacts
+    from autopipe.api import stored_workload as artefacts
     from autopipe.report import wording
     from autopipe.tuned import artifact as files
 

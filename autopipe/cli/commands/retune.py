@@ -49,7 +49,7 @@ def retune(
     from rich.console import Console
 
     from autopipe.api import retuning, searching
-    from autopipe.api import stored as artefacts
+    from autopipe.api import stored_workload as artefacts
     from autopipe.cli import option_values
     from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autopipe.api.ejecting import eject
-from autopipe.api.stored import Stored
+from autopipe.api.stored_workload import Stored
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder

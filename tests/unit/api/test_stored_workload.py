@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.api.stored import Stored, read
+from autopipe.api.stored_workload import Stored, read
 from autopipe.core.workload import Workload
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
