@@ -33,7 +33,7 @@ from autopipe.core.sample import Batch, Sample, SampleSpec
 from autopipe.data import source as data_source
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import cpu, opencv
-from autopipe.ops.tensorflow import TENSORFLOW, apply_step, shaped, tensor_types
+from autopipe.ops.tensorflow_half import TENSORFLOW, apply_step, shaped, tensor_types
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
 _AUTO_READS = 64  # threads among which tf.data's own tuning may choose where samples come over a network

@@ -49,7 +49,7 @@ class _ValueOp(Op):
         return out, y
 
     def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
-        from autopipe.ops.tensorflow import TENSORFLOW
+        from autopipe.ops.tensorflow_half import TENSORFLOW
 
         return self.apply_batch(sample[0], sample[1], spec, TENSORFLOW)
 

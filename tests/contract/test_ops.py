@@ -181,7 +181,7 @@ def test_threads_and_order_and_pickling_make_no_difference(case: Case) -> None:
     [pair for pair in PAIRS if pair.values[0].op.batchable],  # type: ignore[union-attr]  # a case
 )
 def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: str) -> None:
-    from autopipe.ops.tensorflow import TENSORFLOW
+    from autopipe.ops.tensorflow_half import TENSORFLOW
 
     x, y = SAMPLES[name]
     batch = np.stack([x, 255 - x]), None if y is None else np.stack([y, y])
@@ -215,7 +215,7 @@ def test_the_tensorflow_half_gives_the_same(case: Case, static: bool) -> None:
 def _graph(op: Op, sample: Sample, made: Sample, *, static: bool) -> Any:
     import tensorflow as tf
 
-    from autopipe.ops.tensorflow import apply_step
+    from autopipe.ops.tensorflow_half import apply_step
 
     def signature(part: Any) -> Any:
         if isinstance(part, bytes):
