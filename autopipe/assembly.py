@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
 
-from autopipe.batching.wrapped import WrappedData
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core import digests
 from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.config import STORAGES, PipelineConfig

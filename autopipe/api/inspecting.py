@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 
 from autopipe.api.converting import imported
-from autopipe.batching.wrapped import WrappedData
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.verification import FileVerification
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError

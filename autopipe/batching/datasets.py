@@ -1,6 +1,6 @@
 """Reads somebody else's dataset epoch by epoch: a `tf.data.Dataset`, or a `keras.utils.PyDataset` by Keras's adapter.
 
-Nothing here changes what a dataset gives, or knows who made it: `autopipe.batching.wrapped` does.
+Nothing here changes what a dataset gives, or knows who made it: `autopipe.batching.wrapped_data` does.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 import pydantic
 
 from autopipe.batching.datasets import Feeder, arrays_of, parts_of
-from autopipe.batching.wrapped import WrappedData
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader

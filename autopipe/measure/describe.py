@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from autopipe import assembly
-from autopipe.batching.wrapped import WrappedData
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LOADERS
 from autopipe.core.description import Description, Impossible, OpSettings, WrappedDataset
 from autopipe.core.plan import Plan

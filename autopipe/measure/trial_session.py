@@ -16,7 +16,7 @@ from typing import Literal
 import keras
 
 from autopipe import assembly
-from autopipe.batching.wrapped import WrappedData
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.description import Description

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from autopipe.batching.wrapped import WrappedData
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value
 from autopipe.core.space import Parameter, Space
