@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Callable
 
 from autopipe.api.search_facts import workload_digest
-from autopipe.api.trial_measurer import failed
 from autopipe.api.searching import description, runner_for
 from autopipe.api.stored_workload import Stored
+from autopipe.api.trial_measurer import failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.outcome import TrialFailure

@@ -25,14 +25,14 @@ from autopipe.api.searching import (
     workload_key,
 )
 from autopipe.api.stored_workload import Stored, read
-from autopipe.core import digests as digests
+from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
-from autopipe.trial import workload_import as trial_reference
+from autopipe.trial import workload_import
 from autopipe.tuned import factory, fingerprint, joining, pick
 from autopipe.tuned.check import Result, Verdict
 from autopipe.tuned.factory import Tuned
@@ -95,7 +95,7 @@ def retune(
     named = stored.workload
     return factory.load(
         path,
-        import_workload=trial_reference.load_workload,
+        import_workload=workload_import.load_workload,
         workload=named if isinstance(named, Workload) else named.text,
     )
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from autopipe.api.search_facts import facts_of, workload_digest
 from autopipe.api.holding import ANY_LOADER, held
+from autopipe.api.search_facts import facts_of, workload_digest
 from autopipe.api.trial_measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description

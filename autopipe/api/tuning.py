@@ -26,7 +26,7 @@ from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.search.events import OnEvent
 from autopipe.search.result import SearchResult
-from autopipe.trial import workload_import as trial_reference
+from autopipe.trial import workload_import
 from autopipe.tuned import factory, reference
 from autopipe.tuned.factory import Tuned
 from autopipe.tuned.schema import Reference
@@ -125,5 +125,5 @@ def _tuned(found: Found, workload: Workload | str, named: Reference | None) -> T
         return None
     if isinstance(workload, Workload):
         return factory.of_profile(profile, workload, named=named, study=found.result.study)
-    source = partial(trial_reference.load_workload, workload)
+    source = partial(workload_import.load_workload, workload)
     return factory.of_profile(profile, source, named=reference.parse(workload), study=found.result.study)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from autopipe.api.search_facts import facts_of
-from autopipe.api.trial_measurer import failed
 from autopipe.api.searching import bounds, description
+from autopipe.api.trial_measurer import failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import TrialFailure

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
 from autopipe.batching.ledger import BadSampleLedger
-from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.owner import Owner
+from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot, SlotPool
 from autopipe.batching.stream import BatchStream, Task
 from autopipe.core.job import LoadJob

@@ -17,9 +17,9 @@ import numpy as np
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
-from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.process import MESSAGE_BYTES, RemoteFailure
 from autopipe.batching.readahead import ReadAhead
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.core.job import Recipe
 from autopipe.errors import worker_failure
 from autopipe.hardware import allocator, opencv

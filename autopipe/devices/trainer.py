@@ -1,7 +1,8 @@
 """Trains the user's model from a loader, by Keras's own `fit`.
 
 The trainer owns the loader and closes it; the model stays the user's own object. What runs here is what a trial times.
-How batches travel is in `feed`, what is computed on them before the model in `finish`, where to go on in `resume`.
+How batches travel is in `feed`, what is computed on them before the model in `finished_steps`,
+where to go on in `resume`.
 """
 
 from __future__ import annotations

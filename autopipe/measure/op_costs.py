@@ -21,7 +21,7 @@ from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
 from autopipe.hardware import allocator, opencv
 from autopipe.measure import gil
-from autopipe.ops import planner as planning
+from autopipe.ops import planner
 
 Clock: TypeAlias = Callable[[], tuple[float, float]]
 """Gives wall seconds and processor seconds of this thread."""
@@ -99,7 +99,7 @@ def op_costs(
     times = np.array(rows)  # (samples, ops, wall and processor)
     waits = _waits(times, max(busy, taken()))
     whole = (times[:, :, 1] + waits).sum(axis=1)
-    slowest = planning.sample_name(workload.data, names[int(whole.argmax())])
+    slowest = planner.sample_name(workload.data, names[int(whole.argmax())])
     return SampleCosts(ops=_costs(plan, times[:, :, 1], waits), tail=_tail(whole, slowest))
 
 
@@ -209,7 +209,7 @@ def _sum(costs: Sequence[OpCost], part: str) -> float:
 
 def _read(workload: Workload, index: int) -> tuple[object, object] | None:
     try:
-        return planning.normalise(workload.data.read(index))
+        return planner.normalise(workload.data.read(index))
     except BadSampleError:
         return None
 
@@ -221,7 +221,7 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
     numbers = [randomness.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
     times = [clock()]
     try:
-        sample = planning.normalise(workload.data.read(index))
+        sample = planner.normalise(workload.data.read(index))
         times.append(clock())
         for step, random in zip(steps, numbers, strict=True):
             sample = step.op.apply(sample, step.before, random)

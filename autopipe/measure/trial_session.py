@@ -32,12 +32,12 @@ from autopipe.hardware.sampler import Sampler
 from autopipe.measure import ceilings, describe, measurement, verify
 from autopipe.measure.bench import Bench
 from autopipe.measure.ceilings import Making
+from autopipe.measure.measurement import Trial
 from autopipe.measure.meter import Meter, Start
 from autopipe.measure.options import CeilingOptions, MeasureOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.parts import Part, Parts
 from autopipe.measure.probe import Probe
-from autopipe.measure.measurement import Trial
 from autopipe.measure.timed import TimedLoader
 from autopipe.measure.windows import StopRule
 from autopipe.ops.planner import make_plan

@@ -12,7 +12,7 @@ from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.ops import planner as ops_plan
+from autopipe.ops import planner
 
 _NO_NUMBERS = np.empty(0)
 
@@ -76,21 +76,21 @@ class Conversion:
             OpError: an op fails on it.
         """
         try:
-            sample = ops_plan.normalise(self.source.read(index))
+            sample = planner.normalise(self.source.read(index))
         except BaseException as error:  # a user's source may raise anything; it is named and shown
-            raise ops_plan.read_failure(error, self.source, index) from error
+            raise planner.read_failure(error, self.source, index) from error
         for step in self.steps:
             try:
                 sample = step.op.apply(sample, step.before, _NO_NUMBERS)
             except BaseException as error:  # a user's function may raise anything; it is named and shown
-                raise ops_plan.op_failure(error, step.op, self.source, index) from error
+                raise planner.op_failure(error, step.op, self.source, index) from error
         self._require_dtypes(sample, index)
         return sample
 
     def _require_dtypes(self, sample: Sample, index: int) -> None:
         for part, field in zip(sample, self.spec.fields, strict=False):
             if field.kind not in (FieldKind.ENCODED, FieldKind.LABEL) and np.asarray(part).dtype != field.dtype:
-                name = ops_plan.sample_name(self.source, index)
+                name = planner.sample_name(self.source, index)
                 raise WorkloadError(
                     f"Samples must be of one dtype to be kept, but sample {index} ({name}) is {np.asarray(part).dtype} "
                     f"where others are {field.dtype}.",

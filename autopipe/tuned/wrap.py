@@ -2,8 +2,8 @@
 
 The design, in terms of what is there anyway:
 
-- A wrapped dataset is a **workload** whose data are the function that makes it (`batching.wrapped.WrappedData`), and
-  whose op list is empty: what the function returns is what is trained. So the model, the trainer, measuring, the
+- A wrapped dataset is a **workload** whose data are the function that makes it (`batching.wrapped_data.WrappedData`),
+  and whose op list is empty: what the function returns is what is trained. So the model, the trainer, measuring, the
   artefact and the factory need to know nothing about it.
 - Its function's parameters are the knobs of a **loader** of its own (`loaders.wrapped.Wrapped`), so that a
   configuration is one point as ever: `wrapped(prefetch=2, calls=4)`, with a key, in a study, in an artefact.

@@ -24,11 +24,10 @@ def check(
     """
     from rich.console import Console
 
-    from autopipe.api import checking
-    from autopipe.api import stored_workload as artefacts
+    from autopipe.api import checking, stored_workload
     from autopipe.report import fitness
 
-    known = artefacts.read(artifact, workload=workload, allow_outside=allow_outside)
+    known = stored_workload.read(artifact, workload=workload, allow_outside=allow_outside)
     with Console(stderr=True).status("comparing" if quick else "comparing, and measuring for some 30 s"):
         result = checking.check(known, quick=quick)
     if as_json:

@@ -25,12 +25,13 @@ def eject(
     """
     from rich.console import Console
 
-    from autopipe.api import ejecting
-    from autopipe.api import stored_workload as artefacts
+    from autopipe.api import ejecting, stored_workload
     from autopipe.report import wording
     from autopipe.tuned import artifact as files
 
-    ejected = ejecting.eject(artefacts.read(artifact, workload=workload, allow_outside=allow_outside), plain=plain)
+    ejected = ejecting.eject(
+        stored_workload.read(artifact, workload=workload, allow_outside=allow_outside), plain=plain
+    )
     if out is None:
         print(ejected.code, end="")
         return

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe.cli import artifact_options, workload_options
 from autopipe.cli import search_options as options
-from autopipe.cli import workload_options, artifact_options
 
 
 def retune(
@@ -48,15 +48,14 @@ def retune(
     """
     from rich.console import Console
 
-    from autopipe.api import retuning, searching
-    from autopipe.api import stored_workload as artefacts
+    from autopipe.api import retuning, searching, stored_workload
     from autopipe.cli import option_values
     from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress
     from autopipe.report import document, text
     from autopipe.report.summary import summary_of
 
-    known = artefacts.read(artifact, workload=workload, allow_outside=allow_outside)
+    known = stored_workload.read(artifact, workload=workload, allow_outside=allow_outside)
     folder = writable_folder(
         known.path.parent, "The artefact's folder", "Make it so, or retune a copy of the artefact elsewhere."
     )

@@ -48,7 +48,7 @@ def test_a_block_that_outlives_its_module_at_exit_is_closed_in_silence(monkeypat
     """A framework may keep a trainer until Python has set the globals of modules to None."""
     block = SharedBlock(16)
     descriptor = block.descriptor
-    monkeypatch.setattr(memory, "os", None)
+    monkeypatch.setattr(shared_memory, "os", None)
     del block
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)

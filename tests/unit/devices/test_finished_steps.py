@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from autopipe.core.finish import Finish
-from autopipe.devices.keras_ops import KERAS_OPS
 from autopipe.devices.finished_steps import FinishedSteps
+from autopipe.devices.keras_ops import KERAS_OPS
 from autopipe.devices.trainer import Trainer
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.scale import Normalize, Rescale
