@@ -24,6 +24,7 @@ from autopipe.core.config import ModelSetup
 from autopipe.core.facts import Limits
 from autopipe.hardware import machine
 from autopipe.search import feasible, library
+from autopipe.search.settings import Settings
 
 SPACE = "benchmarks/tables/space.yaml"
 
@@ -38,7 +39,7 @@ def main() -> None:
     chosen = parser.parse_args()
     simulate = None if chosen.simulate_step is None else accelerator(chosen.simulate_step, "--simulate-step")
     found = machine.detect()
-    with searching.runner_for(chosen.workload, searching.Plan(simulate=simulate)) as runner:
+    with searching.runner_for(chosen.workload, Settings(simulate=simulate)) as runner:
         described = searching.description(runner)
         facts = facts_of(found, described, Path.cwd())
         space = library.load(chosen.space, searching.bounds(facts))

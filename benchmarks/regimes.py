@@ -33,6 +33,7 @@ from autopipe.core.outcome import TrialFailure
 from autopipe.core.stats import median
 from autopipe.search import confirm
 from autopipe.search.measurer import Effort
+from autopipe.search.settings import Settings
 
 _IN_BUCKET = 600  # photographs
 WORKLOADS = Path(__file__).with_name("regime_workloads.py")
@@ -109,7 +110,7 @@ def by_turns(regime: Regime, workload: str, configs: Sequence[PipelineConfig], r
     left = {config.key(): config for config in configs}
     rates: dict[str, list[float]] = {key: [] for key in left}
     cold = "cold" if "cold" in regime.options else "warm"
-    with searching.runner_for(workload, searching.Plan(simulate=simulate)) as runner:
+    with searching.runner_for(workload, Settings(simulate=simulate)) as runner:
         measurer = TrialMeasurer(runner, searching.description(runner), cold)
         for number in range(rounds):
             for key in confirm.block_order(list(left), number, seed=0):

@@ -32,6 +32,7 @@ from autopipe.core.outcome import TrialFailure
 from autopipe.core.stats import compare_pairs, median
 from autopipe.search import confirm
 from autopipe.search.measurer import Effort
+from autopipe.search.settings import Settings
 
 TOP = 5
 
@@ -74,7 +75,7 @@ def blocks_of(
     simulate = None if simulate_step is None else accelerator(simulate_step, "--simulate-step")
     by_key = {config.key(): config for config in configs}
     rates: dict[str, list[float]] = {key: [] for key in by_key}
-    with searching.runner_for(workload, searching.Plan(simulate=simulate)) as runner:
+    with searching.runner_for(workload, Settings(simulate=simulate)) as runner:
         measurer = TrialMeasurer(runner, searching.description(runner), "warm")
         for number in range(-1, rounds):
             for key in confirm.block_order(list(by_key), max(number, 0), seed=0):

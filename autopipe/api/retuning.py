@@ -15,7 +15,6 @@ from typing import Final
 from autopipe.api import checking, repointing
 from autopipe.api.searching import (
     Found,
-    Plan,
     Watcher,
     description,
     refuse_in_trial,
@@ -32,6 +31,7 @@ from autopipe.hardware import machine
 from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
 from autopipe.trial import workload_import
 from autopipe.tuned import factory, fingerprint, joining, pick
 from autopipe.tuned.check import Result, Verdict
@@ -90,8 +90,8 @@ def retune(
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
     """
     stored = read(Path(path), workload=workload, allow_outside=allow_outside)
-    plan = Plan(trials=trials, budget_seconds=budget)
-    run(stored, plan, Watcher(), if_stale=if_stale)
+    settings = Settings(trials=trials, budget_seconds=budget)
+    run(stored, settings, Watcher(), if_stale=if_stale)
     named = stored.workload
     return factory.load(
         path,
@@ -100,12 +100,12 @@ def retune(
     )
 
 
-def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retuned:
+def run(stored: Stored, settings: Settings, watcher: Watcher, *, if_stale: bool) -> Retuned:
     """Run a retune, and write the artefact if it gained anything.
 
     Args:
         stored: the artefact.
-        plan: how to search; its study's name and first configurations are filled in here.
+        settings: how to search; its study's name and first configurations are filled in here.
         watcher: who is told.
         if_stale: search only if the profile does not fit any more, by its fingerprints and its age.
 
@@ -113,12 +113,12 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
         WorkloadError: the workload cannot be imported or run.
         ArtifactError: the artefact cannot be written.
     """
-    plan = dataclasses.replace(plan, began=time.monotonic())  # importing the workload is part of it
+    settings = dataclasses.replace(settings, began=time.monotonic())  # importing the workload is part of it
     refuse_in_trial()
     found = machine.detect()
-    require_space(plan, found)
+    require_space(settings, found)
     watcher.on_machine(found)
-    with runner_for(stored.workload, plan, watcher.on_trial) as runner:
+    with runner_for(stored.workload, settings, watcher.on_trial) as runner:
         described = description(runner)
         checked = checking.check_with(runner, described, stored, quick=True) if if_stale else None
         if checked is not None and checked.verdict is Verdict.FITS:
@@ -129,7 +129,7 @@ def run(stored: Stored, plan: Plan, watcher: Watcher, *, if_stale: bool) -> Retu
         outcome = search(
             runner,
             described,
-            _warm(plan, stored, former, here, best_elsewhere(plan.storage, workload_key(described))),
+            _warm(settings, stored, former, here, best_elsewhere(settings.storage, workload_key(described))),
             watcher.on_search,
             folder=stored.path.parent,
             rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True)],
@@ -170,12 +170,12 @@ def _former(stored: Stored, here: Hardware) -> Profile | None:
 
 
 def _warm(
-    plan: Plan, stored: Stored, former: Profile | None, here: Hardware, elsewhere: Sequence[PipelineConfig]
-) -> Plan:
-    """Return the plan with a study of its own, and with what is known as the first to try."""
+    settings: Settings, stored: Stored, former: Profile | None, here: Hardware, elsewhere: Sequence[PipelineConfig]
+) -> Settings:
+    """Return the settings with a study of its own, and with what is known as the first to try."""
     own = None if former is None else former.key
     known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own]
-    return dataclasses.replace(plan, study_name=_study_name(former, here), known=known[:KNOWN])
+    return dataclasses.replace(settings, study_name=_study_name(former, here), known=known[:KNOWN])
 
 
 def _study_name(former: Profile | None, here: Hardware) -> str:

@@ -1,28 +1,27 @@
-"""One search on this machine: what is asked for, who is told, and the profile that is made of what was found.
+"""One search on this machine: who is told, in which process trials run, and what is known of the workload beforehand.
 
 Trials run in a child process that imports the workload; this process never does, nor any training framework. What is
-done with the profile is `tuning`'s and `retuning`'s.
+done with what was found is `tuning`'s and `retuning`'s.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from autopipe.api.holding import ANY_LOADER, held
 from autopipe.api.search_facts import facts_of, workload_digest
 from autopipe.api.trial_measurer import TrialMeasurer, failed
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
-from autopipe.core.facts import Facts, Limits
+from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.params import parameter_types
+from autopipe.core.params import Value, parameter_types
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
-from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import NothingMeasuredError, TrialError
 from autopipe.hardware import machine
 from autopipe.hardware.machine import Machine
@@ -42,47 +41,6 @@ from autopipe.tuned.schema import Hardware, Profile
 
 _REASONS_SHOWN = 3
 _TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for machines nobody has tuned on
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a tune is asked for; see `autopipe.api.tuning.tune`.
-
-    Attributes:
-        space: the name of a shipped search space, or a YAML file.
-        storage: an Optuna storage URL; None keeps the study in memory.
-        study_name: the study's name in the storage.
-        trials: how many trials at most.
-        budget_seconds: how long at most.
-        began: the reading of `time.monotonic` at which the budget began; None: when the search does.
-        seed: of everything random in the search.
-        limits: what the user allows.
-        convert: whether samples may be kept in another form; None: only if epochs are known, to judge its cost by.
-        epochs: charge one-time costs over this many epochs.
-        page_cache: "warm", "cold" or "auto".
-        isolation: "warm" or "process".
-        fresh: begin a new study.
-        simulate: a simulated accelerator in place of the workload's model.
-        known: configurations to try first.
-        lock: the name under which tunes on one machine queue up; None to do without.
-    """
-
-    space: str = "default"
-    storage: str | None = None
-    study_name: str = "autopipe"
-    trials: int = 30
-    budget_seconds: float | None = 120.0
-    began: float | None = None
-    seed: int = 0
-    limits: Limits = dataclasses.field(default_factory=Limits)
-    convert: bool | None = None
-    epochs: int | None = None
-    page_cache: Literal["warm", "cold", "auto"] = "auto"
-    isolation: Literal["warm", "process"] = "warm"
-    fresh: bool = False
-    simulate: SimulatedAccelerator | None = None
-    known: Sequence[PipelineConfig] = ()
-    lock: str | None = MEASURING
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +66,13 @@ class Found:
         result: of the search.
         described: the workload.
         hardware: the machine.
-        plan: what was asked for.
+        settings: what was asked for.
     """
 
     result: SearchResult
     described: Description
     hardware: Hardware
-    plan: Plan
+    settings: Settings
 
     def profile(self, config: PipelineConfig) -> Profile | None:
         """Return this machine's profile with one of the configurations that were measured, or None if it failed."""
@@ -133,8 +91,8 @@ class Found:
             baselines=[(each.name, each.config, each.estimate) for each in self.result.baselines if each.estimate],
             ceiling=self.result.ceiling,
             tried=sorted(rates.values(), key=lambda pair: -pair[1])[:_TRIED_KEPT],
-            study=self.plan.study_name,
-            study_url=self.plan.storage,
+            study=self.settings.study_name,
+            study_url=self.settings.storage,
             model=self.described.model_digest,
         )
         return evidence.profile_of(found, workload_digest(self.described), here=self.hardware)
@@ -148,15 +106,15 @@ class Found:
         return next((each.estimate for each in result.baselines if each.config.key() == config.key()), None)
 
 
-def require_space(plan: Plan, found: Machine) -> None:
+def require_space(settings: Settings, found: Machine) -> None:
     """Read the search space before a child is started, which takes seconds; the search reads it again.
 
     Raises:
-        SpaceError: it cannot be read, or does not have what the plan's limits name.
+        SpaceError: it cannot be read, or does not have what the limits name.
     """
-    space = library.load(plan.space, {"cores": found.cpu.cores, "gpus": len(found.gpus)})
+    space = library.load(settings.space, {"cores": found.cpu.cores, "gpus": len(found.gpus)})
     ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
-    only = {name: each for name, each in plan.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
+    only = {name: each for name, each in settings.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
     for name, values in held(space, only).items():
         space.only(name, values)
 
@@ -164,7 +122,7 @@ def require_space(plan: Plan, found: Machine) -> None:
 def search(
     runner: TrialRunner,
     described: Description,
-    plan: Plan,
+    settings: Settings,
     on_event: OnEvent,
     *,
     folder: Path,
@@ -175,7 +133,7 @@ def search(
     Args:
         runner: of the workload.
         described: what the workload is like.
-        plan: what is asked for.
+        settings: what is asked for.
         on_event: told what happens.
         folder: where converted samples would be kept.
         rivals: configurations that the winner has to beat, beside the usual ones.
@@ -185,36 +143,34 @@ def search(
         TrialError: the study is another workload's, or its storage cannot be used.
     """
     found = machine.detect()
-    facts = facts_of(found, described, folder, simulated=plan.simulate is not None)
+    facts = facts_of(found, described, folder, simulated=settings.simulate is not None)
     hardware = fingerprint.of_machine(found, described.storage_kind, described.backend)
     own = described.wrapped
-    space = library.load(plan.space, bounds(facts)) if own is None else wrap.space(own.choices)
-    limits = dataclasses.replace(plan.limits, only=held(space, plan.limits.only))
+    space = library.load(settings.space, bounds(facts)) if own is None else wrap.space(own.choices)
     result = study.run(
         space,
-        TrialMeasurer(runner, described, plan.page_cache, rivals=rivals),
+        TrialMeasurer(runner, described, settings.page_cache, rivals=rivals),
         facts,
-        _settings(dataclasses.replace(plan, limits=limits), described, hardware),
-        plan.storage,
+        _completed(settings, described, hardware, only=held(space, settings.limits.only)),
         on_event,
     )
-    return Found(result=result, described=described, hardware=hardware, plan=plan)
+    return Found(result=result, described=described, hardware=hardware, settings=settings)
 
 
 def runner_for(
     workload: Workload | protocol.Reference | str,
-    plan: Plan | None = None,
+    settings: Settings | None = None,
     on_trial: Callable[[TrialEvent], None] = lambda event: None,
 ) -> TrialRunner:
     """Return the runner of a workload's trials; nothing starts yet."""
-    plan = plan or Plan()
+    settings = settings or Settings()
     launch = Launch(
         workload=workload,
         environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),),
         sys_path=(str(Path.cwd()),),
-        simulate=plan.simulate,
+        simulate=settings.simulate,
     )
-    return TrialRunner(launch, recycling=Recycling(isolation=plan.isolation), on_event=on_trial)
+    return TrialRunner(launch, recycling=Recycling(isolation=settings.isolation), on_event=on_trial)
 
 
 def description(runner: TrialRunner) -> Description:
@@ -275,23 +231,20 @@ def workload_key(described: Description) -> str:
     return f"{described.ops_digest}/{described.batch_size}/{described.model_digest}"
 
 
-def _settings(plan: Plan, described: Description, hardware: Hardware) -> Settings:
-    epochs = plan.epochs if plan.epochs is not None else described.epochs
-    convert = epochs is not None if plan.convert is None else plan.convert
-    return Settings(
-        trials=plan.trials,
-        budget_seconds=plan.budget_seconds,
-        began=plan.began,
-        seed=plan.seed,
-        limits=dataclasses.replace(plan.limits, convert=convert),
+def _completed(
+    settings: Settings, described: Description, hardware: Hardware, *, only: Mapping[str, tuple[Value, ...]]
+) -> Settings:
+    """Return the settings with what is known of the workload."""
+    epochs = settings.epochs if settings.epochs is not None else described.epochs
+    convert = epochs is not None if settings.convert is None else settings.convert
+    return dataclasses.replace(
+        settings,
+        limits=dataclasses.replace(settings.limits, only=only, convert=convert),
         epochs=epochs,
-        study_name=plan.study_name,
         digests={
             "workload": workload_key(described),
             "data": described.data_digest,
             "hardware": hardware.model_dump_json(),
         },
-        fresh=plan.fresh,
-        known=plan.known,
-        lock=plan.lock,
+        lock=MEASURING,
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 from autopipe.api import notebook
 from autopipe.api.searching import (
     Found,
-    Plan,
     Watcher,
     description,
     nothing_measured,
@@ -26,6 +25,7 @@ from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.search.events import OnEvent
 from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
 from autopipe.trial import workload_import
 from autopipe.tuned import factory, reference
 from autopipe.tuned.factory import Tuned
@@ -72,7 +72,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         >>> tuned = ap.tune(workload, budget=120)       # doctest: +SKIP
         >>> tuned.save("autopipe.json")                 # doctest: +SKIP
     """
-    plan = Plan(
+    settings = Settings(
         space=space,
         storage=storage,
         trials=trials,
@@ -81,7 +81,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         limits=Limits(only=dict(only or {})),
     )
     on_event = on_event or notebook.progress()
-    result, tuned = run(workload, plan, Watcher() if on_event is None else Watcher(on_search=on_event))
+    result, tuned = run(workload, settings, Watcher() if on_event is None else Watcher(on_search=on_event))
     if tuned is None:
         raise nothing_measured(result)
     return tuned
@@ -89,7 +89,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 
 def run(
     workload: Workload | str,
-    plan: Plan,
+    settings: Settings,
     watcher: Watcher,
     *,
     named: Reference | None = None,
@@ -99,7 +99,7 @@ def run(
 
     Args:
         workload: what to tune.
-        plan: how.
+        settings: how.
         watcher: who is told.
         named: where the workload comes from, if it is an object that a command made.
         folder: where converted samples would be kept.
@@ -108,13 +108,13 @@ def run(
         WorkloadError: the workload cannot be imported or run.
         TrialError: this is called inside a trial, or the study is another workload's.
     """
-    plan = dataclasses.replace(plan, began=time.monotonic())  # importing the workload is part of it
+    settings = dataclasses.replace(settings, began=time.monotonic())  # importing the workload is part of it
     refuse_in_trial()
     here = machine.detect()
-    require_space(plan, here)
+    require_space(settings, here)
     watcher.on_machine(here)
-    with runner_for(workload, plan, watcher.on_trial) as runner:
-        found = search(runner, description(runner), plan, watcher.on_search, folder=folder or Path.cwd())
+    with runner_for(workload, settings, watcher.on_trial) as runner:
+        found = search(runner, description(runner), settings, watcher.on_search, folder=folder or Path.cwd())
     return found.result, _tuned(found, workload, named)
 
 

@@ -20,6 +20,7 @@ import typer
 
 from autopipe import _version
 from autopipe.cli import commands
+from autopipe.cli.option_groups import ungrouped
 from autopipe.errors import AutopipeError, NothingMeasuredError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
@@ -55,7 +56,7 @@ def application() -> typer.Typer:
     app.callback()(_common)
     for module in pkgutil.iter_modules(commands.__path__):
         command = getattr(importlib.import_module(f"{commands.__name__}.{module.name}"), module.name)
-        app.command(module.name.replace("_", "-"), hidden=module.name in _HIDDEN)(command)
+        app.command(module.name.replace("_", "-"), hidden=module.name in _HIDDEN)(ungrouped(command))
     return app
 
 

@@ -1,14 +1,18 @@
-"""The options of commands that search, and the plan that they amount to: one text and one meaning for all of them."""
+"""The options of commands that search, and the settings that they amount to: one text and one meaning for all."""
 
 from __future__ import annotations
 
+import dataclasses
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autopipe.cli import workload_options
+
 if TYPE_CHECKING:  # imported by commands' modules, and so before `--help` answers
-    from autopipe.core.facts import Limits
+    from autopipe.search.settings import Settings
 
 
 class PageCache(StrEnum):
@@ -26,51 +30,80 @@ class Isolation(StrEnum):
     PROCESS = "process"
 
 
-Space = Annotated[str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")]
-Trials = Annotated[int, typer.Option(min=1, help="At most so many trials, without the proof.")]
-Budget = Annotated[str, typer.Option(help="At most this long, the proof included: 90s, 3m, 1h.")]
-Seed = Annotated[int, typer.Option(help="Of everything random in the search.")]
-Setting = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Hold a parameter to a value.")]
-Only = Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")]
-MaxMemory = Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")]
-MaxWorkers = Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")]
-MaxCpu = Annotated[float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")]
-Convert = Annotated[
-    bool | None,
-    typer.Option(
-        "--convert/--no-convert",
-        help="Try other storage forms; by default with known --epochs only, by which they pay.",
-    ),
-]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")]
-FilesAre = Annotated[
-    PageCache, typer.Option("--page-cache", help="Whether trials read files from memory or from disk.")
-]
-KeptApart = Annotated[
-    Isolation, typer.Option("--isolation", help="One process for many trials, or a fresh one for each.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial, and what was left out and why.")]
 
 
-def limits(
-    settings_held: list[str] | None,
-    only: list[str] | None,
-    max_memory: str | None,
-    max_workers: int | None,
-    max_cpu: float | None,
-) -> Limits:
-    """Return what the options allow.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """What a search is asked for, as it is written on a command line."""
 
-    Raises:
-        ConfigError: one of them cannot be read.
-    """
-    from autopipe.cli import option_values
-    from autopipe.core.facts import Limits
-
-    return Limits(
-        memory_bytes=None if max_memory is None else option_values.size(max_memory, "--max-memory"),
-        workers=max_workers,
-        cpu_percent=max_cpu,
-        only=option_values.allowed([*(settings_held or []), *(only or [])]),
+    space: Annotated[
+        str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")
+    ] = "default"
+    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the proof.")] = 30
+    budget: Annotated[str, typer.Option(help="At most this long, the proof included: 90s, 3m, 1h.")] = "2m"
+    storage: Annotated[
+        str | None, typer.Option(help="An Optuna storage URL instead of study.db beside the artefact.")
+    ] = None
+    seed: Annotated[int, typer.Option(help="Of everything random in the search.")] = 0
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Hold a parameter to a value.")
+    ] = None
+    only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = (
+        None
     )
+    max_memory: Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")] = None
+    max_workers: Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")] = None
+    max_cpu: Annotated[float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")] = None
+    convert: Annotated[
+        bool | None,
+        typer.Option(
+            "--convert/--no-convert",
+            help="Try other storage forms; by default with known --epochs only, by which they pay.",
+        ),
+    ] = None
+    epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None
+    simulate_step: workload_options.SimulateStep = None
+    page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = (
+        PageCache.AUTO
+    )
+    isolation: Annotated[Isolation, typer.Option(help="One process for many trials, or a fresh one for each.")] = (
+        Isolation.WARM
+    )
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin a new study instead of going on with one that was cut off.")
+    ] = False
+
+    def settings(self, study: Path) -> Settings:
+        """Return what the options ask for; `study` is the file that keeps the study unless they name another storage.
+
+        Raises:
+            ConfigError: one of them cannot be read.
+        """
+        from autopipe.cli import option_values
+        from autopipe.core.facts import Limits
+        from autopipe.search.settings import Settings
+
+        return Settings(
+            space=self.space,
+            storage=self.storage or f"sqlite:///{study.absolute()}",
+            trials=self.trials,
+            budget_seconds=option_values.seconds(self.budget, "--budget"),
+            seed=self.seed,
+            limits=Limits(
+                memory_bytes=None if self.max_memory is None else option_values.size(self.max_memory, "--max-memory"),
+                workers=self.max_workers,
+                cpu_percent=self.max_cpu,
+                only=option_values.allowed([*(self.setting or []), *(self.only or [])]),
+            ),
+            convert=self.convert,
+            epochs=self.epochs,
+            simulate=workload_options.simulated(self.simulate_step),
+            page_cache=self.page_cache.value,
+            isolation=self.isolation.value,
+            fresh=self.fresh,
+        )
+
+
+USUAL = SearchOptions()

@@ -13,6 +13,7 @@ from autopipe.errors import WorkloadError
 
 if TYPE_CHECKING:  # imported by every command's module, and so before `--help` answers
     from autopipe.core.workload import Workload
+    from autopipe.devices.simulated import SimulatedAccelerator
     from autopipe.tuned.schema import ImagesReference
 
 Reference = Annotated[
@@ -30,8 +31,6 @@ ImageSize = Annotated[
     int, typer.Option("--image-size", min=8, max=4096, help="With --images: height and width in pixels.")
 ]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="With --images: images a batch.")]
-
-
 SimulateStep = Annotated[
     str | None,
     typer.Option(
@@ -59,6 +58,35 @@ class Chosen:
         if self.named is None:
             return shlex.quote(str(self.workload))
         return f"--images {shlex.quote(self.named.path)} --image-size {self.named.image_size}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkloadOptions:
+    """Which workload a command is about, as it is written on a command line."""
+
+    workload: Reference = None
+    images: Images = None
+    model: Model = "mobilenet_v2"
+    image_size: ImageSize = 224
+    batch_size: BatchSize = 32
+
+    def chosen(self) -> Chosen:
+        """Return the workload that they stand for; see `choose`."""
+        return choose(self.workload, self.images, self.model, self.image_size, self.batch_size)
+
+
+USUAL = WorkloadOptions()
+
+
+def simulated(step: str | None) -> SimulatedAccelerator | None:
+    """Return what `--simulate-step` asks for, or None where it is not given.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    from autopipe.cli import option_values
+
+    return None if step is None else option_values.accelerator(step, "--simulate-step")
 
 
 def choose(reference: str | None, images: str | None, model: str, image_size: int, batch_size: int) -> Chosen:

@@ -1,21 +1,25 @@
-"""How a search is run. Values only, each with the default that `autopipe tune` uses."""
+"""What a search is asked for, from the command line down to the study. Values only, with the defaults of a tune."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
+from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.search.samplers import SURROGATE, Sampler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a search is run.
+    """What a search is asked for.
 
     Attributes:
+        space: the name of a shipped search space, or a YAML file.
+        storage: where the study is kept: an Optuna storage URL such as "sqlite:///study.db"; None keeps it in memory.
         trials: how many trials at most, baselines included and the proof's blocks not.
         budget_seconds: how long at most, the proof included; None for as long as it takes.
         began: the reading of `clock` at which the budget began: before the workload was imported, say; None: when the
@@ -25,6 +29,10 @@ class Settings:
         seeding: whether baselines and predictions are tried first.
         known: configurations that did well elsewhere or before, tried instead of the predictions.
         limits: what the user allows.
+        convert: whether samples may be kept in another form; None: only if epochs are known, to judge its cost by.
+        page_cache: the state of the files before a trial: "warm", "cold" or "auto".
+        isolation: "warm", one process for many trials, or "process", one for each.
+        simulate: a simulated accelerator in place of the workload's model.
         epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
         patience: stop after this many trials in a row without a gain beyond the interval.
         ceiling_share: a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough
@@ -40,6 +48,8 @@ class Settings:
         clock: monotonic seconds.
     """
 
+    space: str = "default"
+    storage: str | None = None
     trials: int = 30
     budget_seconds: float | None = 120.0
     began: float | None = None
@@ -48,6 +58,10 @@ class Settings:
     seeding: bool = True
     known: Sequence[PipelineConfig] = ()
     limits: Limits = field(default_factory=Limits)
+    convert: bool | None = None
+    page_cache: Literal["warm", "cold", "auto"] = "auto"
+    isolation: Literal["warm", "process"] = "warm"
+    simulate: SimulatedAccelerator | None = None
     epochs: int | None = None
     patience: int = 10
     ceiling_share: float = 0.97

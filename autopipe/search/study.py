@@ -55,7 +55,6 @@ def run(
     measurer: Measurer,
     facts: Facts,
     settings: Settings,
-    storage_url: str | None = None,
     on_event: OnEvent = _ignore,
 ) -> SearchResult:
     """Find the fastest configuration of a space, and prove it.
@@ -67,7 +66,6 @@ def run(
         measurer: runs the trials.
         facts: what is known about machine and workload.
         settings: how to search.
-        storage_url: where the study is kept, e.g. `sqlite:///study.db`, or any other Optuna storage; None: in memory.
         on_event: is told what happens; see `autopipe.search.events`.
 
     Returns:
@@ -77,7 +75,7 @@ def run(
         SpaceError: nothing in the space can run here.
         TrialError: the study is of another workload, machine or space, or its storage cannot be used.
     """
-    return search(trim(space, facts, settings.limits), measurer, facts, settings, storage_url, on_event)
+    return search(trim(space, facts, settings.limits), measurer, facts, settings, on_event)
 
 
 def search(
@@ -85,7 +83,6 @@ def search(
     measurer: Measurer,
     facts: Facts,
     settings: Settings,
-    storage_url: str | None = None,
     on_event: OnEvent = _ignore,
 ) -> SearchResult:
     """Do what `run` does, on a space that has been trimmed already."""
@@ -96,7 +93,7 @@ def search(
         if settings.began is not None:  # waiting for another tune is not held against the budget
             settings = dataclasses.replace(settings, began=settings.began + settings.clock() - asked)
         record, lost = open_record(
-            storage_url,
+            settings.storage,
             settings.study_name,
             sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
             digests={**settings.digests, "space": space_digest(trimmed.space)},

@@ -60,10 +60,11 @@ SCRIPT = textwrap.dedent(
     settings = Settings(
         trials=9, budget_seconds=None, contenders=2, blocks=(3, 3), clock=surface.clock,
         lock=f"autopipe-test-{folder.parent.name}-{folder.name}",
+        storage=f"sqlite:///{folder}/study.db",
         digests={"workload": "w"},
     )
     result = study.run(
-        space, surface, surface.facts(), settings, f"sqlite:///{folder}/study.db",
+        space, surface, surface.facts(), settings,
         lambda event: print(type(event).__name__, flush=True),
     )
     print("calls", surface.calls, "proved", result.proved, "best", result.best_config.key())

@@ -57,7 +57,13 @@ def searched(
     surface = Breaking(quirks=1, model_rate=60_000.0)
     surface.harm = harm
     settings = Settings(
-        trials=9, budget_seconds=None, contenders=2, blocks=(3, 3), clock=surface.clock, digests={"workload": "w"}
+        trials=9,
+        budget_seconds=None,
+        contenders=2,
+        blocks=(3, 3),
+        clock=surface.clock,
+        storage=f"sqlite:///{folder}/study.db",
+        digests={"workload": "w"},
     )
     told: list[Event] = []
 
@@ -66,7 +72,7 @@ def searched(
         on_event(event)
 
     space = library.parse(SPACE, {"cores": 4, "gpus": 0})
-    result = study.run(space, surface, surface.facts(), settings, f"sqlite:///{folder}/study.db", tell)
+    result = study.run(space, surface, surface.facts(), settings, tell)
     return result, told
 
 

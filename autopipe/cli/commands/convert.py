@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def convert(
-    workload: workload_options.Reference = None,
-    images: workload_options.Images = None,
-    model: workload_options.Model = "mobilenet_v2",
-    image_size: workload_options.ImageSize = 224,
-    batch_size: workload_options.BatchSize = 32,
+    workload: workload_options.WorkloadOptions = workload_options.USUAL,
     to: Annotated[str | None, typer.Option(metavar="FORM", help="The form: array, the default, or tfrecord.")] = None,
     cut: Annotated[
         int | None,
@@ -66,7 +62,7 @@ def convert(
         console.print(f"joined    {manifest.header.samples:,} samples in {finish}", highlight=False)
         return
     part = _part(shard)
-    chosen = workload_options.choose(workload, images, model, image_size, batch_size)
+    chosen = workload.chosen()
     job = converting.job(chosen.workload, to or converting.usual_form(), out, cut="deepest" if cut is None else cut)
     done = _run(job, workers, part, console)
     console.print("\n".join(_sizes(job)), highlight=False, soft_wrap=True)

@@ -11,11 +11,7 @@ from autopipe.cli.search_options import PageCache
 
 
 def measure(
-    workload: workload_options.Reference = None,
-    images: workload_options.Images = None,
-    model: workload_options.Model = "mobilenet_v2",
-    image_size: workload_options.ImageSize = 224,
-    batch_size: workload_options.BatchSize = 32,
+    workload: workload_options.WorkloadOptions = workload_options.USUAL,
     setting: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,18 +36,17 @@ def measure(
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
     from autopipe.report import single_measurement
+    from autopipe.search.settings import Settings
 
-    chosen = workload_options.choose(workload, images, model, image_size, batch_size)
+    chosen = workload.chosen()
     usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
     if setting:
         option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started
-    plan = searching.Plan(
-        simulate=None if simulate_step is None else option_values.accelerator(simulate_step, "--simulate-step")
-    )
+    settings = Settings(simulate=workload_options.simulated(simulate_step))
     console = Console(stderr=True)
     with (
         console.status("importing the workload and its framework"),
-        searching.runner_for(chosen.workload, plan) as runner,
+        searching.runner_for(chosen.workload, settings) as runner,
     ):
         config = option_values.configured(usual, searching.description(runner).wrapped, setting or [])
         ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache.value})
@@ -65,4 +60,4 @@ def measure(
     if as_json:
         print(outcome.model_dump_json(indent=2))
     else:
-        Console().print(single_measurement.render(outcome, config, ceiling, plan.simulate), soft_wrap=True)
+        Console().print(single_measurement.render(outcome, config, ceiling, settings.simulate), soft_wrap=True)

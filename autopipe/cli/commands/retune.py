@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import artifact_options, workload_options
-from autopipe.cli import search_options as options
+from autopipe.cli import artifact_options, search_options
+
+_SHORTER = search_options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
 
 
 def retune(
@@ -18,28 +19,9 @@ def retune(
     if_stale: Annotated[
         bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
     ] = False,
-    space: options.Space = "default",
-    trials: options.Trials = 15,
-    budget: options.Budget = "90s",
-    storage: Annotated[
-        str | None, typer.Option(help="An Optuna storage URL instead of study.db beside the artefact.")
-    ] = None,
-    seed: options.Seed = 0,
-    setting: options.Setting = None,
-    only: options.Only = None,
-    max_memory: options.MaxMemory = None,
-    max_workers: options.MaxWorkers = None,
-    max_cpu: options.MaxCpu = None,
-    convert: options.Convert = None,
-    epochs: options.Epochs = None,
-    simulate_step: workload_options.SimulateStep = None,
-    page_cache: options.FilesAre = options.PageCache.AUTO,
-    isolation: options.KeptApart = options.Isolation.WARM,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin anew instead of going on with a retune that was cut off.")
-    ] = False,
-    as_json: options.AsJson = False,
-    verbose: options.Verbose = False,
+    search: search_options.SearchOptions = _SHORTER,
+    as_json: search_options.AsJson = False,
+    verbose: search_options.Verbose = False,
 ) -> None:
     """Renew this machine's profile in an artefact, or add it.
 
@@ -49,7 +31,6 @@ def retune(
     from rich.console import Console
 
     from autopipe.api import retuning, searching, stored_workload
-    from autopipe.cli import option_values
     from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress
     from autopipe.report import document, text
@@ -59,22 +40,9 @@ def retune(
     folder = writable_folder(
         known.path.parent, "The artefact's folder", "Make it so, or retune a copy of the artefact elsewhere."
     )
-    plan = searching.Plan(
-        space=space,
-        storage=storage or f"sqlite:///{folder / 'study.db'}",
-        trials=trials,
-        budget_seconds=option_values.seconds(budget, "--budget"),
-        seed=seed,
-        limits=options.limits(setting, only, max_memory, max_workers, max_cpu),
-        convert=convert,
-        epochs=epochs,
-        page_cache=page_cache.value,
-        isolation=isolation.value,
-        fresh=fresh,
-        simulate=None if simulate_step is None else option_values.accelerator(simulate_step, "--simulate-step"),
-    )
-    with Progress(Console(stderr=True), verbose=verbose, budget_seconds=plan.budget_seconds) as progress:
-        retuned = retuning.run(known, plan, progress.watcher, if_stale=if_stale)
+    settings = search.settings(folder / "study.db")
+    with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
+        retuned = retuning.run(known, settings, progress.watcher, if_stale=if_stale)
         if retuned.result is None:
             progress.say("fits", "the profile fits this machine and workload: nothing to do")
     if retuned.result is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import typer
@@ -10,11 +11,7 @@ from autopipe.cli import workload_options
 
 
 def verify(
-    workload: workload_options.Reference = None,
-    images: workload_options.Images = None,
-    model: workload_options.Model = "mobilenet_v2",
-    image_size: workload_options.ImageSize = 224,
-    batch_size: workload_options.BatchSize = 32,
+    workload: workload_options.WorkloadOptions = workload_options.USUAL,
     samples: Annotated[int, typer.Option(min=1, help="How many samples to compare.")] = 256,
     space: Annotated[str, typer.Option(help="The search space whose loaders are compared.")] = "default",
     files: Annotated[
@@ -34,7 +31,7 @@ def verify(
     from autopipe.report import agreement
 
     # A look at files makes no batch, so that a set smaller than the usual one can be looked at, too.
-    chosen = workload_options.choose(workload, images, model, image_size, 1 if files and images else batch_size)
+    chosen = (dataclasses.replace(workload, batch_size=1) if files and workload.images else workload).chosen()
     if files:
         _verify_files(chosen, workers, as_json=as_json)
         return

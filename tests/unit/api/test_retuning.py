@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from autopipe.api.retuning import FORMER, chosen
-from autopipe.api.searching import Found, Plan
+from autopipe.api.searching import Found
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.space import Space
@@ -55,7 +55,7 @@ def searched(space: Space, former: PipelineConfig, **changes: object) -> Found:
     surface = Rivalled(former=former, cores=4, model_rate=60_000.0, noise=0.01, seed=1)
     settings = dataclasses.replace(Settings(clock=surface.clock, trials=12), **changes)  # type: ignore[arg-type]
     result = study.run(space, surface, surface.facts(), settings)
-    return Found(result=result, described=DESCRIBED, hardware=hardware(), plan=Plan())
+    return Found(result=result, described=DESCRIBED, hardware=hardware(), settings=Settings())
 
 
 def test_a_configuration_that_is_proved_faster_takes_the_place_of_the_former(space: Space) -> None:
@@ -96,7 +96,7 @@ def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
         former=GOOD, cores=4, model_rate=60_000.0, noise=0.01, fails=lambda config: config.key() == broken
     )
     result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=12))
-    found = Found(result=result, described=DESCRIBED, hardware=hardware(), plan=Plan())
+    found = Found(result=result, described=DESCRIBED, hardware=hardware(), settings=Settings())
     profile, kept = chosen(found, GOOD)
     assert profile is not None
     assert not kept

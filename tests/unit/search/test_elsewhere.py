@@ -17,9 +17,14 @@ def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: 
     for name, workload, quirks in (("here", "w", 1), ("there", "w", 5), ("other", "v", 3)):
         surface = Surface(cores=4, model_rate=60_000.0, quirks=quirks, seed=1, noise=0.01)
         settings = Settings(
-            trials=8, blocks=(0, 0), study_name=name, digests={"workload": workload}, clock=surface.clock
+            trials=8,
+            blocks=(0, 0),
+            study_name=name,
+            storage=url,
+            digests={"workload": workload},
+            clock=surface.clock,
         )
-        result = study.run(space, surface, surface.facts(), settings, url)
+        result = study.run(space, surface, surface.facts(), settings)
         values = {row.key: row.value for row in result.trials if row.value is not None and row.feasible}
         best[name] = max(values, key=lambda key: values[key])
     assert [config.key() for config in best_elsewhere(url, "w")] == list(dict.fromkeys([best["there"], best["here"]]))

@@ -49,7 +49,7 @@ def settings(surface: Surface, **chosen: object) -> Settings:
 
 
 def run(space: Space, surface: Surface, url: str | None = None, **chosen: object) -> SearchResult:
-    return study.run(space, surface, surface.facts(), settings(surface, **chosen), url)
+    return study.run(space, surface, surface.facts(), settings(surface, storage=url, **chosen))
 
 
 def top(space: Space, surface: Surface) -> float:
@@ -525,7 +525,7 @@ def test_events_tell_the_story_in_order(space: Space, tmp_path: Path) -> None:
     told: list[Event] = []
     surface = fed_by_four(quirks=1)
     chosen = settings(surface, trials=7, lock=tmp_path / "lock")
-    result = study.run(space, surface, surface.facts(), chosen, None, told.append)
+    result = study.run(space, surface, surface.facts(), chosen, told.append)
     kinds = [type(event) for event in told]
     assert kinds[:3] == [SpaceTrimmed, StudyOpened, CeilingMeasured]
     assert kinds.index(SearchStopped) + 1 == kinds.index(ProofStarted)
