@@ -184,7 +184,7 @@ REGIMES = (
     Regime(
         name="mlperf-h100-own-size",
         workload="mlperf_h100_own_size",
-        stands_for="the same with JPEG of the 114,660 bytes that MLPerf Storage has",
+        stands_for="the same with JPEG of 640x480 and 114,660 bytes, as large as those of MLPerf Storage",
         known=(*TWO, *CACHED),
         bottleneck=("model", "op"),
         simulate="mlperf-resnet50-h100",
