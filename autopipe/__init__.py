@@ -95,13 +95,22 @@ __all__ = ["__version__", *sorted(_HOMES)]
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
-    if home is None:
-        from autopipe.errors import near
-
-        raise AttributeError(f"module 'autopipe' has no attribute {name!r}.{near(name, _HOMES)}")
-    value = getattr(importlib.import_module(f"autopipe.{home}"), name)
+    value = _of_another_package(name) if home is None else getattr(importlib.import_module(f"autopipe.{home}"), name)
     globals()[name] = value
     return value
+
+
+def _of_another_package(name: str) -> Any:
+    """Return an op or a source that an installed package adds, by an entry point of that name."""
+    if not name.startswith("_"):
+        from importlib import metadata
+
+        for group in ("autopipe.ops", "autopipe.sources"):
+            for entry in metadata.entry_points(group=group, name=name):
+                return entry.load()
+    from autopipe.errors import near
+
+    raise AttributeError(f"module 'autopipe' has no attribute {name!r}.{near(name, _HOMES)}")
 
 
 def __dir__() -> list[str]:

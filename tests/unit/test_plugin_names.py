@@ -1,30 +1,57 @@
-"""What must be known of a plugin it says itself: nobody else knows it by its name."""
+"""What must be known of a plugin it says itself: nobody else knows it by its name, and few import it."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import pytest
 
 import autopipe
 from autopipe.core.config import LOADERS, STORAGES
 
 PACKAGE = Path(autopipe.__file__).parent
+KINDS = ("loaders", "storage", "ops", "data")
+NAMES = {
+    "loaders": {*LOADERS},
+    "storage": {*STORAGES},
+    **{
+        kind: {name for name, home in autopipe._HOMES.items() if home.startswith(f"{kind}.")}
+        for kind in ("ops", "data")
+    },
+}
 OTHER_THINGS = {
     "keras": "Keras itself: its package, its version, its modules",
-    "array": "a field's kind in core/sample.py, a key of what Arrays pickles",
-    "tfrecord": "the folder of the record index in data/records.py",
+    "files": "the files of a source, of `--files`",
     "wrapped": "the key of a description, and the prefix of a wrapped dataset's parameters",
 }
 ELSEWHERE = {
-    "array": {"core/sample.py", "data/arrays.py"},
-    "tfrecord": {"data/records.py"},
+    ("core/sample.py", "array"): "a field's kind",
+    ("data/arrays.py", "array"): "a key of what Arrays pickles",
+    ("data/records.py", "tfrecord"): "the folder of the record index",
 }
+"""Literals that are another thing of the same name."""
+USERS = {
+    "api/trial_measurer.py": "the baselines: what people have without autopipe",
+    "cli/commands/measure.py": "what is measured where nothing is set",
+    "measure/ceilings.py": "the loader that shows what an image costs",
+    "measure/verify.py": "the reference that the others are compared with",
+    "tuned/images.py": "the workload of `--images`",
+    "tuned/wrap.py": "a wrapped dataset is a source and a loader that need each other",
+}
+"""Modules that import a plugin because they use it, not to know something of it."""
 
 
-def literals(path: Path) -> Iterator[str]:
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Yield the package's modules that are no list of public names."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name != "__init__.py":
+            yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+
+
+def literals(tree: ast.Module) -> Iterator[str]:
     """Yield the strings of a module that are no docstrings."""
-    tree = ast.parse(path.read_text())
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)
@@ -36,23 +63,47 @@ def literals(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_no_loader_and_no_storage_form_is_known_by_its_name() -> None:
-    names = {*LOADERS, *STORAGES} - {"keras", "wrapped", "files"}
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        where = path.relative_to(PACKAGE).as_posix()
-        if where.startswith(("loaders/", "storage/")) or path.name == "__init__.py":
-            continue
-        found |= {f"{where}: {text!r}" for text in literals(path) if text in names - _allowed(where)}
-    assert not found
+def plugin_modules() -> Mapping[str, str]:
+    """Return the modules that hold a plugin, with their kind."""
+    found = {f"autopipe.{home}": home.partition(".")[0] for home in autopipe._HOMES.values()}
+    for kind, registry in (("loaders", LOADERS), ("storage", STORAGES)):
+        for name in registry:
+            plugin = registry[name]
+            found[plugin.__module__ if isinstance(plugin, type) else type(plugin).__module__] = kind
+    return {module: kind for module, kind in found.items() if kind in KINDS}
 
 
-def _allowed(where: str) -> set[str]:
-    return {name for name, places in ELSEWHERE.items() if where in places}
+def users() -> dict[str, set[str]]:
+    """Return the modules that import a plugin of another package, with what they import."""
+    plugins, found = plugin_modules(), {}
+    for where, tree in modules():
+        imported = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        others = {each for each in imported & plugins.keys() if not where.startswith(f"{plugins[each]}/")}
+        if others and not where.startswith("tuned/eject/"):
+            found[where] = others
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_plugin_is_known_by_its_name(kind: str) -> None:
+    names = NAMES[kind] - OTHER_THINGS.keys()
+    assert names
+    found = {
+        (where, text)
+        for where, tree in modules()
+        if not where.startswith(f"{kind}/")
+        for text in literals(tree)
+        if text in names
+    }
+    assert found - ELSEWHERE.keys() == set()
+
+
+def test_a_plugin_is_imported_only_where_it_is_used() -> None:
+    assert {where: others for where, others in users().items() if where not in USERS} == {}
 
 
 def test_every_exception_is_still_one() -> None:
-    for name, places in ELSEWHERE.items():
-        assert name in OTHER_THINGS
-        for place in places:
-            assert name in set(literals(PACKAGE / place)), place
+    trees = dict(modules())
+    for where, text in ELSEWHERE:
+        assert text in set(literals(trees[where])), where
+    assert USERS.keys() <= users().keys()

@@ -28,7 +28,7 @@ def test_a_plugin_can_be_registered_by_hand() -> None:
     assert registry["two"] == 2
 
 
-PLUGIN = """
+LOADER = """
 from typing import Literal
 
 import pydantic
@@ -53,41 +53,103 @@ class Borrowed(LoaderConfig):
         return Threads(workers=self.workers, queue_size=1).open(job)
 """
 
-USE = """
-import warnings
+STORAGE = """
+from autopipe.core.config import STORAGES
+from autopipe.storage.array import Array
 
+
+class Copied(Array):
+    name = "copied"
+
+
+STORAGES.register(Copied.name, Copied())
+"""
+
+OP = """
+import dataclasses
+
+from autopipe.core.op import Op
+
+
+@dataclasses.dataclass(frozen=True)
+class Invert(Op):
+    batchable = True
+
+    def apply(self, sample, spec, random, out=None):
+        return self.apply_batch(*sample, spec, None)
+
+    def apply_batch(self, x, y, spec, xp):
+        return 255 - x, y
+"""
+
+SOURCE = """
 import numpy as np
 
+
+class Numbers:
+    def __init__(self, count):
+        self._count = count
+
+    def __len__(self):
+        return self._count
+
+    def read(self, index):
+        return np.full((4, 4, 3), index, np.uint8), index
+"""
+
+USE = """
+import warnings
+from pathlib import Path
+
 import autopipe as ap
+from autopipe.api import converting
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import parameter_types, to_config
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    config = to_config({"loader": "borrowed", "borrowed.workers": 2})
+    config = to_config({"loader": "borrowed", "borrowed.workers": 2, "storage": "copied"})
 assert ["broken" in str(one.message) and "their-package" in str(one.message) for one in said] == [True], said
 assert "borrowed.workers" in parameter_types()
 assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
-data = ap.Arrays(np.zeros((8, 4, 4, 3), np.uint8), np.arange(8))
-with ap.build_loader(ap.Workload(data=data, ops=[], batch_size=4), config) as loader:
+workload = ap.Workload(data=ap.Numbers(8), ops=[ap.Invert()], batch_size=4, converted="kept")
+converting.job(workload, "copied").run()
+with ap.build_loader(workload, config) as loader:
     print(sorted(int(label) for _, y in loader.epoch(0) for label in y))
+    print(all((x[:, 0, 0, 0] == 255 - y).all() for x, y in loader.epoch(0)))
+"""
+
+ENTRIES = """
+[autopipe.loaders]
+borrowed = their_package.loader
+broken = their_package.missing
+[autopipe.storage]
+copied = their_package.storage
+[autopipe.ops]
+Invert = their_package.op:Invert
+[autopipe.sources]
+Numbers = their_package.source:Numbers
 """
 
 
-def test_an_installed_package_adds_a_loader_by_an_entry_point(tmp_path: Path) -> None:
+def test_an_installed_package_adds_plugins_of_every_kind_by_entry_points(tmp_path: Path) -> None:
     """Installed by what an installer leaves behind: the package, and its dist-info on the path."""
     (tmp_path / "their_package").mkdir()
     (tmp_path / "their_package" / "__init__.py").touch()
-    (tmp_path / "their_package" / "loader.py").write_text(PLUGIN)
+    for name, text in {"loader": LOADER, "storage": STORAGE, "op": OP, "source": SOURCE}.items():
+        (tmp_path / "their_package" / f"{name}.py").write_text(text)
     info = tmp_path / "their_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[autopipe.loaders]\nborrowed = their_package.loader\nbroken = their_package.missing\n"
-    )
+    (info / "entry_points.txt").write_text(ENTRIES)
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", USE], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", USE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[0] == "[0, 1, 2, 3, 4, 5, 6, 7]"
+    assert done.stdout.split("\n")[:2] == ["[0, 1, 2, 3, 4, 5, 6, 7]", "True"]
