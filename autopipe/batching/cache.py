@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.core import randomness
+from autopipe.core.gather import gather
 from autopipe.core.job import Recipe
-from autopipe.core.sample import Part, Sample, SampleSpec
+from autopipe.core.sample import Batch, Part, Sample, SampleSpec
 from autopipe.errors import LoaderError
 
 _STREAM = 0xFFFF_FFFE  # random numbers that no op has
@@ -45,7 +46,8 @@ class MemoryCache:
         self._x, self._y = self._layout.arrays(self.block)
         self._filled = self.block.array((rows,), np.dtype(np.bool_), self._layout.size)
         self._read_x, self._read_y = read_only((self._x, self._y))
-        self._rows = None if rows == count else _rows(count, rows).data  # gives Python integers
+        self._places = None if rows == count else _rows(count, rows)
+        self._rows = None if self._places is None else self._places.data  # gives Python integers
 
     @classmethod
     def of(cls, recipe: Recipe, block: SharedBlock | None = None) -> Self | None:
@@ -92,6 +94,25 @@ class MemoryCache:
         if self._y is not None:
             self._y[row] = y
         self._filled[row] = True
+
+    def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:
+        """Write samples to the arrays (x, y) of a batch, if all of them are there; return whether they are."""
+        rows = indices if self._places is None else self._places[indices]
+        if not self._filled.take(rows, mode="clip").all() or (self._places is not None and rows.min() < 0):
+            return False
+        gather(self._x, rows, out[0])
+        if self._y is not None and out[1] is not None:
+            gather(self._y, rows, out[1])
+        return True
+
+    def put_many(self, indices: NDArray[np.int64], batch: Batch) -> None:
+        """Keep those samples of a batch that are kept."""
+        rows = indices if self._places is None else self._places[indices]
+        kept = slice(None) if self._places is None else np.flatnonzero(rows >= 0)
+        self._x[rows[kept]] = batch[0][kept]
+        if self._y is not None and batch[1] is not None:
+            self._y[rows[kept]] = batch[1][kept]
+        self._filled[rows[kept]] = True
 
     @property
     def filled(self) -> int:

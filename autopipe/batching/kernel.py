@@ -1,4 +1,4 @@
-"""The kernel: fills a whole batch, row by row, into memory that is already there.
+"""The kernel: fills a whole batch, at once or row by row, into memory that is already there.
 
 It is the one place where samples are made for every loader that runs in Python, so all of them give the same batches.
 It runs in many threads and processes at once and keeps no state besides the cache it is given.
@@ -7,12 +7,14 @@ It runs in many threads and processes at once and keeps no state besides the cac
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache, read_only
+from autopipe.batching.vectorised import WholeBatches
 from autopipe.core import randomness
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
@@ -20,6 +22,7 @@ from autopipe.core.sample import Batch, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, WorkloadError
 from autopipe.ops import planner
 
+_log = logging.getLogger(__name__)
 _NO_NUMBERS = np.empty(0)
 _ATTEMPTS = 100  # samples tried in place of a bad one
 
@@ -44,6 +47,12 @@ class Kernel:
         self._fixed = steps[: recipe.fixed_steps]
         self._rest = steps[recipe.fixed_steps :]
         self._count = len(recipe.source)
+        self._at_once = WholeBatches.of(recipe, cache)
+
+    @property
+    def fills_at_once(self) -> bool:
+        """Whether batches are made by a few calls of NumPy, once the cache is full if there is one."""
+        return self._at_once is not None
 
     @property
     def spec(self) -> SampleSpec:
@@ -63,6 +72,8 @@ class Kernel:
             OpError: an op raised.
             WorkloadError: a sample's shape is not that of the others.
         """
+        if self._at_once is not None and self._filled_at_once(self._at_once, epoch, indices, batch):
+            return []
         x, y = batch
         numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
         bad: list[BadSample] = []
@@ -74,6 +85,13 @@ class Kernel:
                 index, made = self._replacement(index, drawn, out, made, bad)
             self._write(made, out, y, row, index)
         return bad
+
+    def _filled_at_once(self, whole: WholeBatches, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
+        try:
+            return whole.fill(epoch, indices, batch)
+        except Exception as error:  # noqa: BLE001  # row by row it is raised again, with op and sample, or skipped
+            _log.debug("A batch is made row by row, because at once it failed: %r", error)
+            return False
 
     def _numbers(self, step: Step, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
         draws = step.op.draws

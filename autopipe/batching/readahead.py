@@ -38,6 +38,8 @@ class ReadAhead:
     Samples that were begun and not taken are at most those of the batches that workers have said ahead.
     """
 
+    read_many = None  # what is read ahead comes sample by sample
+
     def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
         """Start `readers` threads that read from `source`, but not what is `there` (cached) already."""
         self._source = source

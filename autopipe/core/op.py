@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.array_namespace import ArrayNamespace
-from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec
+from autopipe.core.array_namespace import NUMPY, ArrayNamespace
+from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
 Target: TypeAlias = Literal["image", "mask", "both"]
 LATER = {"later": True}
@@ -24,6 +24,10 @@ _MASKS = frozenset({FieldKind.MASK, FieldKind.ENCODED})
 @dataclasses.dataclass(frozen=True)
 class Op(abc.ABC):
     """One step from a sample as it is read to a sample as it is trained on.
+
+    Besides `apply`, for one sample, an op may have a batch half, `takes_batches` and `apply_many`: then a batch of
+    small samples of one shape is made by a few calls of NumPy, without a visit to Python for each. It gives what
+    `apply` gives, to the bit, which `tests/contract/test_ops.py` checks. A `batchable` op has one by `apply_batch`.
 
     Class attributes:
         draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
@@ -82,6 +86,23 @@ class Op(abc.ABC):
             NotImplementedError: the op has no TensorFlow half; the caller then runs `apply` through NumPy.
         """
         raise NotImplementedError
+
+    def takes_batches(self, spec: SampleSpec) -> bool:
+        """Whether `apply_many` can be called on batches of samples that look like `spec`, all of one shape."""
+        return self.batchable
+
+    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
+        """Return a whole batch after the op, to the bit what `apply` gives sample by sample (NumPy's batch half).
+
+        Whatever it raises, the batch is made again sample by sample, so that the error names its sample.
+
+        Args:
+            batch: `(x, y)`, whose first axis counts the samples; the op's own, to be overwritten and returned.
+            spec: one sample before the op.
+            random: the samples' own numbers, shape (samples, draws).
+            out: where x may be written to, as for `apply`; the op is free to ignore it.
+        """
+        return self.apply_batch(*batch, spec, NUMPY)
 
     def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""

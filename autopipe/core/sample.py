@@ -77,6 +77,11 @@ class Source(Protocol):
     `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
     pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
     `files()`, and `remote`, what kind of URL the samples are behind ("s3") where they lie on no disk.
+
+    `read_many(indices, out)`, also optional, is the batch half of `read`, for samples of one shape: it writes the
+    samples of `indices`, an array of whole numbers from 0 to the length less one, to the arrays `out` = (x, y), of a
+    row each (y is None where there is no target), without a visit to Python for each sample. It gives what `read`
+    gives, to the bit. Whatever it raises, the batch is read again by `read`.
     """
 
     def __len__(self) -> int: ...

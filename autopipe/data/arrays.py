@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind
+from autopipe.core.gather import gather
+from autopipe.core.sample import Batch, FieldKind
 from autopipe.core.script import located
 from autopipe.data.paths import short_digest, spread
 from autopipe.data.url import is_url, shown
@@ -61,6 +62,12 @@ class Arrays:
     def read(self, index: int) -> object:
         """Return a row of x, or of x and y."""
         return self._x.array[index] if self._y is None else (self._x.array[index], self._y.array[index])
+
+    def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        """Write rows to the arrays of a batch; see `Source`."""
+        gather(self._x.array, indices, out[0])
+        if self._y is not None and out[1] is not None:
+            gather(self._y.array, indices, out[1])
 
     def name(self, index: int) -> str:
         """Return the number of a row, and the file it is in."""

@@ -3,7 +3,8 @@
 Samples are read, decoded and taken through the ops that give the same in every epoch by the kernel, as everywhere, so
 all loaders agree on every file; the C++ code that does so lets go of Python's lock. Order and random numbers enter as
 data, once a batch, from the same functions as everywhere. So it gives the batches of the other loaders, within the
-rounding of TensorFlow's own resize after a random op. With `cache="memory"` the kernel makes whole batches.
+rounding of TensorFlow's own resize after a random op. With `cache="memory"`, and where samples are small and of one
+shape in memory already, the kernel makes whole batches.
 The graph is traced once and takes the range of batches as its argument, so that nothing grows from epoch to epoch.
 """
 
@@ -92,8 +93,10 @@ class _TfDataLoader(Loader):
         self._job = job
         self._owner = Owner()
         self._inherited: _Epoch | None = None
-        self._work = _Work(job, Kernel(job.recipe, cache), remember=buffered + 8)
-        self._graph: _Graph | None = _Graph(job, knobs, self._work, whole_batches=cache is not None)
+        kernel = Kernel(job.recipe, cache)
+        self._work = _Work(job, kernel, remember=buffered + 8)
+        whole_batches = cache is not None or (kernel.fills_at_once and not knobs.read_ahead)
+        self._graph: _Graph | None = _Graph(job, knobs, self._work, whole_batches=whole_batches)
         self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
         # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._epochs, self._work)

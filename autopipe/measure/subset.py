@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from autopipe.core.sample import Source
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import Batch, Source
 from autopipe.data import source as data_source
 
 
@@ -26,6 +29,12 @@ class Subset:
     def read(self, index: int) -> Any:
         """Return a sample of the source."""
         return self._source.read(index * self._stride)
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
+        """The source's batch half, if it has one."""
+        read_many = getattr(self._source, "read_many", None)
+        return None if read_many is None else lambda indices, out: read_many(indices * self._stride, out)
 
     def name(self, index: int) -> str:
         """Return what the source calls the sample."""

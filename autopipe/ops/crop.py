@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind, Part
+from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import BadSampleError
 from autopipe.ops.pixels import PixelOp
 from autopipe.ops.resize import check_size
@@ -43,6 +43,24 @@ class _Crop(PixelOp):
         down, right = self._place(random)
         top, left = int(down * (height - self.height + 1)), int(right * (width - self.width + 1))
         return array[top : top + self.height, left : left + self.width]
+
+    def batches_of(self, field: Field) -> bool:
+        return field.shape is not None and field.shape[0] >= self.height and field.shape[1] >= self.width
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        count, height, width = arrays.shape[:3]
+        down, right = self._place(random.T)
+        tops = np.broadcast_to(down * (height - self.height + 1), count).astype(np.int64)
+        lefts = np.broadcast_to(right * (width - self.width + 1), count).astype(np.int64)
+        # All cuts that there are, as views: a sample, its top row and left column choose one, which is copied at once.
+        cuts = np.lib.stride_tricks.as_strided(
+            arrays,
+            (count, height - self.height + 1, width - self.width + 1, self.height, self.width, *arrays.shape[3:]),
+            (*arrays.strides[:3], *arrays.strides[1:]),
+            writeable=False,
+        )
+        chosen: NDArray[Any] = cuts[np.arange(count), tops, lefts]
+        return chosen
 
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf

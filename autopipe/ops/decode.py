@@ -17,7 +17,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe.core.op import LATER, Op, Target
-from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec
+from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError
 from autopipe.ops.header import Size, image_size
 
@@ -69,6 +69,12 @@ class Decode(Op):
             FieldKind.IMAGE if x_kind is FieldKind.ENCODED else x_kind,
             FieldKind.MASK if y_kind is FieldKind.ENCODED else y_kind,
         )
+
+    def takes_batches(self, spec: SampleSpec) -> bool:
+        return all(field.kind is not FieldKind.ENCODED for field in spec.fields)
+
+    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
+        return batch
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind, Part
+from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import ConfigError
 from autopipe.ops.pixels import PixelOp
 
@@ -41,6 +41,18 @@ class RandomFlip(PixelOp):
         else:
             flipped = cv2.flip(array, code, dst=out)
         return flipped if flipped.ndim == array.ndim else flipped[..., None]
+
+    def batches_of(self, field: Field) -> bool:
+        return True
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        if self.horizontal and len(across := np.flatnonzero(random[:, 0] < 0.5)):
+            chosen = arrays.take(across, axis=0)
+            rows = cv2.flip(chosen.reshape(-1, *chosen.shape[2:]), 1)  # of all images, as if they were one high image
+            arrays[across] = rows.reshape(chosen.shape)
+        if self.vertical and len(down := np.flatnonzero(random[:, 1] < 0.5)):
+            arrays[down] = arrays.take(down, axis=0)[:, ::-1]
+        return arrays
 
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind, Part
+from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.ops.pixels import PixelOp
 from autopipe.ops.resize import check_size
 
@@ -41,6 +41,20 @@ class Pad(PixelOp):
         top, left = down // 2, right // 2
         padded = cv2.copyMakeBorder(array, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value=(value,) * 4)
         return padded if padded.ndim == array.ndim else padded[..., None]
+
+    def batches_of(self, field: Field) -> bool:
+        return True
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        count, height, width = arrays.shape[:3]
+        down, right = max(0, self.height - height), max(0, self.width - width)
+        if not down and not right:
+            return arrays
+        value = self.mask_value if kind is FieldKind.MASK else self.value
+        rounded = cv2.copyMakeBorder(arrays[0, :1, :1], 0, 1, 0, 0, cv2.BORDER_CONSTANT, value=(value,) * 4)[1].flat[0]
+        padded = np.full((count, height + down, width + right, *arrays.shape[3:]), rounded, arrays.dtype)
+        padded[:, down // 2 : down // 2 + height, right // 2 : right // 2 + width] = arrays
+        return padded
 
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf

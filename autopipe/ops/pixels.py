@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.op import Op, Target
-from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec
+from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import OpError, shortened
 
 
@@ -27,6 +27,33 @@ class PixelOp(Op):
     @property
     def target(self) -> Target:
         return self.on
+
+    def takes_batches(self, spec: SampleSpec) -> bool:
+        fields = [field for field, on in zip((spec.x, spec.y), self.touches(spec), strict=True) if on and field]
+        return all(field.kind is not FieldKind.ENCODED and self.batches_of(field) for field in fields)
+
+    def batches_of(self, field: Field) -> bool:
+        """Whether `pixels_many` can be called on arrays like this one."""
+        return False
+
+    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        """Return arrays of one shape after the op, to the bit what `pixels` gives one by one.
+
+        Args:
+            arrays: the first axis counts them; may be overwritten and returned.
+            kind: what each holds.
+            random: each one's numbers, shape (arrays, draws).
+        """
+        raise NotImplementedError
+
+    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
+        x, y = batch
+        on_x, on_y = self.touches(spec)
+        if on_x:
+            x = self.pixels_many(x, spec.x.kind, random)
+        if on_y and spec.y is not None and y is not None:
+            y = self.pixels_many(y, spec.y.kind, random)
+        return x, y
 
     @abc.abstractmethod
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op, Target
-from autopipe.core.sample import Part, Sample, SampleSpec
+from autopipe.core.sample import Batch, Part, Sample, SampleSpec
 from autopipe.errors import ConfigError, OpError
 
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")
@@ -47,6 +47,9 @@ class _ValueOp(Op):
             return self.values(x, NUMPY), y
         self.values_into(np.asarray(x), out)
         return out, y
+
+    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
+        return self.apply(batch, spec, random, out)  # values do not know whose they are
 
     def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
         from autopipe.ops.tensorflow_half import TENSORFLOW

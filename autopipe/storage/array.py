@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.config import STORAGES
-from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec
+from autopipe.core.gather import gather
+from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.storage.form import Reader, Storage
 from autopipe.storage.place import Place
 from autopipe.storage.shard import ShardFiles
@@ -80,6 +81,25 @@ class _Mapped:
         x, y = self._shards[shard] or self._map(shard)
         return x[row], None if y is None else y[row]
 
+    def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        """Write samples to the arrays of a batch; see `autopipe.core.sample.Source`."""
+        order = np.argsort(indices)  # by shard
+        wanted = indices[order]
+        firsts = np.arange(len(self._counts)) * self._per_shard
+        ends = [*np.searchsorted(wanted, firsts[1:]).tolist(), len(wanted)]
+        sorted_parts = [None if part is None else np.empty_like(part) for part in out]
+        start = 0
+        for shard, end in enumerate(ends):
+            if end > start:
+                fields = self._shards[shard] or self._map(shard)
+                for rows, part in zip(fields, sorted_parts, strict=True):
+                    if part is not None:
+                        gather(_one_array(rows), wanted[start:end] - firsts[shard], part[start:end])
+            start = end
+        for part, sorted_part in zip(out, sorted_parts, strict=True):
+            if part is not None:
+                part[order] = sorted_part
+
     def _map(self, shard: int) -> tuple[_Rows, _Rows | None]:
         rows = [column.rows(self._folder, shard, self._counts[shard]) for column in _columns(self._spec)]
         mapped = self._shards[shard] = (rows[0], rows[1] if len(rows) > 1 else None)
@@ -130,6 +150,12 @@ class _Ragged:
 
     def __getitem__(self, row: int) -> NDArray[Any]:
         return self._flat[self._starts[row] : self._starts[row + 1]].reshape(self._shapes[row])
+
+
+def _one_array(rows: _Rows | None) -> NDArray[Any]:
+    if isinstance(rows, _Ragged):
+        raise TypeError("samples of several shapes fill no batch")
+    return np.asarray(rows)
 
 
 class _Writer:

@@ -20,7 +20,10 @@ from autopipe.storage.shard import ShardFiles
 
 
 class Reader(Protocol):
-    """Reads the samples of a kept set, from many threads at once. It pickles, without open files."""
+    """Reads the samples of a kept set, from many threads at once. It pickles, without open files.
+
+    One that can fill whole batches has `read_many(indices, out)`, too, as a `Source` has.
+    """
 
     def read(self, index: int) -> Sample:
         """Return a sample; arrays may be read-only views of mapped memory."""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.core.config import STORAGES
-from autopipe.core.sample import FieldKind, Part, Sample
+from autopipe.core.sample import Batch, FieldKind, Part, Sample
 from autopipe.data.paths import spread
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.storage import layout
@@ -59,6 +60,16 @@ class StoredSource:
         if index in self._bad:
             raise BadSampleError(self._bad[index])
         return self._reader.read(index)
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
+        """Fills whole batches, as told at `Source`; None where the form cannot."""
+        return self._read_many if hasattr(self._reader, "read_many") else None
+
+    def _read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        if self._bad and not self._bad.keys().isdisjoint(indices.tolist()):
+            raise BadSampleError("A sample of the batch could not be read when the set was made.")
+        self._reader.read_many(indices, out)  # type: ignore[attr-defined]  # it was asked for
 
     def name(self, index: int) -> str:
         """Return the number of a sample and its set."""

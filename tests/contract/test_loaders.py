@@ -7,6 +7,7 @@ A new loader, or storage, is one more entry in the tables below.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import hashlib
 from collections.abc import Callable, Iterator
@@ -17,13 +18,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autopipe.assembly import build_loader
+from autopipe.assembly import build_loader, conversion_of
 from autopipe.core import randomness
 from autopipe.core.array_namespace import NUMPY
+from autopipe.core.config import STORAGES as STORAGES_BY_NAME
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch
 from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.table import Table
 from autopipe.loaders.keras import Keras
@@ -38,8 +41,11 @@ from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
+from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Normalize, Rescale
+from autopipe.storage.convert import convert
+from autopipe.storage.form import Storage
 
 LOADERS: dict[str, LoaderConfig] = {
     **{f"threads-{n}": Threads(workers=n, queue_size=2) for n in (1, 2, 5)},
@@ -260,6 +266,58 @@ def test_masks_follow_their_images_exactly(
         ):
             np.testing.assert_array_equal(x, found_x)
             np.testing.assert_array_equal(y, found_y)
+
+
+SMALL = {
+    "ops": [Decode(), Pad(14, 14, value=9), RandomCrop(10, 12), RandomFlip(vertical=True), RandomBrightness(0.2),
+            RandomContrast(0.7, 1.3), OneHot(5), Rescale(1 / 255, 0.5)],
+    "float": [RandomFlip(), RandomBrightness(0.1), Normalize(0.5, 0.25)],
+    "none": [],
+}  # fmt: skip
+
+
+def small_arrays(folder: Path, *, floating: bool) -> Arrays:
+    """Arrays of which the images lie in a file, as most do."""
+    generator = np.random.default_rng(3)
+    images = generator.integers(0, 256, (23, 12, 12, 3), np.uint8)
+    np.save(folder / "x.npy", (images / 255).astype(np.float32) if floating else images)
+    return Arrays(folder / "x.npy", generator.integers(0, 5, 23))
+
+
+@pytest.mark.parametrize(
+    ("loader", "settings", "ops"),
+    [
+        *((loader, {"finish": finish}, "ops") for loader in ONE_OF_EACH for finish in ("host", "device")),
+        *((loader, {"cache": "memory"}, "ops") for loader in ONE_OF_EACH),
+        ("threads-2", {"cache_fraction": 0.4}, "ops"),
+        ("threads-2-ahead-64", {}, "ops"),
+        ("threads-2", {"finish": "host"}, "float"),
+        ("threads-2", {}, "none"),
+    ],
+    ids=str,
+)
+def test_small_samples_that_are_batched_at_once_are_the_same(
+    tmp_path: Path, loader: str, settings: dict[str, Any], ops: str
+) -> None:
+    data = small_arrays(tmp_path, floating=ops == "float")
+    workload = Workload(data=data, ops=SMALL[ops], batch_size=BATCH, seed=7)
+    if "cache_fraction" in settings:
+        settings = {**settings, "cache": "memory"}
+    with opened(workload, loader, **settings) as made:
+        for epoch in (0, 1, 2):
+            assert digest(expected_batches(workload, epoch)) == digest(finished(made, made.batches(epoch)))
+
+
+@pytest.mark.parametrize("loader", ["threads-2", "keras-2"])
+def test_small_samples_in_another_storage_form_are_the_same(photos: Path, tmp_path: Path, loader: str) -> None:
+    workload = exact_workload(photos, ops=SMALL["ops"][:1] + SMALL["ops"][2:], converted=str(tmp_path))
+    workload = dataclasses.replace(workload, ops=(Decode(), Resize(16, 16), *workload.ops[1:]))
+    storage: Storage = STORAGES_BY_NAME["array"]
+    conversion = conversion_of(workload, planner.make_plan(workload), storage)
+    convert(conversion, storage, tmp_path, workers=1)
+    with opened(workload, loader, storage="array") as made:
+        for epoch in (0, 1):
+            assert digest(expected_batches(workload, epoch)) == digest(finished(made, made.batches(epoch)))
 
 
 class Plain:

@@ -192,6 +192,40 @@ def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: st
         assert_same(wanted, tuple(None if part is None else np.asarray(part) for part in found))  # type: ignore[arg-type]  # a pair
 
 
+HALVES = [
+    pair
+    for pair in PAIRS
+    if not isinstance(SAMPLES[str(pair.values[1])][0], bytes)
+    and pair.values[0].op.takes_batches(spec_of(SAMPLES[str(pair.values[1])]))  # type: ignore[union-attr]  # a case
+]
+
+
+@pytest.mark.parametrize(("case", "name"), HALVES)
+def test_its_batch_half_gives_the_same_bits_as_sample_by_sample(case: Case, name: str) -> None:
+    x, y = SAMPLES[name]
+    spec, generator = spec_of((x, y)), np.random.default_rng(5)
+    random = np.concatenate([np.array(RANDOM)[:, : case.op.draws], generator.random((7, case.op.draws))])
+    order = np.arange(x.size)
+    xs = np.stack([x, *(x.flat[generator.permutation(order)].reshape(x.shape) for _ in random[1:])])
+    ys = None if y is None else np.stack([y] * len(random))
+    singles = [
+        case.op.apply((one, None if ys is None else ys[number]), spec, random[number]) for number, one in enumerate(xs)
+    ]
+    wanted = np.stack([one for one, _ in singles]), None if ys is None else np.stack([other for _, other in singles])
+    for out in (None, np.full_like(wanted[0], 77)):
+        assert_same(wanted, case.op.apply_many((xs.copy(), None if ys is None else ys.copy()), spec, random, out))
+    if wanted[0].shape == xs.shape and wanted[0].dtype == xs.dtype:  # in place
+        own = xs.copy()
+        assert_same(wanted, case.op.apply_many((own, None if ys is None else ys.copy()), spec, random, own))
+
+
+def test_what_small_arrays_are_augmented_by_has_a_batch_half() -> None:
+    assert {type(pair.values[0].op).__name__ for pair in HALVES} >= {  # type: ignore[union-attr]  # a case
+        "CenterCrop", "RandomCrop", "RandomFlip", "RandomBrightness", "RandomContrast", "Pad", "OneHot", "Rescale",
+        "Normalize", "Cast",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
 def test_the_tensorflow_half_gives_the_same(case: Case, static: bool) -> None:

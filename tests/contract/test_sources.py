@@ -144,6 +144,16 @@ def spoil(file: Path) -> None:
     file.write_bytes(content)
 
 
+def sliced(root: Path, count: int) -> Source:
+    x, y = rows(2 * count)
+    return Arrays(x[::2], y[::2])
+
+
+def every_other_row(number: int) -> Parts:
+    x, y = rows(2 * COUNT)
+    return x[2 * number], y[2 * number]
+
+
 CASES = {
     "ImageFolder": Case(folder, foldered, "a/000000.jpg"),
     "ImagePairs": Case(pairs, lambda number: (image(number), mask(number)), "masks/000000.png"),
@@ -152,6 +162,7 @@ CASES = {
     "TFRecords": Case(records, lambda number: (image(number), number), "0.tfrecord", spoil),
     "TFRecords with masks": Case(masked_records, lambda number: (image(number), mask(number)), "0.tfrecord", spoil),
     "Arrays": Case(arrays, row, None, None),
+    "Arrays with gaps": Case(sliced, every_other_row, None, None),
     "Arrays in files": Case(mapped, row, "x.npy", None),
 }
 every_source = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -189,6 +200,18 @@ def test_samples_come_by_number_in_any_order_from_any_thread(case: Case, tmp_pat
             assert_same(case.sample(number), found)
     with pytest.raises(IndexError):
         made.read(COUNT)
+
+
+@every_source
+def test_a_batch_half_gives_the_same_samples(case: Case, tmp_path: Path) -> None:
+    made: Any = case.make(tmp_path, COUNT)
+    if getattr(made, "read_many", None) is None:
+        return
+    order = random.Random(0).sample(range(COUNT), COUNT)[:7]
+    batch = [np.stack([np.asarray(part)] * len(order)) for part in case.sample(0)]
+    made.read_many(np.array(order), (batch[0], batch[1] if len(batch) > 1 else None))
+    for place, number in enumerate(order):
+        assert_same(case.sample(number), tuple(part[place] for part in batch))
 
 
 @every_source

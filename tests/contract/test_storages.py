@@ -170,6 +170,26 @@ def test_many_threads_read_at_once(case: Case) -> None:
         assert_same(kept, case.conversion.sample(index)[0])
 
 
+def test_whole_batches_hold_what_is_read_one_by_one(case: Case) -> None:
+    spec = case.plan.cut(case.conversion.cut)
+    if case.stored.read_many is None or not spec.is_fixed:
+        return
+    indices = np.random.default_rng(0).permutation(good(case))
+    parts = [np.zeros((len(indices), *(field.shape or ())), field.dtype) for field in spec.fields]
+    case.stored.read_many(indices, (parts[0], parts[1] if len(parts) > 1 else None))
+    for row, index in enumerate(indices.tolist()):
+        for part, one in zip(parts, case.stored.read(index), strict=False):
+            np.testing.assert_array_equal(part[row], one)
+
+
+def test_whole_batches_with_a_bad_sample_are_refused(case: Case) -> None:
+    bad = [*case.stored.manifest.bad]
+    if case.stored.read_many is None or not bad:
+        return
+    with pytest.raises(BadSampleError):
+        case.stored.read_many(np.array([0, *bad]), (np.zeros(0), np.zeros(0)))
+
+
 def test_arrays_cannot_be_written_to(case: Case) -> None:
     for part in case.stored.read(0):
         assert not (isinstance(part, np.ndarray) and part.flags.writeable)
