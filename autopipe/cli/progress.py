@@ -18,7 +18,7 @@ from rich.text import Text
 from autopipe.api.searching import Watcher
 from autopipe.core.outcome import Measurement
 from autopipe.hardware.machine import Machine
-from autopipe.report import wording
+from autopipe.reports import wording
 from autopipe.search import events
 from autopipe.trial import protocol
 

@@ -1,6 +1,6 @@
 """What came of a trial: a measurement, or a failure that says why there is none. Both are values and survive JSON.
 
-They carry figures and derive none: statistics live in `autopipe.core.stats`, wording in `autopipe.report`. Whoever
+They carry figures and derive none: statistics live in `autopipe.core.stats`, wording in `autopipe.reports`. Whoever
 writes one to a file or a study writes `model_dump_json()` and reads it back with `parse_outcome`.
 """
 

@@ -1,7 +1,7 @@
 """What each storage form that was tried costs, saves, and when it pays, against the best that needs no conversion.
 
 Arithmetic on what a session knows; the rule that a conversion has to pay within the training's epochs is the session's
-score, which charges it. Shown by `autopipe.report`.
+score, which charges it. Shown by `autopipe.reports`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def check(
     from rich.console import Console
 
     from autopipe.api import checking, stored_workload
-    from autopipe.report import fitness
+    from autopipe.reports import fitness
 
     known = stored_workload.read(artifact, workload=workload, allow_outside=allow_outside)
     with Console(stderr=True).status("comparing" if quick else "comparing, and measuring for some 30 s"):

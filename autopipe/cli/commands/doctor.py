@@ -15,7 +15,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSO
     from rich.console import Console
 
     from autopipe.hardware import machine, opencv
-    from autopipe.report import doctor as report
+    from autopipe.reports import doctor as report
 
     found = machine.detect()
     if as_json:

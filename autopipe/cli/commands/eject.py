@@ -26,7 +26,7 @@ def eject(
     from rich.console import Console
 
     from autopipe.api import ejecting, stored_workload
-    from autopipe.report import wording
+    from autopipe.reports import wording
     from autopipe.tuned import artifact as files
 
     ejected = ejecting.eject(

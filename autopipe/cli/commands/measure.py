@@ -35,7 +35,7 @@ def measure(
     from autopipe.core.outcome import TrialFailure
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
-    from autopipe.report import single_measurement
+    from autopipe.reports import single_measurement
     from autopipe.search.settings import Settings
 
     chosen = workload.chosen()

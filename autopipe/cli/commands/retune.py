@@ -33,8 +33,8 @@ def retune(
     from autopipe.api import retuning, searching, stored_workload
     from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress
-    from autopipe.report import document, text
-    from autopipe.report.summary import summary_of
+    from autopipe.reports import document, text
+    from autopipe.reports.summary import summary_of
 
     known = stored_workload.read(artifact, workload=workload, allow_outside=allow_outside)
     folder = writable_folder(

@@ -15,7 +15,7 @@ def show(
     """Show the profiles in an artefact, and which one this machine would use."""
     from rich.console import Console
 
-    from autopipe.report import profiles as report
+    from autopipe.reports import profiles as report
     from autopipe.tuned import artifact as files
     from autopipe.tuned import fingerprint, pick
 

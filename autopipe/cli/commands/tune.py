@@ -25,8 +25,8 @@ def tune(
     from autopipe.api import searching, tuning
     from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
-    from autopipe.report import document, text
-    from autopipe.report.summary import summary_of
+    from autopipe.reports import document, text
+    from autopipe.reports.summary import summary_of
 
     chosen = workload.chosen()
     folder = writable_folder(out)

@@ -28,7 +28,7 @@ def verify(
     from rich.console import Console
 
     from autopipe.api import searching, verifying
-    from autopipe.report import agreement
+    from autopipe.reports import agreement
 
     # A look at files makes no batch, so that a set smaller than the usual one can be looked at, too.
     chosen = (dataclasses.replace(workload, batch_size=1) if files and workload.images else workload).chosen()
@@ -50,7 +50,7 @@ def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_js
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from autopipe.api import inspecting
-    from autopipe.report import bad_files
+    from autopipe.reports import bad_files
 
     columns = (TextColumn("looking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -11,7 +11,7 @@ from rich.console import Console
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
-from autopipe.report import payback_table
+from autopipe.reports import payback_table
 from autopipe.search.conversions import Payback
 
 

@@ -10,7 +10,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.verification import Agreement, Verification
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.threads import Threads
-from autopipe.report import agreement
+from autopipe.reports import agreement
 
 FIRST = PipelineConfig(loader=Threads(workers=2)).model_dump(mode="json")
 OTHER = PipelineConfig(

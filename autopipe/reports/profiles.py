@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.report import wording
+from autopipe.reports import wording
 from autopipe.tuned.pick import Choice, parse_config
 from autopipe.tuned.schema import Artifact, Profile
 

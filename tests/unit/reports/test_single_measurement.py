@@ -13,7 +13,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.loaders.threads import Threads
-from autopipe.report import single_measurement
+from autopipe.reports import single_measurement
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 CEILING = Ceiling(

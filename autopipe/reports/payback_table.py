@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.hardware.memory import size_text
-from autopipe.report import wording
+from autopipe.reports import wording
 from autopipe.search.conversions import Payback
 
 _MINUTE = 60.0

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core.value import Estimate
-from autopipe.report import payback_table, trust, wording
-from autopipe.report.summary import BaselineLine, Summary
+from autopipe.reports import payback_table, trust, wording
+from autopipe.reports.summary import BaselineLine, Summary
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
 

@@ -7,7 +7,7 @@ from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from autopipe.report import wording
+from autopipe.reports import wording
 
 
 @pytest.mark.parametrize(

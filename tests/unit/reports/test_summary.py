@@ -14,8 +14,8 @@ from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.stats import Comparison, Interval
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.report import document, text
-from autopipe.report.summary import Summary, summary_of
+from autopipe.reports import document, text
+from autopipe.reports.summary import Summary, summary_of
 from autopipe.search import library, study
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings

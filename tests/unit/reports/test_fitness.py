@@ -6,7 +6,7 @@ import json
 from rich.console import Console
 
 from autopipe.core.value import Estimate
-from autopipe.report import fitness
+from autopipe.reports import fitness
 from autopipe.tuned.check import Result, Verdict
 
 RATE = Estimate(value=900.0, low=880.0, high=920.0)

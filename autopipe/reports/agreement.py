@@ -8,7 +8,7 @@ from rich.text import Text
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.verification import Agreement, Verification
-from autopipe.report import wording
+from autopipe.reports import wording
 
 TOLERANCE = 1.01 / 255
 """How far TensorFlow's decode and resize may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""

@@ -7,7 +7,7 @@ import pytest
 from autopipe.core import stats
 from autopipe.core.params import Params, to_config
 from autopipe.core.stats import Comparison, Interval
-from autopipe.report import trust
+from autopipe.reports import trust
 from autopipe.search import library, study
 from autopipe.search.settings import Settings
 from tests.fakes.surface import Surface

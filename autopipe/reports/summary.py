@@ -14,7 +14,7 @@ from autopipe.core.limits import Limits
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.report import payback_table, trust, wording
+from autopipe.reports import payback_table, trust, wording
 from autopipe.search.conversions import Payback
 from autopipe.search.result import BaselineResult, SearchResult
 from autopipe.search.stopping import Reason

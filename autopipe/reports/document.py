@@ -6,8 +6,8 @@ from typing import Any
 
 from autopipe.core.ceiling import OpCost, ReadCosts
 from autopipe.core.value import Estimate
-from autopipe.report import payback_table
-from autopipe.report.summary import Summary
+from autopipe.reports import payback_table
+from autopipe.reports.summary import Summary
 
 
 def document(summary: Summary, artifact: str | None) -> dict[str, Any]:

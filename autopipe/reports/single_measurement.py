@@ -12,7 +12,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Resources
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.hardware.memory import size_text
-from autopipe.report import wording
+from autopipe.reports import wording
 
 
 def render(
