@@ -25,6 +25,7 @@ from autopipe.core.report import Options, Report
 from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
+from autopipe.devices import choose
 from autopipe.errors import LoaderError
 from autopipe.hardware import memory
 from autopipe.hardware.gpu import Nvml
@@ -109,6 +110,7 @@ class Session:
                 regime=pages.regime,
                 limited=limited,
                 devices=bench.device_names,
+                gpus=min(choose.accelerators(), config.devices),
             )
         )
 

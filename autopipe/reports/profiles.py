@@ -28,6 +28,8 @@ def _profile(profile: Profile) -> Table:
     table.add_column()
     hardware, rate = profile.hardware, profile.measurement.images_per_second
     gpus = ", ".join(gpu.name for gpu in hardware.gpus) or "no GPU"
+    gpus += "" if hardware.visible_gpus is None else f" (CUDA_VISIBLE_DEVICES={hardware.visible_gpus})"
+    gpus += f", {hardware.virtual_devices} virtual devices" if hardware.virtual_devices else ""
     cores = f"{hardware.cores} core{'' if hardware.cores == 1 else 's'}"
     backend = "" if hardware.keras_backend is None else f", Keras on {hardware.keras_backend}"
     table.add_row("machine", f"{cores} ({hardware.cpu_model}), {gpus}{backend}")

@@ -15,7 +15,6 @@ def test_a_wrapped_dataset_has_nothing_to_be_compared_with(monkeypatch: pytest.M
         compact_bytes=1,
         finished_bytes=1,
         backend="tensorflow",
-        devices=1,
         mean_bytes=1.0,
         data_digest="d",
         ops_digest="o",
