@@ -15,7 +15,7 @@ from autopipe.batching.cache import MemoryCache
 from autopipe.batching.process import WorkerProcess, packed_recipe
 from autopipe.batching.readahead import batches_ahead, samples_ahead
 from autopipe.batching.streaming import StreamingLoader, require_memory
-from autopipe.core.config import LoaderConfig
+from autopipe.core.config import LATER, LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 
@@ -34,7 +34,7 @@ class Processes(LoaderConfig):
     rank: ClassVar[int] = 1
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
-    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024, json_schema_extra=LATER)
 
     def worker_count(self) -> int:
         return self.workers
