@@ -498,6 +498,14 @@ def test_a_grain_dataset_that_repeats_for_ever_needs_its_steps() -> None:
     assert _first_numbers(_wrapped(lambda calls=1: from_grain().repeat(), steps=4), 2) == [[0, 1, 2, 0], [1, 2, 0, 1]]
 
 
+def test_without_parameters_what_is_there_can_still_be_measured() -> None:
+    workload = wrap.wrap(make_tensors, model=None)
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    assert as_it_is.loader == Wrapped()
+    assert [params["device_prefetch"] for params in wrap.space(wrap.choices(workload)).grid()] == [0, 2]
+
+
 def test_arrays_are_told_that_they_need_no_wrapping() -> None:
     with pytest.raises(WorkloadError, match="must return batches") as error:
         _wrapped(lambda calls=1: (X, Y))
