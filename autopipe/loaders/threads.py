@@ -53,7 +53,7 @@ class Threads(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
-        require_memory(job, self.buffered_batches() + 2)
+        require_memory(job, self.buffered_batches() + 2, self.samples_ahead(job.order.batch_size))
         opencv.one_thread()
         cache = MemoryCache.of(recipe)
         filler = _Filler(recipe, cache, self.read_ahead)
