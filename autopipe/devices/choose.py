@@ -1,18 +1,26 @@
-"""Which device strategy a configuration asks for, on the Keras backend of this process."""
+"""Which device strategy a configuration asks for, on the Keras backend of this process.
+
+Sharing a batch out is a backend's own affair. Another package adds the way of a backend that has none here by an entry
+point of the group `autopipe.device_strategies`, which has the backend's name and names a `SharingStrategy`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from typing import Final
 
 import keras
 
-from autopipe.devices.strategy import DeviceStrategy
+from autopipe.devices.strategy import DeviceStrategy, SharingStrategy
 from autopipe.errors import ModelError
 from autopipe.hardware import virtual
 
-if TYPE_CHECKING:
-    from autopipe.devices.jax_parallel import JaxParallel
-    from autopipe.devices.mirrored import Mirrored
+_GROUP: Final = "autopipe.device_strategies"
+_OURS: Final = (
+    EntryPoint("tensorflow", "autopipe.devices.mirrored:Mirrored", _GROUP),
+    EntryPoint("jax", "autopipe.devices.jax_parallel:JaxParallel", _GROUP),
+)
 
 
 def strategy(devices: int) -> DeviceStrategy:
@@ -26,26 +34,21 @@ def strategy(devices: int) -> DeviceStrategy:
 
         return SingleDevice()
     if (several := sharing()) is None:
-        backend = keras.backend.backend()
         raise ModelError(
-            f"`devices` must be 1 on the {backend} backend, but got devices={devices}.",
-            hint="Use the tensorflow or jax backend to train on several devices.",
+            f"`devices` must be 1 on the {keras.backend.backend()} backend, but got devices={devices}.",
+            hint=f"Use the {' or '.join(_strategies())} backend to train on several devices.",
         )
     return several(devices)
 
 
-def sharing() -> type[Mirrored | JaxParallel] | None:
+def sharing() -> type[SharingStrategy] | None:
     """Return the backend's way of sharing batches out; None where it has none."""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        from autopipe.devices.mirrored import Mirrored
+    found = _strategies().get(keras.backend.backend())
+    return None if found is None else found.load()
 
-        return Mirrored
-    if backend == "jax":
-        from autopipe.devices.jax_parallel import JaxParallel
 
-        return JaxParallel
-    return None
+def _strategies() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in (*metadata.entry_points(group=_GROUP), *_OURS)}
 
 
 def accelerators() -> int:

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import keras
 
-from autopipe.devices.strategy import DeviceStrategy
+from autopipe.devices.strategy import SharingStrategy
 from autopipe.errors import ModelError
 from autopipe.hardware import virtual
 
 
-class JaxParallel(DeviceStrategy):
+class JaxParallel(SharingStrategy):
     """Every device holds all variables and takes an equal part of each batch. A step computes what one device would."""
 
     def __init__(self, devices: int) -> None:

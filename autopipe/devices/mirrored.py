@@ -8,12 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from autopipe.devices.aliasing import tensor
-from autopipe.devices.strategy import DeviceStrategy
+from autopipe.devices.strategy import SharingStrategy
 from autopipe.errors import ModelError
 from autopipe.hardware import virtual
 
 
-class Mirrored(DeviceStrategy):
+class Mirrored(SharingStrategy):
     """Every device holds all variables and takes an equal part of each batch; gradients are averaged.
 
     Batch normalisation uses the statistics of each device's part, as is usual with TensorFlow.

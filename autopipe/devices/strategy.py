@@ -29,11 +29,6 @@ class DeviceStrategy(abc.ABC):
     def accelerators(cls) -> int:
         """Return how many accelerators the backend sees in this process; 0 where it trains on the CPU."""
 
-    @classmethod
-    def split(cls) -> int:
-        """Return into how many devices this process has split the CPU already; 1 where it has not."""
-        return 1
-
     @abc.abstractmethod
     def scope(self) -> AbstractContextManager[Any]:
         """Return the context in which the model is built and trained."""
@@ -91,3 +86,20 @@ class DeviceStrategy(abc.ABC):
     def check_array_rows(self, rows: int) -> None:
         """Do the same for arrays that Keras itself cuts into batches and places."""
         self.check_evaluation_rows(rows)
+
+
+class SharingStrategy(DeviceStrategy):
+    """Shares each batch out among several devices: one backend's way of doing it."""
+
+    @abc.abstractmethod
+    def __init__(self, devices: int) -> None:
+        """Take that many devices.
+
+        Raises:
+            ModelError: there are not so many.
+        """
+
+    @classmethod
+    def split(cls) -> int:
+        """Return into how many devices this process has split the CPU already; 1 where it has not."""
+        return 1
