@@ -23,7 +23,7 @@ class Known:
     Attributes:
         config: the configuration.
         trend: the logarithm of its prediction, or 0 where none has one.
-        readings: its measurements, at least one.
+        readings: its measurements; without one, what is like it speaks for it.
     """
 
     config: PipelineConfig
@@ -67,10 +67,10 @@ class Belief:
 
 
 def believe(known: Mapping[str, Known], cores: int) -> Belief:
-    """Return what to believe of configurations, by key, at least one; those that are alike speak for each other.
+    """Return what to believe of configurations, by key; those that are alike speak for each other.
 
     Args:
-        known: what is known of each.
+        known: what is known of each; one at least was measured.
         cores: usable ones.
     """
     features = Features([each.config for each in known.values()], cores)
@@ -87,5 +87,5 @@ def believe(known: Mapping[str, Known], cores: int) -> Belief:
         covariance=covariance,
         noise=math.sqrt(surrogate.settings.noise**2 + typical),
         drift=surrogate.settings.drift,
-        freedom=max(1, len(readings) - len(known) - len(blocks) - 1),
+        freedom=max(1, len(readings) - sum(bool(each.readings) for each in known.values()) - len(blocks) - 1),
     )

@@ -9,10 +9,11 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.value import Estimate
-from autopipe.search.conversions import paybacks
+from autopipe.search.conversions import paybacks, ways
+from autopipe.search.effects import Effect, effects
 from autopipe.search.measurer import Baseline
-from autopipe.search.proof import Proof, contender
-from autopipe.search.result import BaselineResult, DeviceCount, SearchResult
+from autopipe.search.proof import Proof, contender, known, trend
+from autopipe.search.result import BaselineResult, SearchResult
 from autopipe.search.session import Point, Session
 from autopipe.search.stopping import Reason, Stop
 
@@ -44,22 +45,11 @@ def result(
         unsaved=session.record.lost,
         blocks=0 if proved is None else proved.blocks[proved.winner],
         reached_share=None if proved is None else proved.reached_share,
+        gains={} if proved is None else proved.gains,
+        rounds={} if proved is None else proved.rounds,
+        effects=() if best is None else _effects(session, best.config, proved),
+        ways=ways(session),
         study=session.record.study,
-        device_counts=_device_counts(session),
-        virtual_devices=session.facts.virtual,
-    )
-
-
-def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
-    alone = [(each.devices, each.model_images_per_second.value) for each in session.ceilings]
-    reached = [(each.config.devices, each.estimate.value) for each in session.points().values() if each.feasible]
-    return tuple(
-        DeviceCount(
-            devices=count,
-            model_images_per_second=max((rate for devices, rate in alone if devices == count), default=None),
-            images_per_second=max((rate for devices, rate in reached if devices == count), default=None),
-        )
-        for count in sorted({devices for devices, _ in [*alone, *reached]})
     )
 
 
@@ -69,6 +59,17 @@ def _ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
         return None
     bound = limits.limits(ceiling, config, session.facts).images_per_second
     return ceiling.model_copy(update={"bound_images_per_second": bound})
+
+
+def _effects(session: Session, config: PipelineConfig, proved: Proof | None) -> tuple[Effect, ...]:
+    return effects(
+        config,
+        [candidate.config for candidate in session.trimmed.candidates],
+        known(session),
+        {} if proved is None else proved.rounds,
+        cores=session.facts.cores,
+        trend=lambda each: trend(session, each),
+    )
 
 
 def _unproved(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:

@@ -69,10 +69,9 @@ class Verdict:
 
 
 def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool) -> tuple[float, ...]:
-    """Return what a configuration takes, compared in order: devices, conversion, workers, memory; then the familiar."""
+    """Return what a configuration takes, compared in order: conversion, workers, memory; then the familiar one."""
     workers = config.loader.worker_count()
     return (
-        float(config.devices),
         float(STORAGES[config.storage].converts),
         float(cores if workers is None else workers),
         round(memory_bytes / 2**26),  # 64 MiB more or less is no difference

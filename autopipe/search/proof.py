@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autopipe.core import costs
+from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, Interval, log_variance, median
 from autopipe.core.value import Estimate
@@ -34,6 +35,7 @@ class Proof:
         blocks: in how many blocks each ran, by key: who is far behind does not run again.
         tied: keys of those as good as the fastest.
         reached_share: how much of the model alone the winner reaches, side by side; None if that was not measured.
+        rounds: images/s of each contender in each block, by key.
     """
 
     winner: str
@@ -43,6 +45,7 @@ class Proof:
     blocks: dict[str, int]
     tied: tuple[str, ...]
     reached_share: Estimate | None
+    rounds: confirm.Blocks
 
 
 def contenders(session: Session, baselines: Sequence[Baseline]) -> list[confirm.Contender]:
@@ -69,6 +72,11 @@ def _may_be_as_good(believed: Belief, best: str, key: str) -> bool:
 
 def belief(session: Session) -> Belief:
     """Return what to believe of all configurations that were measured, in terms of what the study maximises."""
+    return believe(known(session), session.facts.cores)
+
+
+def known(session: Session) -> dict[str, Known]:
+    """Return what is known of all configurations that were measured, by key, in terms of what the study maximises."""
     points, readings = session.points(), dict[str, list[Reading]]()
     for row in session.record.rows():
         if isinstance(row.outcome, Measurement):
@@ -77,16 +85,16 @@ def belief(session: Session) -> Belief:
             # A one-time cost makes the score vary by less than the rate, by as much as it takes of the time.
             variance = log_variance(rate.value, Interval(rate.low, rate.high)) * (value / rate.value) ** 2
             readings.setdefault(row.key, []).append(Reading(math.log(value), variance, row.block))
-    predicts = session.can_predict and session.settings.seeding
-    known = {
-        key: Known(
-            config=points[key].config,
-            trend=math.log(session.promise(points[key].config)) if predicts else 0.0,
-            readings=tuple(each),
-        )
+    return {
+        key: Known(config=points[key].config, trend=trend(session, points[key].config), readings=tuple(each))
         for key, each in readings.items()
     }
-    return believe(known, session.facts.cores)
+
+
+def trend(session: Session, config: PipelineConfig) -> float:
+    """Return the logarithm of what is predicted of a configuration, or 0 where nothing is."""
+    predicts = session.can_predict and session.settings.seeding
+    return math.log(session.promise(config)) if predicts else 0.0
 
 
 def contender(session: Session, point: Point, baseline: str | None) -> confirm.Contender:
@@ -172,6 +180,7 @@ def judge(session: Session, entered: Sequence[confirm.Contender]) -> Proof | Non
         blocks={key: len(ran) for key, ran in raw.items()},
         reached_share=confirm.share(raw[verdict.winner], _alone(session, points[verdict.winner]), believed),
         tied=verdict.tied,
+        rounds=raw,
     )
 
 

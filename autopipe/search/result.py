@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import optuna
 
@@ -12,7 +12,9 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
-from autopipe.search.conversions import Payback
+from autopipe.search.confirm import Blocks
+from autopipe.search.conversions import KeptAs, Payback
+from autopipe.search.effects import Effect
 from autopipe.search.feasible import Drop
 from autopipe.search.record import Row
 from autopipe.search.stopping import Stop
@@ -41,21 +43,6 @@ class BaselineResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceCount:
-    """What a number of devices came to.
-
-    Attributes:
-        devices: how many.
-        model_images_per_second: the model alone on them, in its fastest setup; None if it was not measured.
-        images_per_second: the best measured configuration on them; None if none was.
-    """
-
-    devices: int
-    model_images_per_second: float | None
-    images_per_second: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """What a search found.
 
@@ -78,10 +65,12 @@ class SearchResult:
         epochs: over which one-time costs were charged; None if the training's length is not known.
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
         blocks: in how many blocks of the proof the best ran; 0 without a proof.
-        device_counts: what each number of devices came to, fewest first.
-        virtual_devices: whether devices are virtual: parts of the CPU.
         reached_share: how much of the model alone the best reaches, 0 to 1, both measured in the same blocks of the
             proof; None if they were not.
+        gains: how many times faster the best ran than each other one in the proof, by key.
+        rounds: images/s of each configuration in each block of the proof, by key.
+        effects: what each setting of the best is worth.
+        ways: what each way to keep samples costs once, and how fast it is then.
         unsaved: why the last trials are in memory only, and not in the storage; None if the storage has them all.
         study: the Optuna study that holds all of this.
     """
@@ -106,8 +95,10 @@ class SearchResult:
     unsaved: str | None = None
     blocks: int = 0
     reached_share: Estimate | None = None
-    device_counts: Sequence[DeviceCount] = ()
-    virtual_devices: bool = False
+    gains: Mapping[str, Comparison] = field(default_factory=dict)
+    rounds: Blocks = field(default_factory=dict)
+    effects: Sequence[Effect] = ()
+    ways: Sequence[KeptAs] = ()
 
     @property
     def failed(self) -> Sequence[Row]:

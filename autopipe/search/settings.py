@@ -10,7 +10,6 @@ from typing import Literal
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.hardware import virtual
 from autopipe.search.samplers import SURROGATE, Sampler
 
 
@@ -34,7 +33,6 @@ class Settings:
         page_cache: the state of the files before a trial: "warm", "cold" or "auto".
         isolation: "warm", one process for many trials, or "process", one for each.
         simulate: a simulated accelerator in place of the workload's model.
-        virtual_devices: into how many devices the CPU is split, for a rehearsal; 0 leaves it whole.
         epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
         patience: stop after this many trials in a row without a gain beyond the interval.
         ceiling_share: a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough
@@ -47,6 +45,7 @@ class Settings:
         digests: what must be equal to go on with a study, e.g. `{"workload": ..., "hardware": ...}`.
         fresh: begin anew even if there is such a study.
         lock: the name under which tunes on one machine queue up; None to do without.
+        command: the line that repeats it, for whoever reads the result.
         clock: monotonic seconds.
     """
 
@@ -64,7 +63,6 @@ class Settings:
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     isolation: Literal["warm", "process"] = "warm"
     simulate: SimulatedAccelerator | None = None
-    virtual_devices: int = field(default_factory=virtual.asked)
     epochs: int | None = None
     patience: int = 10
     ceiling_share: float = 0.97
@@ -75,4 +73,5 @@ class Settings:
     digests: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
     lock: str | None = None
+    command: str = ""
     clock: Callable[[], float] = time.monotonic

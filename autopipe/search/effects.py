@@ -1,0 +1,138 @@
+"""What each setting of a configuration is worth: its rate over that of the same with another value of one setting.
+
+From all that was measured at once, by the surrogate, so that trials that differ in more than one setting count, too;
+what was measured in turns, block by block, is given beside it. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.params import Value, from_config
+from autopipe.core.stats import Comparison, Interval, compare_pairs, student_t_95
+from autopipe.search.belief import Belief, Known, believe
+
+_DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set where the other is
+_MOST_UNTRIED = 24  # configurations of another loader that were never measured: the first of them by prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What a setting is worth against one other value of it.
+
+    Attributes:
+        setting: its name.
+        value: as the configuration has it.
+        other: the other value.
+        gain: the rate over that with the other value, with its 95 % interval; `pairs` are the blocks of `paired`.
+        measured: whether the other was measured, and not only what is like it.
+        paired: from blocks in which both ran; None where they did not.
+    """
+
+    setting: str
+    value: Value
+    other: Value
+    gain: Comparison
+    measured: bool
+    paired: Comparison | None
+
+
+def effects(
+    config: PipelineConfig,
+    candidates: Iterable[PipelineConfig],
+    known: Mapping[str, Known],
+    blocks: Mapping[str, Mapping[int, float]],
+    *,
+    cores: int,
+    trend: Callable[[PipelineConfig], float],
+) -> tuple[Effect, ...]:
+    """Return what each setting of a configuration is worth; the largest effect first.
+
+    Args:
+        config: the configuration, one of those that were measured.
+        candidates: what could have run.
+        known: what was measured, by key.
+        blocks: the rates in the blocks of the proof, by key.
+        cores: usable ones.
+        trend: the logarithm of a configuration's prediction, or 0 where there is none.
+    """
+    config = config.normalised()
+    if config.key() not in known:
+        return ()
+    others = _others(config, [*(each.config for each in known.values()), *candidates], known, trend)
+    if not others:
+        return ()
+    untried = {
+        each.key(): Known(config=each, trend=trend(each), readings=())
+        for _, _, each in others
+        if each.key() not in known
+    }
+    belief = believe({**known, **untried}, cores)
+    best: dict[tuple[str, Value], Effect] = {}
+    for setting, value, other in others:
+        found = _effect(belief, config, (setting, value), other, known, blocks)
+        before = best.get((setting, value))
+        if before is None or (found.measured, -found.gain.ratio) > (before.measured, -before.gain.ratio):
+            best[setting, value] = found
+    return tuple(sorted(best.values(), key=lambda each: -abs(math.log(each.gain.ratio))))
+
+
+def _effect(
+    belief: Belief,
+    config: PipelineConfig,
+    change: tuple[str, Value],
+    other: PipelineConfig,
+    known: Mapping[str, Known],
+    blocks: Mapping[str, Mapping[int, float]],
+) -> Effect:
+    ahead, spread = belief.ahead(config.key(), other.key())
+    reach = student_t_95(belief.freedom) * spread
+    mine, its = blocks.get(config.key(), {}), blocks.get(other.key(), {})
+    common = sorted(mine.keys() & its.keys())
+    paired = compare_pairs([mine[at] for at in common], [its[at] for at in common]) if len(common) > 1 else None
+    interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
+    return Effect(
+        setting=change[0],
+        value=_settings(config)[change[0]],
+        other=change[1],
+        gain=Comparison(ratio=math.exp(ahead), interval=interval, pairs=len(common)),
+        measured=other.key() in known,
+        paired=paired,
+    )
+
+
+def _others(
+    config: PipelineConfig,
+    configs: Sequence[PipelineConfig],
+    known: Mapping[str, Known],
+    trend: Callable[[PipelineConfig], float],
+) -> list[tuple[str, Value, PipelineConfig]]:
+    """Return what differs from the configuration in one setting, with the setting and the other's value of it."""
+    own = _settings(config)
+    found: dict[str, tuple[str, Value, PipelineConfig]] = {}
+    for each in configs:
+        other = each.normalised()
+        change = only_change(own, _settings(other))
+        if change is not None:
+            found.setdefault(other.key(), (*change, other))
+    loaders = [each for each in found.values() if each[0] == "loader" and each[2].key() not in known]
+    loaders.sort(key=lambda each: -trend(each[2]))
+    kept = {each[2].key() for each in loaders[:_MOST_UNTRIED]}
+    return [each for key, each in found.items() if each[0] != "loader" or key in known or key in kept]
+
+
+def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:
+    """Return the one setting in which two configurations differ, with the other's value; None if it is not one.
+
+    What is set on one side only depends on it: the knobs of a loader, the fraction that a cache holds.
+    """
+    changed = [name for name in own if name in other and own[name] != other[name]]
+    changed = [name for name in changed if _DEPENDENT.get(name) not in changed]
+    return (changed[0], other[changed[0]]) if len(changed) == 1 else None
+
+
+def _settings(config: PipelineConfig) -> dict[str, Value]:
+    return dict(from_config(config))
