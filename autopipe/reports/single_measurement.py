@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import limits as core_limits
-from autopipe.core.ceiling import Ceiling, OpCost
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Resources
 from autopipe.devices.simulated import SimulatedAccelerator
@@ -20,8 +21,8 @@ def render(
     config: PipelineConfig,
     ceiling: Ceiling,
     simulated: SimulatedAccelerator | None = None,
-) -> Table:
-    """Return the table that `autopipe measure` prints; `simulated` is what stood in the model's place, if any."""
+) -> RenderableType:
+    """Return what `autopipe measure` prints; `simulated` is what stood in the model's place, if any."""
     rate = measurement.images_per_second
     limit = core_limits.limits(ceiling, config)
     bottleneck = core_bottleneck.bottleneck(limit, rate.value)
@@ -31,14 +32,12 @@ def render(
     table.add_row("config", wording.short(config.normalised()))
     table.add_row(
         "images/s",
-        f"{_figure(rate.value)} ({_figure(rate.low)} to {_figure(rate.high)}), {len(measurement.windows)} windows",
+        f"{wording.rates(rate)}, {len(measurement.windows)} windows{'' if measurement.stable else ', unsteady'}",
     )
-    table.add_row("model alone", f"{_figure(limit.model_images_per_second)} images/s")
+    table.add_row("model alone", f"{wording.rate(limit.model_images_per_second)} images/s")
     share = min(1.0, rate.value / limit.images_per_second)
-    table.add_row("share of bound", f"{share:.0%} of {_figure(limit.images_per_second)} images/s")
+    table.add_row("share of bound", f"{share:.0%} of {wording.rate(limit.images_per_second)} images/s")
     table.add_row("bottleneck", bottleneck.sentence)
-    for number, op in enumerate(ceiling.op_costs):
-        table.add_row("an image costs" if number == 0 else "", _op(op))
     if simulated is not None:
         share = simulated.utilisation(rate.value, measurement.batch_size)
         table.add_row("AU", f"{share:.1%} of the time the simulated accelerator computes")
@@ -54,14 +53,23 @@ def render(
     )
     for warning in measurement.warnings:
         table.add_row(Text("note", style="bold yellow"), warning)
+    return Group(table, Text(), _costs(ceiling)) if ceiling.op_costs else table
+
+
+def _costs(ceiling: Ceiling) -> Table:
+    """Return what an image costs, op by op, and the model's share of the cores."""
+    whole = sum(op.wall_seconds_per_image for op in ceiling.op_costs) or 1.0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("an image costs", no_wrap=True)
+    for column in ("wall", "core", "of it locked", "share"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for op in ceiling.op_costs:
+        figures = (op.wall_seconds_per_image, op.seconds_per_image, op.lock_seconds_per_image)
+        share = op.wall_seconds_per_image / whole
+        table.add_row(op.name, *map(wording.milliseconds, figures), f"{share:.0%}")
+    model = ceiling.model_core_seconds_per_image
+    table.add_row("the model", "", wording.milliseconds(model), "", "")
     return table
-
-
-def _op(op: OpCost) -> str:
-    waits = f", waits {wording.milliseconds(op.wait_seconds_per_image)}" if op.wait_seconds_per_image else ""
-    share = op.lock_seconds_per_image / op.seconds_per_image if op.seconds_per_image else 0.0
-    lock = f", {share:.0%} of it under Python's lock" if share else ""
-    return f"{op.name}: {wording.milliseconds(op.seconds_per_image)} of a core{lock}{waits}"
 
 
 def _resources(used: Resources) -> str:
@@ -71,16 +79,9 @@ def _resources(used: Resources) -> str:
     if used.peak_rss_bytes is not None:
         parts.append(f"memory {size_text(used.peak_rss_bytes)}")
     if used.gpu_percent is not None:
-        low, high = used.gpu_idlest_percent, used.gpu_busiest_percent
-        several = "" if low is None or high is None or low == high else f" (idlest {low:.0f} %, busiest {high:.0f} %)"
-        parts.append(f"GPU {used.gpu_percent:.0f} %{several}")
+        parts.append(f"GPU {used.gpu_percent:.0f} %")
     if used.gpu_memory_bytes is not None:
         parts.append(f"GPU memory {size_text(used.gpu_memory_bytes)}")
     if used.gpu_watts is not None:
         parts.append(f"{used.gpu_watts:.0f} W")
     return ", ".join(parts)
-
-
-def _figure(rate: float) -> str:
-    """Return images/s with as many digits as mean something: a segmentation model may take eight."""
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
