@@ -14,6 +14,7 @@ from autopipe._version import __version__
 if TYPE_CHECKING:
     from autopipe.api.inspecting import verify_files as verify_files
     from autopipe.api.loading import load as load
+    from autopipe.api.reporting import report as report
     from autopipe.api.retuning import retune as retune
     from autopipe.api.tuning import tune as tune
     from autopipe.assembly import build_loader as build_loader
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "verify_files": "api.inspecting",
     "load": "api.loading",
+    "report": "api.reporting",
     "retune": "api.retuning",
     "tune": "api.tuning",
     "build_loader": "assembly",

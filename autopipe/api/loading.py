@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autopipe.core.workload import Workload
+from autopipe.reports import story
 from autopipe.trial import workload_import
 from autopipe.tuned import factory
 from autopipe.tuned.factory import Tuned
@@ -47,4 +48,5 @@ def load(
         pinned=pinned,
         strict=strict,
         allow_outside=allow_outside,
+        shown=story.piece,
     )

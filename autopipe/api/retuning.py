@@ -28,6 +28,7 @@ from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
+from autopipe.reports import story
 from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
@@ -97,6 +98,7 @@ def retune(
         path,
         import_workload=workload_import.load_workload,
         workload=named if isinstance(named, Workload) else named.text,
+        shown=story.piece,
     )
 
 
@@ -123,7 +125,7 @@ def run(stored: Stored, settings: Settings, watcher: Watcher, *, if_stale: bool)
         checked = checking.check_with(runner, described, stored, quick=True) if if_stale else None
         if checked is not None and checked.verdict is Verdict.FITS:
             return Retuned(checked=checked)
-        here = fingerprint.of_machine(found, described.storage_kind, described.backend, described.virtual_devices)
+        here = fingerprint.of_machine(found, described.storage_kind, described.backend)
         former = _former(stored, here)
         config = None if former is None else pick.config_of(former)
         outcome = search(

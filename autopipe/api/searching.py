@@ -23,8 +23,9 @@ from autopipe.core.params import Value, parameter_types
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.errors import NothingMeasuredError, TrialError
-from autopipe.hardware import machine, virtual
+from autopipe.hardware import machine
 from autopipe.hardware.machine import Machine
+from autopipe.reports import gathering
 from autopipe.search import library, study
 from autopipe.search.events import OnEvent
 from autopipe.search.lock import MEASURING
@@ -37,6 +38,7 @@ from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import Recycling, TrialRunner
 from autopipe.tuned import evidence, fingerprint, wrap
 from autopipe.tuned.evidence import Evidence
+from autopipe.tuned.findings import Asked
 from autopipe.tuned.schema import Hardware, Profile
 
 _REASONS_SHOWN = 3
@@ -94,8 +96,20 @@ class Found:
             study=self.settings.study_name,
             study_url=self.settings.storage,
             model=self.described.model_digest,
+            findings=gathering.findings_of(self.result, config, asked=self._asked(), simulated=self.settings.simulate),
         )
         return evidence.profile_of(found, workload_digest(self.described), here=self.hardware)
+
+    def _asked(self) -> Asked:
+        settings = self.settings
+        return Asked(
+            command=settings.command,
+            seed=settings.seed,
+            space=settings.space,
+            budget_seconds=settings.budget_seconds,
+            epochs=self.result.epochs,
+            data=self.described.data_digest,
+        )
 
     def _proved(self, config: PipelineConfig) -> Estimate | None:
         result = self.result
@@ -112,8 +126,7 @@ def require_space(settings: Settings, found: Machine) -> None:
     Raises:
         SpaceError: it cannot be read, or does not have what the limits name.
     """
-    gpus = settings.virtual_devices or len(found.gpus)
-    space = library.load(settings.space, {"cores": found.cpu.cores, "gpus": gpus})
+    space = library.load(settings.space, {"cores": found.cpu.cores, "gpus": len(found.gpus)})
     ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
     only = {name: each for name, each in settings.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
     for name, values in held(space, only).items():
@@ -145,7 +158,7 @@ def search(
     """
     found = machine.detect()
     facts = facts_of(found, described, folder, simulated=settings.simulate is not None)
-    hardware = fingerprint.of_machine(found, described.storage_kind, described.backend, described.virtual_devices)
+    hardware = fingerprint.of_machine(found, described.storage_kind, described.backend)
     own = described.wrapped
     space = library.load(settings.space, bounds(facts)) if own is None else wrap.space(own.choices)
     result = study.run(
@@ -167,7 +180,7 @@ def runner_for(
     settings = settings or Settings()
     launch = Launch(
         workload=workload,
-        environment=(("TF_CPP_MIN_LOG_LEVEL", "2"), (virtual.VARIABLE, str(settings.virtual_devices))),
+        environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),),
         sys_path=(str(Path.cwd()),),
         simulate=settings.simulate,
     )

@@ -23,6 +23,7 @@ from autopipe.core.facts import Limits
 from autopipe.core.params import Value
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
+from autopipe.reports import story
 from autopipe.search.events import OnEvent
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
@@ -79,6 +80,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         budget_seconds=budget,
         seed=seed,
         limits=Limits(only=dict(only or {})),
+        command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only),
     )
     on_event = on_event or notebook.progress()
     result, tuned = run(workload, settings, Watcher() if on_event is None else Watcher(on_search=on_event))
@@ -118,12 +120,21 @@ def run(
     return found.result, _tuned(found, workload, named)
 
 
+def _call(workload: Workload | str, **named: object) -> str:
+    """Return the line of Python that tunes again."""
+    given = repr(workload) if isinstance(workload, str) else "workload"
+    return (
+        f"ap.tune({', '.join([given, *(f'{name}={value!r}' for name, value in named.items() if value is not None)])})"
+    )
+
+
 def _tuned(found: Found, workload: Workload | str, named: Reference | None) -> Tuned | None:
     best = found.result.best_config
     profile = None if best is None else found.profile(best)
     if profile is None:
         return None
     if isinstance(workload, Workload):
-        return factory.of_profile(profile, workload, named=named, study=found.result.study)
+        return factory.of_profile(profile, workload, named=named, study=found.result.study, shown=story.piece)
     source = partial(workload_import.load_workload, workload)
-    return factory.of_profile(profile, source, named=reference.parse(workload), study=found.result.study)
+    named = reference.parse(workload)
+    return factory.of_profile(profile, source, named=named, study=found.result.study, shown=story.piece)

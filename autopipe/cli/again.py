@@ -6,6 +6,7 @@ That is not always `autopipe` and `python`: a virtual environment may be used wi
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -16,6 +17,11 @@ def autopipe(*arguments: str | os.PathLike[str]) -> str:
     """Return the line that runs autopipe, as this process does, with some arguments; quoted for a shell."""
     own = ["autopipe"] if _is_ours("autopipe") else [sys.executable, "-m", "autopipe"]
     return shlex.join([*own, *(os.fspath(each) for each in arguments)])
+
+
+def this() -> str:
+    """Return the line that runs what this process was asked for; passwords in URLs are left out."""
+    return shlex.join(["autopipe", *(re.sub(r"(://[^/:@]*):[^/@]*@", r"\1@", each) for each in sys.argv[1:])])
 
 
 def python(*arguments: str) -> str:

@@ -13,22 +13,27 @@ from pathlib import Path
 
 from rich.console import Console
 
+from autopipe.api import reporting
 from autopipe.cli import again
 from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
+from autopipe.tuned import artifact as files
 from autopipe.tuned import codegen
 from autopipe.tuned.factory import Tuned
+from autopipe.tuned.pin import MODULE_NAME
+from autopipe.tuned.schema import Profile
 
-_ROOM_BYTES = 256 << 10
+_ROOM_BYTES = 512 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The files that were written."""
+    """The files that were written; the report is None where there was no room for it."""
 
     artifact: Path
     module: Path
+    report: Path | None = None
 
 
 def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose another with --out DIR.") -> Path:
@@ -83,13 +88,33 @@ def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> Written:
     for folder in folders:
         try:
             artifact, module = codegen.write(tuned, folder)
-            return Written(artifact=artifact, module=module)
+            return Written(artifact=artifact, module=module, report=write_report(artifact, tuned.profile))
         except ArtifactError as error:
             failures.append(error.message)
     config = tuned.config.model_dump_json()
     raise ArtifactError(
         " ".join(failures), hint=f"What was found is ap.PipelineConfig.model_validate_json({config!r})."
     )
+
+
+def write_report(artifact: Path, profile: Profile) -> Path | None:
+    """Write the report of a profile beside its artefact, which holds all that is in it.
+
+    Without room for it, None is returned, and `autopipe report` can write it later.
+    """
+    module = artifact.with_name(MODULE_NAME)
+    line = use(module) if module.is_file() else ""
+    try:
+        found = reporting.of_profile(files.read(artifact), profile, use=line)
+        return found.save(artifact.with_name(reporting.NAME))
+    except ArtifactError:
+        return None
+
+
+def use(module: Path) -> str:
+    """Return the line that trains with the generated module."""
+    train = again.python("-c", f"import {module.stem} as t; t.make_trainer().fit(epochs=1)")
+    return f"(cd {shlex.quote(str(module.parent))} && {train})"
 
 
 def folder_of(storage_url: str | None) -> list[Path]:
@@ -108,13 +133,13 @@ def say_where(console: Console, written: Written, study: str, config: PipelineCo
         config: what they configure.
         workload: what names the workload on a command line, quoted for a shell.
     """
-    folder = shlex.quote(str(written.artifact.parent))
-    train = again.python("-c", f"import {written.module.stem} as t; t.make_trainer().fit(epochs=1)")
     lines = [
         f"wrote     {written.artifact}, {written.module} and the study {study}",
-        f"next      (cd {folder} && {train})",
+        f"next      {use(written.module)}",
         f"          {again.autopipe('check', written.artifact)}",
     ]
+    if written.report is not None:
+        lines.insert(1, f"report    {written.report}")
     if config.storage != "files":
         form, deepest = config.storage, config.cut == "deepest"
         out = written.artifact.parent / "converted" / (form if deepest else f"{form}-{config.cut}")

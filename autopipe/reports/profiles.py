@@ -1,46 +1,65 @@
-"""What an artefact holds, as text."""
+"""What an artefact holds, as text: of each profile its machine, winner, gain and age, and whether it fits here."""
 
 from __future__ import annotations
+
+import datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.reports import wording
+from autopipe.reports import headline, wording
+from autopipe.tuned import check
 from autopipe.tuned.pick import Choice, parse_config
-from autopipe.tuned.schema import Artifact, Profile
+from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 
-def render(artifact: Artifact, choice: Choice) -> RenderableType:
-    """Return what `autopipe show` prints; `choice` is what this machine gets."""
+def render(artifact: Artifact, choice: Choice, here: Hardware, now: datetime.datetime) -> RenderableType:
+    """Return what `autopipe show` prints.
+
+    Args:
+        artifact: the artefact.
+        choice: what this machine gets.
+        here: this machine.
+        now: the time, with time zone.
+    """
     parts: list[RenderableType] = []
     for number, profile in enumerate(artifact.profiles, 1):
         mark = " (used on this machine)" if profile == choice.profile else ""
-        parts += [Text(f"profile {number} of {len(artifact.profiles)}{mark}", style="bold"), _profile(profile), Text()]
+        parts.append(Text(f"profile {number} of {len(artifact.profiles)}{mark}", style="bold"))
+        parts += [_profile(profile, here, now), Text()]
     if choice.warning is not None:
         parts.append(Text(f"note: {choice.warning}", style="yellow"))
     return Group(*parts)
 
 
-def _profile(profile: Profile) -> Table:
+def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
     table.add_column()
-    table.add_column()
-    hardware, rate = profile.hardware, profile.measurement.images_per_second
-    gpus = ", ".join(gpu.name for gpu in hardware.gpus) or "no GPU"
-    gpus += "" if hardware.visible_gpus is None else f" (CUDA_VISIBLE_DEVICES={hardware.visible_gpus})"
-    gpus += f", {hardware.virtual_devices} virtual devices" if hardware.virtual_devices else ""
-    cores = f"{hardware.cores} core{'' if hardware.cores == 1 else 's'}"
-    backend = "" if hardware.keras_backend is None else f", Keras on {hardware.keras_backend}"
-    table.add_row("machine", f"{cores} ({hardware.cpu_model}), {gpus}{backend}")
-    table.add_row("config", wording.short(parse_config(profile.config)))
-    table.add_row("images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})")
-    if profile.share_of_ceiling is not None:
-        table.add_row("share of ceiling", f"{profile.share_of_ceiling:.0%}")
-    for baseline in profile.baselines:
-        before = baseline.images_per_second.value
-        table.add_row(
-            baseline.name, f"{before:,.0f} images/s: {rate.value / before:.2f} times faster now" if before else "failed"
-        )
-    table.add_row("measured", f"{profile.measured_at:%Y-%m-%d %H:%M} UTC, study {profile.study or 'unnamed'}")
+    table.add_row("machine", headline.machine(profile))
+    table.add_row("winner", Text(wording.short(parse_config(profile.config))))
+    table.add_row("images/s", wording.rates(profile.measurement.images_per_second) + _of_the_model(profile))
+    table.add_row("gain", _gain(profile))
+    days = (now - profile.measured_at).days
+    age = f"{days} day{'' if days == 1 else 's'}"
+    measured = f"{profile.measured_at:%Y-%m-%d %H:%M} UTC, study {profile.study or 'unnamed'}"
+    table.add_row("age", f"{age}, measured {measured}")
+    judged = check.judge(profile, here, now)
+    fits = judged.verdict is check.Verdict.FITS
+    said = "yes" if fits else f"no: {'; '.join(judged.reasons)}"
+    table.add_row("fits here", Text(said, style="green" if fits else "yellow"))
     return table
+
+
+def _of_the_model(profile: Profile) -> str:
+    share = headline.share(profile)
+    return "" if share is None else f", {min(1.0, share):.0%} of the model alone"
+
+
+def _gain(profile: Profile) -> str:
+    found = []
+    for baseline in profile.baselines:
+        times = headline.times_faster(profile, baseline)
+        found.append(f"{baseline.name} failed" if times is None else f"{wording.times(times)} {baseline.name}")
+    return ", ".join(found) or "compared with nothing"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
-from autopipe.core.params import Value, from_config
 from autopipe.core.stats import Comparison, median, student_t_95
+from autopipe.search.effects import Effect
 from autopipe.search.record import Row
 from autopipe.search.result import SearchResult
 
@@ -17,7 +16,7 @@ MOST_ROUNDS = 24
 
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
-_FIGURES = 1.1  # times; less is no difference that single trials could tell
+_FIGURES = 1.05  # times; less is not worth a word
 
 
 def decided(gain: Comparison) -> bool:
@@ -64,32 +63,19 @@ def sentence(result: SearchResult) -> str:
 
 
 def brought(result: SearchResult) -> str:
-    """Return what single settings of the best are worth: its rate over that of a trial that differs in one only."""
-    if result.best_config is None:
-        return ""
-    rates: dict[str, tuple[PipelineConfig, list[float]]] = {}
-    for row in result.trials:
-        if isinstance(row.outcome, Measurement) and row.block is None:
-            rates.setdefault(row.key, (row.config, []))[1].append(row.outcome.images_per_second.value)
-    if result.best_config.key() not in rates:
-        return ""
-    best = median(rates[result.best_config.key()][1])
-    found: dict[str, tuple[float, str]] = {}
-    for config, seen in rates.values():
-        changed = _only_change(from_config(result.best_config.normalised()), from_config(config.normalised()))
-        times = best / median(seen)
-        if changed is not None and (changed[0] not in found or times < found[changed[0]][0]):
-            found[changed[0]] = (times, f"{changed[0]} {changed[1]} -> {changed[2]} {times:.1f}x")
-    gains = sorted((each for each in found.values() if each[0] >= _FIGURES), reverse=True)
-    same = sorted(name for name, (times, _) in found.items() if times < _FIGURES)
-    rest = f"no difference that single trials could tell: {', '.join(same)}" if same else ""
-    return "; ".join(filter(None, (", ".join(text for _, text in gains), rest)))
+    """Return what single settings of the best bring against their next best value, and those that bring nothing."""
+    gains: dict[str, Effect] = {}
+    for each in result.effects:
+        known = gains.get(each.setting)
+        if each.measured and _brings(each) and (known is None or each.gain.ratio < known.gain.ratio):
+            gains[each.setting] = each
+    ranked = sorted(gains.values(), key=lambda each: -each.gain.ratio)
+    said = [f"{each.setting} {each.other} -> {each.value} {each.gain.ratio:.1f}x" for each in ranked]
+    telling = {each.setting for each in result.effects if each.gain.faster or each.gain.slower}
+    same = sorted({each.setting for each in result.effects if each.measured} - telling)
+    rest = f"no difference that could be told: {', '.join(same)}" if same else ""
+    return "; ".join(filter(None, (", ".join(said), rest)))
 
 
-def _only_change(best: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value, Value] | None:
-    """Return the one setting in which two configurations differ, with the other's value and the best's.
-
-    What is set on one side only depends on it: the knobs of a loader, the fraction that a cache holds.
-    """
-    changed = [name for name in best if name in other and best[name] != other[name]]
-    return (changed[0], other[changed[0]], best[changed[0]]) if len(changed) == 1 else None
+def _brings(effect: Effect) -> bool:
+    return effect.gain.faster and effect.gain.ratio >= _FIGURES

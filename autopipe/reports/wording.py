@@ -6,6 +6,7 @@ import math
 
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import TrialFailure
+from autopipe.core.value import Estimate
 
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
@@ -54,3 +55,24 @@ def budget(duration: float) -> str:
 def milliseconds(value: float) -> str:
     """Return seconds as milliseconds, with two or three digits."""
     return f"{value * 1e3:.2g} ms" if value < 1e-3 else f"{value * 1e3:.3g} ms"
+
+
+def rate(value: float) -> str:
+    """Return images/s with as many digits as mean something: a segmentation model may take eight."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def rates(estimate: Estimate) -> str:
+    """Return images/s with their interval."""
+    return f"{rate(estimate.value)} ({rate(estimate.low)} to {rate(estimate.high)})"
+
+
+def times(ratio: float) -> str:
+    """Return how many times, with digits that differ where the ratios do."""
+    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.3g}x" if ratio < 1000 else f"{ratio:,.0f}x"
+
+
+def interval(low: float, high: float | None) -> str:
+    """Return a 95 % interval of a ratio; None is an open end."""
+    ends = ["" if end is None else times(end).removesuffix("x") for end in (low, high)]
+    return f"{ends[0]} to {ends[1]}" if high is not None else f"{ends[0]} or more"

@@ -21,7 +21,7 @@ from autopipe.hardware import atomic
 from autopipe.tuned.schema import SCHEMA_VERSION, Artifact
 
 MAX_BYTES: Final = 16 * 2**20
-"""A profile takes a few kilobytes, so that anything larger is no artefact."""
+"""A profile takes some ten kilobytes, so that anything larger is no artefact."""
 
 Migration = Callable[[JsonObject], JsonObject]
 
@@ -36,7 +36,12 @@ def _from_2(content: JsonObject) -> JsonObject:
     return {**content, "schema_version": 3}
 
 
-MIGRATIONS: Final[Mapping[int, Migration]] = {1: _from_1, 2: _from_2}
+def _from_3(content: JsonObject) -> JsonObject:
+    """Version 4 knows all that a search found, which may be unknown."""
+    return {**content, "schema_version": 4}
+
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {1: _from_1, 2: _from_2, 3: _from_3}
 """From the version that a function takes to the function; what it returns is of the next version."""
 
 

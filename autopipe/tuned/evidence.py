@@ -13,6 +13,7 @@ from autopipe.core.outcome import Measurement
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.tuned import fingerprint
+from autopipe.tuned.findings import Findings
 from autopipe.tuned.schema import Baseline, Figures, Hardware, Limit, Profile, Tried, WorkloadDigest
 
 
@@ -30,6 +31,7 @@ class Evidence:
         study: the study's name.
         study_url: the storage it is in.
         model: the digest of the model's structure (`fingerprint.model_digest`), where it was built.
+        findings: all else that the search found.
     """
 
     config: PipelineConfig
@@ -41,6 +43,7 @@ class Evidence:
     study: str | None = None
     study_url: str | None = None
     model: str | None = None
+    findings: Findings | None = None
 
 
 def profile_of(
@@ -77,6 +80,7 @@ def profile_of(
         ),
         study=found.study,
         study_url=None if found.study_url is None else _without_password(found.study_url),
+        findings=found.findings,
         measured_at=(now or datetime.datetime.now(datetime.UTC)).replace(microsecond=0),
     )
 

@@ -61,6 +61,7 @@ class Tuned:
         source: returns the workload; called when it is first needed.
         path: the artefact's file, in whose folder its paths start; None where it has none and they are absolute.
         study: the Optuna study, if it was made in this process.
+        shown: returns what a notebook shows of it; None for a table of the rates.
     """
 
     artifact: Artifact
@@ -68,6 +69,7 @@ class Tuned:
     source: Callable[[], Workload]
     path: Path | None = None
     study: Any = None
+    shown: Callable[[Profile], str] | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -130,7 +132,9 @@ class Tuned:
         return f"<Tuned: {', '.join(f'{name} {text}' for name, text in self._facts())}, of {of}>"
 
     def _repr_html_(self) -> str:
-        """Return the same as a small table, for notebooks."""
+        """Return the verdict and the ladder of rates for a notebook, or the same as a small table."""
+        if self.shown is not None and self.profile.findings is not None:
+            return self.shown(self.profile)
         rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in self._facts())
         return f"<table>{''.join(rows)}</table>"
 
@@ -159,16 +163,13 @@ class Tuned:
         """
         return assembly.build_loader(self.workload, self.config, shard=shard)
 
-    def make_trainer(self, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
+    def make_trainer(self) -> Trainer:
         """Return a trainer of the workload's model.
-
-        Args:
-            shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
 
         Example:
             >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
         """
-        trainer = assembly.build_trainer(self.workload, self.config, shard=shard)
+        trainer = assembly.build_trainer(self.workload, self.config)
         measured_on, trains_on = self.profile.hardware.keras_backend, keras_backend()
         match = self.choice.match  # made when the artefact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):
@@ -213,6 +214,7 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     strict: bool = False,
     allow_outside: bool = False,
     here: Hardware | None = None,
+    shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
     """Return the tuned pipeline of an artefact, with the profile that fits this machine.
 
@@ -224,6 +226,7 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
         strict: refuse a profile of another machine.
         allow_outside: trust the artefact in whatever it names.
         here: the machine, if it is known already.
+        shown: see `Tuned`.
 
     Raises:
         ArtifactError: the file is no artefact; or `strict`, and no profile is of this machine.
@@ -244,7 +247,7 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
         )
     else:
         source = functools.partial(_given_workload, workload, import_workload)
-    return Tuned(artifact=artifact, choice=choice, source=source, path=file)
+    return Tuned(artifact=artifact, choice=choice, source=source, path=file, shown=shown)
 
 
 def of_profile(
@@ -253,6 +256,7 @@ def of_profile(
     *,
     named: Reference | None = None,
     study: Any = None,
+    shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
     """Return the tuned pipeline of a profile that was just measured on this machine.
 
@@ -261,6 +265,7 @@ def of_profile(
         workload: what was tuned, or what returns it.
         named: where the workload comes from, with an absolute path; found out if None.
         study: the Optuna study.
+        shown: see `Tuned`.
     """
     match = fingerprint.compare_hardware(profile.hardware, profile.hardware)
     choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)
@@ -270,7 +275,7 @@ def of_profile(
     else:
         source = workload
     artifact = Artifact(workload=named, profiles=(profile,))
-    return Tuned(artifact=artifact, choice=choice, source=source, study=study)
+    return Tuned(artifact=artifact, choice=choice, source=source, study=study, shown=shown)
 
 
 def _itself(workload: Workload) -> Workload:

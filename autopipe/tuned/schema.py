@@ -13,8 +13,9 @@ import pydantic
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.outcome import Measurement
 from autopipe.core.value import Estimate, JsonObject
+from autopipe.tuned.findings import Findings
 
-SCHEMA_VERSION: Literal[3] = 3
+SCHEMA_VERSION: Literal[4] = 4
 
 _NAME = r"^[^\W\d]\w*$"
 _MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
@@ -52,8 +53,6 @@ class Hardware(Record):
         python: its version.
         packages: versions of what does the work.
         keras_backend: what Keras trained on; None where that is not known.
-        visible_gpus: which cards CUDA_VISIBLE_DEVICES let through, as it was set; None where it was not.
-        virtual_devices: parts of the CPU that stood for devices in a rehearsal; 0 where there were none.
     """
 
     cpu_model: str
@@ -66,15 +65,6 @@ class Hardware(Record):
     python: str
     packages: dict[str, str] = {}
     keras_backend: str | None = None
-    visible_gpus: str | None = None
-    virtual_devices: int = pydantic.Field(default=0, ge=0)
-
-    @pydantic.model_serializer(mode="wrap")
-    def _as_before(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out what came later where it says nothing, so that digests and files stay as they were."""
-        later: dict[str, object] = {"visible_gpus": None, "virtual_devices": 0}
-        written: dict[str, object] = write(self)
-        return {name: value for name, value in written.items() if name not in later or value != later[name]}
 
 
 class FileReference(Record):
@@ -226,6 +216,7 @@ class Profile(Record):
         study: the Optuna study's name.
         study_url: the storage it is in; never with a password.
         measured_at: when, with time zone.
+        findings: all that the search found; None where an earlier version wrote the profile.
     """
 
     hardware: Hardware
@@ -239,6 +230,7 @@ class Profile(Record):
     study: str | None = None
     study_url: str | None = None
     measured_at: pydantic.AwareDatetime
+    findings: Findings | None = None
 
     @property
     def share_of_ceiling(self) -> float | None:
@@ -256,6 +248,6 @@ class Artifact(Record):
         profiles: one for each kind of machine that was tuned on.
     """
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     workload: Reference | None = None
     profiles: tuple[Profile, ...] = pydantic.Field(min_length=1, max_length=1000)

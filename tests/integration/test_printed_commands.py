@@ -31,7 +31,10 @@ def _printed(home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatc
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
     shown = io.StringIO()
     say_where(Console(file=shown, width=40), write_outputs(tuned, [out]), "study.db", tuned.config, "train.py:workload")
-    return [line[10:] for line in shown.getvalue().splitlines()[1:]]
+    lines = shown.getvalue().splitlines()
+    assert (out / "report.html").is_file()
+    assert lines[1] == f"report    {out / 'report.html'}"
+    return [line[10:] for line in lines[2:]]
 
 
 @pytest.mark.slow

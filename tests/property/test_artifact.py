@@ -18,7 +18,7 @@ from autopipe.tuned.schema import Artifact, Hardware
 from tests.fakes import profiles
 
 ASSETS = Path(__file__).parents[1] / "assets" / "artifacts"
-TEXT = (ASSETS / "v3.json").read_bytes()
+TEXT = (ASSETS / "v4.json").read_bytes()
 CONTENT = json.loads(TEXT)
 
 untimed = settings(deadline=None)  # the first example imports the loaders

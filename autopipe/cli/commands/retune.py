@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Annotated
 
 import typer
 
-from autopipe.cli import artifact_options, search_options
+from autopipe.cli import again, artifact_options, search_options
 
 _SHORTER = search_options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
 
@@ -31,16 +32,16 @@ def retune(
     from rich.console import Console
 
     from autopipe.api import retuning, searching, stored_workload
-    from autopipe.cli.output import writable_folder
+    from autopipe.cli.output import writable_folder, write_report
     from autopipe.cli.progress import Progress
-    from autopipe.reports import document, text
+    from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
 
     known = stored_workload.read(artifact, workload=workload, allow_outside=allow_outside)
     folder = writable_folder(
         known.path.parent, "The artefact's folder", "Make it so, or retune a copy of the artefact elsewhere."
     )
-    settings = search.settings(folder / "study.db")
+    settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this())
     with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
         retuned = retuning.run(known, settings, progress.watcher, if_stale=if_stale)
         if retuned.result is None:
@@ -56,8 +57,11 @@ def retune(
         done = {"retuned": True, "kept": retuned.kept, "config": retuned.profile.config}
         print(json.dumps({**done, **document.document(summary, str(artifact))}, indent=2))
     else:
-        Console().print(text.render(summary), soft_wrap=True)
+        Console().print(text.render(summary, headline.sentence(retuned.profile)), soft_wrap=True)
     what = "the former configuration stays: no other was proved faster" if retuned.kept else "a new configuration"
     progress.say("wrote", f"{artifact}: {what}")
+    report = write_report(known.path, retuned.profile)
+    if report is not None:
+        progress.say("report", str(report))
     if retuned.result.interrupted:
         raise typer.Exit(130)

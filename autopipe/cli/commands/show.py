@@ -13,6 +13,8 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show the profiles in an artefact, and which one this machine would use."""
+    import datetime
+
     from rich.console import Console
 
     from autopipe.reports import profiles as report
@@ -23,6 +25,7 @@ def show(
     if as_json:
         print(content.model_dump_json(indent=2))
     else:
-        Console().print(
-            report.render(content, pick.pick(content, fingerprint.detect(), name=str(artifact))), soft_wrap=True
-        )
+        here = fingerprint.detect()
+        choice = pick.pick(content, here, name=str(artifact))
+        now = datetime.datetime.now(datetime.UTC)
+        Console().print(report.render(content, choice, here, now), soft_wrap=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autopipe.cli import search_options, workload_options
+from autopipe.cli import again, search_options, workload_options
 from autopipe.errors import ArtifactError
 
 
@@ -25,12 +26,12 @@ def tune(
     from autopipe.api import searching, tuning
     from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
-    from autopipe.reports import document, text
+    from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
 
     chosen = workload.chosen()
     folder = writable_folder(out)
-    settings = search.settings(folder / "study.db")
+    settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this())
     console = Console(stderr=True)
     with Progress(console, verbose=verbose, budget_seconds=settings.budget_seconds) as progress, reserved(folder):
         result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=folder)
@@ -42,7 +43,7 @@ def tune(
     if as_json:
         print(json.dumps(document.document(summary, None if written is None else str(written.artifact)), indent=2))
     elif tuned is not None:
-        Console().print(text.render(summary), soft_wrap=True)
+        Console().print(text.render(summary, headline.sentence(tuned.profile)), soft_wrap=True)
     if unwritten is not None:
         raise unwritten
     if tuned is None or written is None:

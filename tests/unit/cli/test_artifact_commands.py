@@ -41,7 +41,7 @@ def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 3"),
+        ('{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 4"),
         ('{"schema_version": 1, "profi', "is no JSON, or was cut"),
         ('{"profiles": []}', "has no `schema_version`"),
         ('{"schema_version": 1, "profiles": []}', "`profiles` is wrong"),

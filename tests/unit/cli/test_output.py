@@ -77,7 +77,7 @@ def test_a_folder_without_room_is_refused_before_anything_is_measured(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.posix_fallocate", full)
-    with pytest.raises(ArtifactError, match=r"must have room for 256 KiB, but: No space left"), reserved(tmp_path):
+    with pytest.raises(ArtifactError, match=r"must have room for 512 KiB, but: No space left"), reserved(tmp_path):
         pytest.fail("it went on")
 
 

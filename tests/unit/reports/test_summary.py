@@ -29,7 +29,6 @@ KEYS = [
     "images_per_second",
     "baselines",
     "ceiling",
-    "devices",
     "accelerator_utilisation",
     "conversions",
     "trials",
@@ -80,8 +79,8 @@ def test_an_interval_from_fewer_than_three_rounds_says_so(result: SearchResult) 
         gain = Comparison(ratio=10.0, interval=Interval(9.0, 11.0), pairs=pairs)
         return summary_of(dataclasses.replace(result, baselines=[dataclasses.replace(result.baselines[0], gain=gain)]))
 
-    assert "from 1 round and the trials" in shown(text.render(of(1)), width=200)
-    assert "from" not in shown(text.render(of(3)), width=200).partition("keras")[2].partition(")")[0]
+    assert "(9.00 to 11, 1 round and the trials)" in shown(text.render(of(1)), width=200)
+    assert "10x (9.00 to 11)" in shown(text.render(of(3)), width=200)
     assert document.document(of(1), None)["baselines"]["keras"]["pairs"] == 1
 
 
@@ -90,7 +89,7 @@ def test_a_baseline_that_is_the_best_is_said_to_be(result: SearchResult) -> None
     same = dataclasses.replace(result.baselines[0], config=result.best_config, gain=None)
     summary = summary_of(dataclasses.replace(result, baselines=[same]))
     assert summary.baselines[0].is_best
-    assert "it is the baseline keras" in shown(text.render(summary))
+    assert "this very baseline" in shown(text.render(summary))
 
 
 @pytest.mark.parametrize(
@@ -140,19 +139,19 @@ def test_an_interval_that_holds_one_is_not_decided_and_what_would_decide_is_said
     gain = Comparison(ratio=2.21, interval=Interval(0.0036, 1351.58), pairs=2)
     unsure = dataclasses.replace(result.baselines[0], gain=gain)
     said = shown(text.render(summary_of(dataclasses.replace(result, baselines=[unsure]))))
-    assert "not decided against keras, about 2.2x in 2 rounds; " in said
-    assert re.search(r"\d more would tell, in about", said)
+    assert "not decided, about 2.2x in 2 rounds; " in " ".join(said.split())
+    assert re.search(r"\d more would tell, in about", " ".join(said.split()))
     assert "1351" not in said
     close = Comparison(ratio=1.001, interval=Interval(0.9, 1.11), pairs=3)
     same = dataclasses.replace(result.baselines[0], gain=close)
     said = shown(text.render(summary_of(dataclasses.replace(result, baselines=[same]))))
-    assert "too close, or too unsteady" in said
+    assert "too close, or too unsteady" in " ".join(said.split())
 
 
 def test_an_interval_that_means_nothing_is_not_printed(result: SearchResult) -> None:
     wild = dataclasses.replace(result, estimate=Estimate(value=485.0, low=4.0, high=58_882.0))
     said = shown(text.render(summary_of(wild)))
-    assert "485 images/s (too few rounds" in said
+    assert "485  too few rounds, or too unsteady" in said
     assert "58,882" not in said
 
 
@@ -163,22 +162,24 @@ def test_a_quiet_search_has_no_warnings(result: SearchResult) -> None:
 def test_the_text_has_the_winner_each_baseline_the_limit_the_trust_and_why_it_stopped(
     summary: Summary,
 ) -> None:
-    lines = shown(text.render(summary)).splitlines()
+    verdict = (
+        "Reads wait 20 ms each; reading 24 at a time lifts you from 74 to 991 images/s, 99% of what the model takes."
+    )
+    lines = shown(text.render(summary, verdict)).splitlines()
     labels = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
-    assert labels[:2] == ["Winner", "Limit"]
-    assert labels[-2:] == ["Trust", "Stopped"]
-    assert any("keras (" in line for line in lines)
-    assert any("tfdata (" in line for line in lines)
+    assert lines[0].startswith("Reads wait 20 ms each; ")
+    assert labels[labels.index("keras") :][:6] == ["keras", "tfdata", "the winner", "the model alone", "", "Winner"]
+    assert [label for label in labels if label][-2:] == ["Trust", "Stopped"]
     assert max(map(len, lines)) <= 100
-    assert len(lines) <= 24
+    assert len(lines) <= 20  # four more say what was written, and what to do next
 
 
 def test_a_baseline_that_failed_has_no_rate_but_its_reason(result: SearchResult) -> None:
     failed = dataclasses.replace(result.baselines[0], estimate=None, gain=None)
     failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
     told = dataclasses.replace(failed, failure=failure)
-    assert "keras failed: it crashed" in shown(text.render(summary_of(dataclasses.replace(result, baselines=[told]))))
-    assert "keras was not measured" in shown(text.render(summary_of(dataclasses.replace(result, baselines=[failed]))))
+    assert "it failed: it crashed" in shown(text.render(summary_of(dataclasses.replace(result, baselines=[told]))))
+    assert "not measured" in shown(text.render(summary_of(dataclasses.replace(result, baselines=[failed]))))
 
 
 def test_a_search_that_found_nothing_says_so(result: SearchResult) -> None:

@@ -37,7 +37,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, workload: object) -> None:
 
 def test_an_artifact_of_every_released_version_is_read() -> None:
     versions = [json.loads(path.read_text())["schema_version"] for path in sorted(ASSETS.glob("v*.json"))]
-    assert versions == [1, 2, 3]
+    assert versions == [1, 2, 3, 4]
     for path in ASSETS.glob("v*.json"):
         assert len(files.read(path).profiles) == 2
 
@@ -60,12 +60,21 @@ def test_version_2_is_version_3_without_the_names_of_ops() -> None:
     assert known == [each.workload for each in old.profiles]
 
 
+def test_version_3_is_version_4_without_findings() -> None:
+    old, new = (files.read(ASSETS / f"v{version}.json") for version in (3, 4))
+    assert [each.findings for each in old.profiles] == [None, None]
+    findings = new.profiles[0].findings
+    assert findings is not None
+    assert [each.name for each in findings.contests] == ["Keras PyDataset"]
+    assert old.profiles == tuple(each.model_copy(update={"findings": None}) for each in new.profiles)
+
+
 def test_an_older_version_is_migrated_step_by_step() -> None:
     def from_minus_one(content: JsonObject) -> JsonObject:
         return {**content, "schema_version": 0}
 
     def from_zero(content: JsonObject) -> JsonObject:
-        return {"schema_version": 3, "profiles": content["machines"]}
+        return {"schema_version": 4, "profiles": content["machines"]}
 
     old = json.loads(_text())
     text = json.dumps({"schema_version": -1, "machines": old["profiles"]}).encode()
@@ -78,9 +87,9 @@ def test_a_migrated_file_is_refused_with_the_place_too() -> None:
         files.parse(text)
 
 
-@pytest.mark.parametrize(("version", "advice"), [(4, "upgrade"), (0, "autopipe tune"), ("1", "autopipe tune")])
+@pytest.mark.parametrize(("version", "advice"), [(5, "upgrade"), (0, "autopipe tune"), ("1", "autopipe tune")])
 def test_another_version_is_refused_with_both_versions_and_what_to_do(version: object, advice: str) -> None:
-    with pytest.raises(ArtifactError, match=rf"schema_version={version!r}, but this autopipe reads version 3") as error:
+    with pytest.raises(ArtifactError, match=rf"schema_version={version!r}, but this autopipe reads version 4") as error:
         files.parse(_text(schema_version=version))
     assert advice in str(error.value.hint)
 

@@ -1,0 +1,87 @@
+"""Reports: `ap.report`, which the command line calls as well. An artefact holds all that they show."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autopipe.reports import comparison, story
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint, pick
+from autopipe.tuned.factory import Tuned
+from autopipe.tuned.schema import Artifact, Profile
+
+NAME = "report.html"
+_USUAL = "autopipe.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A report, ready to be looked at.
+
+    Attributes:
+        html: one HTML file: nothing in it is fetched, and no script runs.
+        document: the raw figures, as `report.json` holds them.
+    """
+
+    html: str
+    document: dict[str, Any]
+
+    def save(self, path: str | os.PathLike[str] = NAME) -> Path:
+        """Write the report, and its figures beside it as JSON; return the report's path.
+
+        Raises:
+            ArtifactError: a file cannot be written.
+        """
+        file = Path(path)
+        files.replace_text(file.with_suffix(".json"), story.json_text(self.document))
+        return files.replace_text(file, self.html)
+
+    def _repr_html_(self) -> str:
+        """Return the report in a frame of its own, for notebooks."""
+        style = "width:100%;height:46rem;border:1px solid #8886;border-radius:8px"
+        return f'<iframe title="autopipe report" sandbox style="{style}" srcdoc="{html.escape(self.html)}"></iframe>'
+
+
+def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
+    """Return the report of a tuned pipeline: verdict, rates, costs, proof, settings, history, machine.
+
+    Args:
+        tuned: what `ap.tune` or `ap.load` returned; or an artefact, or the folder that it is in.
+
+    Raises:
+        ArtifactError: there is no artefact there.
+
+    Example:
+        >>> ap.report(tuned).save("report.html")        # doctest: +SKIP
+    """
+    if isinstance(tuned, Tuned):
+        return of_profile(tuned.artifact, tuned.profile)
+    artifact = files.read(located(tuned))
+    return of_profile(artifact, pick.nearest(artifact, fingerprint.detect())[0])
+
+
+def of_profile(artifact: Artifact, profile: Profile, *, use: str = "") -> Report:
+    """Return the report of one profile; `use` is the line that trains with it, where it is known."""
+    return Report(html=story.html_page(artifact, profile, use=use), document=story.document(artifact, profile))
+
+
+def compare(paths: Sequence[str | os.PathLike[str]]) -> Report:
+    """Return all profiles of some artefacts side by side, in the order in which they are given.
+
+    Raises:
+        ArtifactError: one is no artefact, or there are too few profiles, or too many.
+    """
+    read = [files.read(located(path)) for path in paths]
+    found = [(artifact, profile) for artifact in read for profile in artifact.profiles]
+    return Report(html=comparison.html_page(found), document=comparison.document(found))
+
+
+def located(path: str | os.PathLike[str]) -> Path:
+    """Return the artefact that a path names: itself, or the one in a folder."""
+    file = Path(path)
+    return file / _USUAL if file.is_dir() else file

@@ -1,0 +1,42 @@
+"""`autopipe report`: what a tune found, as one page to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    artifacts: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[tuned/]...", help="The artefact, or the folder that a tune wrote to."),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Set all profiles of these artefacts side by side.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; by default report.html beside the artefact.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
+) -> None:
+    """Write what a tune found as one HTML page, and its figures beside it as JSON."""
+    from rich.console import Console
+
+    from autopipe.api import reporting
+    from autopipe.errors import ConfigError
+    from autopipe.reports import story
+
+    paths = artifacts or [Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")]
+    if len(paths) > 1 and not compare:
+        raise ConfigError(
+            f"A report is of one artefact, but {len(paths)} were given.", hint="`--compare` sets them side by side."
+        )
+    made = reporting.compare(paths) if compare else reporting.report(paths[0])
+    if as_json:
+        print(story.json_text(made.document), end="")
+        return
+    beside = Path("comparison.html") if compare else reporting.located(paths[0]).with_name(reporting.NAME)
+    written = made.save(out or beside)
+    Console(stderr=True).print(f"wrote     {written}", highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,183 @@
+"""What a section of a report is made of: a picture in two widths, the same as a table, and the raw figures of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from autopipe.reports import svg
+from autopipe.reports.svg import Drawing, Scale
+
+Row: TypeAlias = Mapping[str, Any]
+"""Raw values by key, as JSON has them."""
+
+NARROW, WIDE = 336.0, 760.0
+"""What pictures are drawn for, in pixels: a phone, and everything else."""
+
+_SIZE = 13.0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: above it.
+        show: a row's text in it.
+        numeric: whether it is figures, which stand flush right.
+    """
+
+    title: str
+    show: Callable[[Row], str]
+    numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Figures as a table; `rows` are what `report.json` holds."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+
+    def cells(self) -> list[list[str]]:
+        """Return the text of every cell, row by row."""
+        return [[column.show(row) for column in self.columns] for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section of a report.
+
+    Attributes:
+        key: its name in `report.json`.
+        title: its heading.
+        text: what to see in it, in a sentence or two.
+        table: its figures.
+        draw: draws them, so wide; None where there is nothing to draw.
+        caption: how to read the picture.
+        more: what is worth keeping, but in nobody's way: a heading and lines, in a fold.
+    """
+
+    key: str
+    title: str
+    text: str
+    table: Table
+    draw: Callable[[float], Drawing] | None = None
+    caption: str = ""
+    more: tuple[str, Sequence[str]] | None = None
+
+
+# ---------------------------------------------------------------- a picture with one row a line
+
+
+class Rows:
+    """The frame of a picture with a label, a plot and a figure in each row; on a phone the label stands above.
+
+    Args:
+        width: of the picture.
+        label: what a screen reader says.
+        ends: the first and last value of the axis.
+        log: whether the axis is logarithmic.
+        values: the longest figure to the right.
+        labels: how wide the column of labels is.
+    """
+
+    def __init__(
+        self,
+        width: float,
+        label: str,
+        ends: tuple[float, float],
+        *,
+        values: str,
+        log: bool = False,
+        labels: float = 214.0,
+    ) -> None:
+        self.drawing = Drawing(width, label)
+        self.stacked = width < 500
+        self._left = 0.0 if self.stacked else labels
+        right = 0.0 if self.stacked else svg.text_width(values, _SIZE) + 10.0
+        self.scale = Scale(*ends, self._left + 2.0, width - right - 2.0, log)
+        self._top = 6.0
+        self._rows_begin = 0.0
+        self._middles: list[float] = []
+
+    def legend(self, items: Sequence[tuple[str, str, str]]) -> None:
+        """Explain marks: a shape ("bar", "dot", "diamond", "line"), its class, and what it means."""
+        x, y, drawing = 0.0, self._top + 8.0, self.drawing
+        for shape, css, words in items:
+            wide = 24.0 + svg.text_width(words, 12.0)
+            if x > 0 and x + wide > drawing.width:
+                x, y = 0.0, y + 19.0
+            mark(drawing, shape, x + 6.0, y, css)
+            drawing.text(x + 17.0, y + 4.0, words, "small muted")
+            x += wide + 10.0
+        self._top = y + 18.0
+
+    def heading(self, words: str) -> None:
+        """Write a heading between rows."""
+        self._top += 8.0
+        self.drawing.text(0.0, self._top + 10.0, words, "heading")
+        self._top += 22.0
+
+    def begin(self) -> None:
+        """Note where rows begin, for `axis` and `rule`."""
+        self._rows_begin = self._top
+
+    def row(self, label: str, value: str = "", css: str = "", extra: str = "") -> float:
+        """Begin a row, and return the height of its middle; `extra` is set in small type behind the value."""
+        drawing, top = self.drawing, self._top
+        rest = drawing.width if not self.stacked else drawing.width - svg.text_width(value + extra, _SIZE) - 14.0
+        room = self._left - 12.0 if not self.stacked else rest
+        middle = top + (30.0 if self.stacked else 14.0)
+        base = top + 15.0 if self.stacked else middle + 4.5
+        drawing.text(0.0, base, svg.fitted(label, room, _SIZE), f"label {css}".strip())
+        words = f"{value}  {extra}" if extra and self.stacked else value
+        drawing.text(drawing.width, base, words, f"value {css}".strip(), "end")
+        self._top = top + (46.0 if self.stacked else 28.0)
+        self._middles.append(middle)
+        return middle
+
+    def rule(self, value: float, css: str) -> None:
+        """Draw a vertical line through all rows so far; on a phone through their bars, not their words."""
+        x = self.scale(value)
+        if not self.stacked:
+            self.drawing.behind(x, self._rows_begin, x, self._top, css)
+        for middle in self._middles if self.stacked else ():
+            self.drawing.behind(x, middle - 11.0, x, middle + 11.0, css)
+
+    def axis(self, show: Callable[[float], str], unit: str, most: int = 6) -> None:
+        """Draw the axis below the rows, with faint lines through them."""
+        drawing, y = self.drawing, self._top + 2.0
+        for tick in self.scale.ticks(4 if self.stacked else most):
+            x = self.scale(tick)
+            self.rule(tick, "grid")
+            anchor = "start" if x < 12 else "end" if x > drawing.width - 16 else "middle"
+            drawing.behind(x, y, x, y + 3.0, "axis")
+            drawing.text(x, y + 15.0, show(tick), "small muted", anchor)
+        drawing.text(self.scale.end, y + 30.0, unit, "small muted", "end")
+        self._top = y + 34.0
+
+    def finish(self) -> Drawing:
+        """Return the picture."""
+        self.drawing.height = self._top + 4.0
+        return self.drawing
+
+
+def mark(drawing: Drawing, shape: str, x: float, y: float, css: str) -> None:
+    """Draw a mark of a legend."""
+    match shape:
+        case "bar":
+            drawing.rect(x - 6.0, y - 5.0, 12.0, 10.0, css)
+        case "line":
+            drawing.line(x - 6.0, y, x + 7.0, y, css)
+        case "cross":
+            drawing.cross(x, y, 3.5, css)
+        case "diamond":
+            drawing.diamond(x, y, 6.0, css)
+        case "triangle":
+            drawing.triangle(x, y, 5.0, css)
+        case "square":
+            drawing.rect(x - 4.5, y - 4.5, 9.0, 9.0, css)
+        case _:
+            drawing.circle(x, y, 4.0, css)

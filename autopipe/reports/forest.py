@@ -1,0 +1,234 @@
+"""Forest plots: ratios with their intervals, on an axis of equal ratios. The proof, and what each setting is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autopipe.reports import wording
+from autopipe.reports.figure import Column, Row, Rows, Section, Table
+from autopipe.reports.svg import Drawing
+from autopipe.tuned.findings import Contest, Findings, Worth
+
+_WIDEST = 64.0  # times: an end beyond it is an arrow
+_MOST_OTHERS = 3  # of one setting are drawn; the table has all
+_NO_DIFFERENCE = 1.1  # an interval inside 1 / this to this says that there is none worth having
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a forest plot; `high` is None where it is open, `hollow` where nothing was measured of it itself."""
+
+    label: str
+    ratio: float
+    low: float
+    high: float | None
+    blocks: tuple[float, ...] = ()
+    hollow: bool = False
+    css: str = "win"
+
+
+def proof(findings: Findings) -> Section | None:
+    """Return the proof as a section; None without one."""
+    contests = findings.contests
+    if not contests:
+        return None
+    lines = [
+        Line(
+            label=each.name,
+            ratio=each.ratio,
+            low=each.low,
+            high=each.high,
+            blocks=each.blocks,
+            css="win" if each.baseline else "part",
+        )
+        for each in contests
+    ]
+    most = max(each.pairs for each in contests)
+    decided = [each for each in contests if each.baseline and each.low > 1]
+    text = f"The best few and the baselines ran by turns, in {most} round{'' if most == 1 else 's'}"
+    text += (
+        f"; the winner is faster, beyond doubt, than {_listed([each.name for each in decided])}." if decided else "."
+    )
+    return Section(
+        key="proof",
+        title="Is it proved?",
+        text=text,
+        table=_contests_table(contests),
+        draw=lambda width: draw(lines, width, "How many times faster the winner ran", "the same"),
+        caption="How many times faster the winner is than each. Small dots: single rounds. Diamonds with whiskers: all "
+        "rounds, with the 95 % interval. Left of the line the winner would be slower.",
+    )
+
+
+def settings(findings: Findings) -> Section | None:
+    """Return what each setting brings as a section; None where nothing is known of it."""
+    shown = _shown(findings.effects)
+    if not findings.effects:
+        return None
+    lines = [
+        Line(label=_changed(each), ratio=each.ratio, low=each.low, high=each.high, hollow=not each.measured)
+        for each in shown
+    ]
+    same, unknown = _rest(findings.effects)
+    epochs = None if findings.asked is None else findings.asked.epochs
+    charged = "" if epochs is None else f" One-time costs are charged over {epochs} epochs."
+    first = max((each for each in shown), key=lambda each: each.ratio, default=None)
+    text = (
+        "No single setting makes a difference that could be told."
+        if first is None
+        else f"Most comes from {first.setting} = {first.value}: {wording.times(first.ratio)} what {first.other} gives."
+    )
+    folded = [f"{name}: no difference ({span})" for name, span in same]
+    folded += [f"{name}: not known ({span})" for name, span in unknown]
+    return Section(
+        key="settings",
+        title="What does each setting bring?",
+        text=text + charged,
+        table=_effects_table(findings.effects),
+        draw=(lambda width: draw(lines, width, "How many times faster the winner's setting is", "no difference"))
+        if lines
+        else None,
+        caption="The winner's rate over that of the same configuration with another value of one setting. Hollow: that "
+        "one did not run; what is like it speaks for it.",
+        more=(f"{len(folded)} that make no difference, or none that could be told", folded) if folded else None,
+    )
+
+
+def draw(lines: Sequence[Line], width: float, what: str, same: str) -> Drawing:
+    """Draw a forest plot."""
+    said = ", ".join(f"{each.label} {wording.times(each.ratio)}" for each in lines)
+    rows = Rows(width, f"{what}: {said}.", _ends(lines), log=True, values="1,000x (999 to 9,999)", labels=250.0)
+    rows.begin()
+    for each in lines:
+        interval = f"({wording.interval(each.low, each.high)})"
+        y = rows.row(each.label, f"{wording.times(each.ratio)} {interval}")
+        _draw(rows, each, y)
+    rows.rule(1.0, "same")
+    rows.axis(lambda value: f"{value:.10g}x" if value != 1 else f"1x: {same}", "times faster", 5)
+    return rows.finish()
+
+
+def _draw(rows: Rows, line: Line, y: float) -> None:
+    drawing, scale = rows.drawing, rows.scale
+    ends = (max(line.low, scale.first), min(line.high or scale.last, scale.last))
+    drawing.line(scale(ends[0]), y, scale(ends[1]), y, f"{line.css}-line")
+    for end, inside, step in (
+        (ends[0], line.low >= scale.first, 5.0),
+        (ends[1], (line.high or math.inf) <= scale.last, -5.0),
+    ):
+        x = scale(end)
+        if inside:
+            drawing.line(x, y - 4.0, x, y + 4.0, f"{line.css}-line")
+        else:
+            drawing.polygon([(x, y), (x + step, y - 4.0), (x + step, y + 4.0)], line.css)
+    for block in line.blocks:
+        if scale.first <= block <= scale.last:
+            drawing.circle(scale(block), y + 9.0, 2.0, "round")
+    drawing.diamond(scale(line.ratio), y, 6.0, f"{line.css} open" if line.hollow else line.css)
+
+
+def _ends(lines: Sequence[Line]) -> tuple[float, float]:
+    """Return both ends of the axis: 1, all ratios and what can be shown of their intervals are on it."""
+    ratios = [1.0, *(each.ratio for each in lines)]
+    low, high = min(ratios), max(ratios)
+    room = max(high / low, 1.25)
+    values = [*ratios, *(block for each in lines for block in each.blocks)]
+    values += [end for each in lines for end in (each.low, each.high) if end is not None and end > 0]
+    kept = [min(max(each, low / room, 1.0 / _WIDEST), max(high * room, 1.5)) for each in values]
+    return min(kept) * 0.94, max(kept) * 1.06
+
+
+# ---------------------------------------------------------------- settings
+
+
+def _changed(effect: Worth) -> str:
+    return f"{effect.setting}: {effect.value}, not {effect.other}"
+
+
+def _shown(effects: Sequence[Worth]) -> list[Worth]:
+    """Return those that make a difference: of each setting those that were measured first, largest effect first."""
+    kept: dict[str, list[Worth]] = {}
+    for each in sorted(effects, key=lambda each: (not each.measured, -abs(math.log(each.ratio)))):
+        if each.matters and len(kept.setdefault(each.setting, [])) < _MOST_OTHERS:
+            kept[each.setting].append(each)
+    return sorted((each for group in kept.values() for each in group), key=lambda each: -each.ratio)
+
+
+def _rest(effects: Sequence[Worth]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the settings that make no difference, and those of which too little is known; each with its interval."""
+    same: list[tuple[str, str]] = []
+    unknown: list[tuple[str, str]] = []
+    for each in effects:
+        if each.matters:
+            continue
+        named = (_changed(each), wording.interval(each.low, each.high))
+        (same if each.high <= _NO_DIFFERENCE and each.low >= 1 / _NO_DIFFERENCE else unknown).append(named)
+    return same, unknown
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _contests_table(contests: Sequence[Contest]) -> Table:
+    rows: list[Row] = [
+        {
+            "name": each.name,
+            "baseline": each.baseline,
+            "ratio": each.ratio,
+            "interval": [each.low, each.high],
+            "pairs": each.pairs,
+            "blocks": list(each.blocks),
+        }
+        for each in contests
+    ]
+    return Table(
+        columns=(
+            Column("the winner against", lambda row: row["name"], numeric=False),
+            Column("times faster", lambda row: wording.times(row["ratio"])),
+            Column("95 % interval", lambda row: wording.interval(*row["interval"])),
+            Column("round by round", lambda row: ", ".join(wording.times(each) for each in row["blocks"])),
+        ),
+        rows=rows,
+    )
+
+
+def _effects_table(effects: Sequence[Worth]) -> Table:
+    rows: list[Row] = [
+        {
+            "setting": each.setting,
+            "value": each.value,
+            "other": each.other,
+            "ratio": each.ratio,
+            "interval": [each.low, each.high],
+            "measured": each.measured,
+            "paired": None if each.paired is None else each.paired.model_dump(),
+        }
+        for each in effects
+    ]
+    return Table(
+        columns=(
+            Column("setting", lambda row: row["setting"], numeric=False),
+            Column("winner's", lambda row: row["value"], numeric=False),
+            Column("other", lambda row: row["other"], numeric=False),
+            Column("times faster", lambda row: wording.times(row["ratio"])),
+            Column("95 % interval", lambda row: wording.interval(*row["interval"])),
+            Column("side by side", _paired),
+            Column("", lambda row: "" if row["measured"] else "not measured itself", numeric=False),
+        ),
+        rows=rows,
+    )
+
+
+def _paired(row: Row) -> str:
+    paired = row["paired"]
+    return (
+        ""
+        if paired is None
+        else f"{wording.times(paired['value'])} ({wording.interval(paired['low'], paired['high'])})"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

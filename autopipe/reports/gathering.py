@@ -1,0 +1,132 @@
+"""From the result of a search to the findings that the artefact keeps of it. Derives what a report shows, draws none.
+
+The command line's summary and a report say the same because both say what `summary` says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.stats import Comparison, compare_pairs
+from autopipe.core.value import Estimate
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.reports import wording
+from autopipe.reports.summary import summary_of
+from autopipe.search.conversions import KeptAs
+from autopipe.search.effects import Effect
+from autopipe.search.record import Row
+from autopipe.search.result import SearchResult
+from autopipe.tuned.findings import Asked, Attempt, Contest, Findings, LeftOut, Origin, Way, Worth
+
+_ORIGINS = {
+    "baseline": Origin.BASELINE,
+    "seed": Origin.PREDICTION,
+    "known": Origin.PREDICTION,
+    "advice": Origin.PREDICTION,
+    "again": Origin.OTHER,
+    "proof": Origin.PROOF,
+}
+
+
+def findings_of(
+    result: SearchResult,
+    config: PipelineConfig,
+    *,
+    asked: Asked | None = None,
+    simulated: SimulatedAccelerator | None = None,
+) -> Findings:
+    """Return what the artefact keeps of a search.
+
+    Args:
+        result: of the search.
+        config: the configuration that is kept: the best, or the one that nothing was proved to be faster than.
+        asked: what was asked for.
+        simulated: what stood in the model's place, if something did.
+    """
+    best = result.best_config is not None and result.best_config.key() == config.key()
+    summary = summary_of(result, simulated)
+    return Findings(
+        ceiling=result.ceiling,
+        contests=tuple(_contests(result, config, result.gains if best else {})),
+        effects=tuple(_worth(each) for each in result.effects) if best else (),
+        ways=tuple(_way(each) for each in result.ways),
+        trials=tuple(_attempt(row) for row in result.trials if row.outcome is not None),
+        left_out=tuple(LeftOut(reason=drop.reason, configs=drop.configs) for drop in result.dropped),
+        limit=None if summary.bottleneck is None else summary.bottleneck.sentence,
+        share_of_model=result.share_of_ceiling if best else None,
+        proved=result.proved,
+        trust=summary.trust,
+        stopped=summary.stopped,
+        notes=tuple(summary.warnings),
+        seconds=result.seconds,
+        asked=asked,
+        simulated=None if simulated is None else simulated.step_seconds,
+    )
+
+
+def _contests(result: SearchResult, config: PipelineConfig, gains: Mapping[str, Comparison]) -> list[Contest]:
+    names = {each.config.key(): each.name for each in result.baselines}
+    configs = {row.key: row.config for row in result.trials}
+    mine, found = result.rounds.get(config.key(), {}), []
+    for key, ran in result.rounds.items():
+        common = sorted(mine.keys() & ran.keys())
+        if key == config.key() or not common:
+            continue
+        ratios = [mine[block] / ran[block] for block in common]
+        gain = gains.get(key) or compare_pairs(ratios, [1.0] * len(ratios))
+        found.append(
+            Contest(
+                name=names.get(key) or wording.short(configs[key]),
+                baseline=key in names,
+                ratio=gain.ratio,
+                low=gain.interval.low,
+                high=gain.interval.high if math.isfinite(gain.interval.high) else None,
+                pairs=gain.pairs,
+                blocks=tuple(ratios),
+            )
+        )
+    return sorted(found, key=lambda each: -each.ratio)
+
+
+def _worth(effect: Effect) -> Worth:
+    paired = effect.paired
+    return Worth(
+        setting=effect.setting,
+        value=str(effect.value),
+        other=str(effect.other),
+        ratio=effect.gain.ratio,
+        low=effect.gain.interval.low,
+        high=effect.gain.interval.high,
+        measured=effect.measured,
+        paired=None
+        if paired is None
+        else Estimate(value=paired.ratio, low=paired.interval.low, high=paired.interval.high),
+    )
+
+
+def _way(kept: KeptAs) -> Way:
+    config = kept.config
+    part = "" if config.cache_fraction == 1 else f" ({config.cache_fraction:.0%} of them)"
+    where = "files as they are" if config.storage == "files" else f"converted to {config.storage}"
+    where += "" if config.cut == "deepest" else f" after {config.cut} op{'' if config.cut == 1 else 's'}"
+    return Way(
+        name=where if config.cache == "none" else f"{where}, samples cached in {config.cache}{part}",
+        config=wording.short(config),
+        images_per_second=kept.images_per_second,
+        once_seconds=kept.once_seconds,
+    )
+
+
+def _attempt(row: Row) -> Attempt:
+    kind = row.origin.partition(":")[0]
+    outcome = row.outcome
+    return Attempt(
+        origin=_ORIGINS.get(kind, Origin.SAMPLER),
+        config=wording.short(row.config),
+        images_per_second=outcome.images_per_second if isinstance(outcome, Measurement) else None,
+        failure=wording.failed(outcome) if isinstance(outcome, TrialFailure) else None,
+        block=row.block,
+    )

@@ -1,0 +1,179 @@
+"""The verdict of a profile in one sentence, and one action; said by the terminal, a report and a notebook alike."""
+
+from __future__ import annotations
+
+import math
+
+from autopipe.core import bottleneck
+from autopipe.core import limits as core_limits
+from autopipe.core.bottleneck import MODEL_SHARE
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import PipelineConfig
+from autopipe.core.limits import Kind, Limits
+from autopipe.reports import wording
+from autopipe.tuned import pick
+from autopipe.tuned.findings import Contest
+from autopipe.tuned.schema import Baseline, Profile
+
+
+def sentence(profile: Profile) -> str:
+    """Return what keeps the best baseline slow, what the winner does about it, and what that brings."""
+    rate, rival = profile.measurement.images_per_second, _rival(profile)
+    reached = _reached(profile)
+    if rival is None:
+        return f"{_does(profile, None)} reaches {wording.rate(rate.value)} images/s{reached}."
+    if _is_winner(rival, profile):
+        return (
+            f"{rival.name} is the best there is here: {wording.rate(rate.value)} images/s{reached}. "
+            "Nothing was found that is worth a change."
+        )
+    contest = _contest(profile, rival)
+    base = rival.images_per_second.value
+    if contest is not None and contest.low <= 1.0:
+        return (
+            f"Nothing is proved to be faster than {rival.name} at {wording.rate(base)} images/s; about as fast, at "
+            f"{wording.rate(rate.value)}{reached}: {_does(profile, rival, capital=False)}."
+        )
+    cause = _cause(profile, rival)
+    cause = cause[:1].upper() + cause[1:]
+    start = f"{cause}; {_does(profile, rival, capital=False)}" if cause else _does(profile, rival)
+    unproved = "" if contest is not None else ", not proved yet"
+    lifts = "lift" if " and " in start.rpartition("; ")[2] else "lifts"
+    return f"{start} {lifts} you from {wording.rate(base)} to {wording.rate(rate.value)} images/s{reached}{unproved}."
+
+
+def action(profile: Profile) -> str:
+    """Return the one thing to do."""
+    findings = profile.findings
+    rival = _rival(profile)
+    if rival is not None and _is_winner(rival, profile):
+        return "Leave the pipeline as it is; a faster model, or a faster device for it, is what would help."
+    if findings is not None and not findings.proved:
+        return "Search on until it is proved: the same command again goes on with the study."
+    contest = None if rival is None else _contest(profile, rival)
+    if contest is not None and contest.low <= 1.0:
+        return "Leave the pipeline as it is, or search for longer: the same command again goes on with the study."
+    reached = share(profile)
+    if reached is not None and reached >= MODEL_SHARE:
+        return "Train with it; the pipeline has nothing more to give, the model is the limit now."
+    return "Train with it; what is still in the way is named below."
+
+
+def machine(profile: Profile) -> str:
+    """Return a machine in a few words."""
+    hardware = profile.hardware
+    cores = f"{hardware.cores} core{'' if hardware.cores == 1 else 's'}"
+    gpus = ", ".join(gpu.name for gpu in hardware.gpus) or "no GPU"
+    backend = "" if hardware.keras_backend is None else f", Keras on {hardware.keras_backend}"
+    return f"{cores} ({hardware.cpu_model}), {gpus}{backend}"
+
+
+def gain(profile: Profile) -> tuple[float, str] | None:
+    """Return how many times faster than the fastest baseline the winner is, and its name; None without one."""
+    rival = _rival(profile)
+    times = None if rival is None else times_faster(profile, rival)
+    return None if rival is None or times is None else (times, rival.name)
+
+
+def times_faster(profile: Profile, baseline: Baseline) -> float | None:
+    """Return how many times faster than a baseline the winner is, from the proof where it ran there."""
+    contest, rate = _contest(profile, baseline), baseline.images_per_second.value
+    if contest is not None:
+        return contest.ratio
+    return profile.measurement.images_per_second.value / rate if rate > 0 else None
+
+
+# ---------------------------------------------------------------- parts of the sentence
+
+
+def _rival(profile: Profile) -> Baseline | None:
+    """Return the fastest baseline: what somebody who knows the trade would have today."""
+    return max(profile.baselines, key=lambda each: each.images_per_second.value, default=None)
+
+
+def _is_winner(baseline: Baseline, profile: Profile) -> bool:
+    return baseline.config == profile.config
+
+
+def _contest(profile: Profile, rival: Baseline) -> Contest | None:
+    if profile.findings is None or not profile.findings.proved:
+        return None
+    return next((each for each in profile.findings.contests if each.baseline and each.name == rival.name), None)
+
+
+def share(profile: Profile) -> float | None:
+    """Return how much of the model alone the winner reaches, side by side where that was measured."""
+    measured = None if profile.findings is None else profile.findings.share_of_model
+    return profile.share_of_ceiling if measured is None else measured
+
+
+def _reached(profile: Profile) -> str:
+    reached = share(profile)
+    return "" if reached is None else f", {min(1.0, reached):.0%} of what the model takes"
+
+
+def _cause(profile: Profile, rival: Baseline) -> str:
+    """Return what keeps a baseline from being faster, or nothing where that is not known."""
+    ceiling = None if profile.findings is None else profile.findings.ceiling
+    if ceiling is None or not ceiling.op_costs or rival.config is None:
+        return ""
+    config = pick.parse_config(rival.config)
+    limits = core_limits.limits(ceiling, config)
+    found = bottleneck.bottleneck(limits, rival.images_per_second.value)
+    match found.kind:
+        case Kind.STORAGE_LATENCY:
+            return f"Reads wait {_ms(_latency(ceiling, limits))} each"
+        case Kind.STORAGE_BANDWIDTH:
+            return f"The storage gives {wording.rate(found.images_per_second)} images/s"
+        case Kind.PYTHON_LOCK:
+            return f"{found.op} holds Python's lock for {_ms(limits.work.lock_seconds)} an image"
+        case Kind.OP:
+            return _work(limits, ceiling, found.op)
+        case _:
+            return ""
+
+
+def _latency(ceiling: Ceiling, limits: Limits) -> float:
+    return limits.work.read_wait_seconds if ceiling.reads is None else ceiling.reads.latency_seconds
+
+
+def _work(limits: Limits, ceiling: Ceiling, name: str | None) -> str:
+    dearest = next((op for op in limits.work.paid if op.name == name), None)
+    if dearest is None:
+        return ""
+    model = ceiling.model_core_seconds_per_image
+    if model > limits.work.core_seconds:
+        return f"The model needs {_ms(model)} of the cores for an image, and the loader {_ms(limits.work.core_seconds)}"
+    return f"{dearest.name} takes {_ms(dearest.wall_seconds_per_image)} for each image"
+
+
+def _does(profile: Profile, rival: Baseline | None, *, capital: bool = True) -> str:
+    """Return what the winner does that the baseline does not, in at most three parts."""
+    config = pick.config_of(profile)
+    before = None if rival is None or rival.config is None else pick.parse_config(rival.config)
+    parts = _parts(config, before)[:3]
+    said = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
+    return said[:1].upper() + said[1:] if capital else said
+
+
+def _parts(config: PipelineConfig, before: PipelineConfig | None) -> list[str]:
+    parts = []
+    ahead = config.loader.reads_at_once()
+    if config.loader.reads_ahead() and ahead is not None:
+        parts.append(f"reading {ahead} at a time")
+    if config.storage != "files" and (before is None or before.storage != config.storage):
+        parts.append(f"converting samples to {config.storage}")
+    if config.cache != "none" and (before is None or before.cache == "none"):
+        part = "" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the "
+        parts.append(f"keeping {part}prepared samples in {config.cache}")
+    if before is None or before.loader.kind != config.loader.kind or not parts:
+        workers = config.loader.worker_count()
+        count = "" if workers is None else f" with {workers} worker{'' if workers == 1 else 's'}"
+        parts.append(f"loading by {config.loader.kind}{count}")
+    if before is not None and config.finish == "device" and before.finish == "host":
+        parts.append("casting on the device")
+    return parts
+
+
+def _ms(seconds: float) -> str:
+    return wording.milliseconds(seconds) if math.isfinite(seconds) else "a while"

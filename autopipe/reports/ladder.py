@@ -1,0 +1,230 @@
+"""The rate ladder: what storage, each op, the loader and the model could do on their own, and what training does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autopipe.core import bottleneck
+from autopipe.core import limits as core_limits
+from autopipe.core.bottleneck import Bottleneck
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import PipelineConfig
+from autopipe.core.limits import Kind, Limits
+from autopipe.core.value import Estimate
+from autopipe.reports import wording
+from autopipe.reports.figure import Column, Row, Rows, Section, Table
+from autopipe.reports.svg import Drawing
+from autopipe.tuned import pick
+from autopipe.tuned.schema import Profile
+
+_ROOM = 1.12  # beyond the highest of what matters
+_TOLD = {
+    Kind.STORAGE_LATENCY: "storage, by its latency",
+    Kind.STORAGE_BANDWIDTH: "storage, by its bandwidth",
+    Kind.PYTHON_LOCK: "under Python's lock",
+    Kind.HAND_OVER: "hand-over of batches",
+    Kind.TRANSFER: "transfer to the device",
+    Kind.MEMORY: "what memory cannot hold",
+    Kind.MODEL: "model alone",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One line of the ladder.
+
+    Attributes:
+        name: what can do so much.
+        rate: images/s.
+        interval: 95 % of it; None where it is arithmetic on what was measured.
+        css: what kind of thing it is.
+        narrowest: whether it is what keeps the winner from being faster.
+        spared: whether the winner does without it.
+        training: whether it was seen in training.
+    """
+
+    name: str
+    rate: float
+    interval: tuple[float, float] | None = None
+    css: str = "part"
+    narrowest: bool = False
+    spared: bool = False
+    training: bool = False
+
+
+def rungs(profile: Profile) -> list[Rung]:
+    """Return the lines of the ladder, parts first."""
+    config = pick.config_of(profile)
+    ceiling = None if profile.findings is None else profile.findings.ceiling
+    found = [] if ceiling is None else _parts(profile, config, ceiling)
+    if ceiling is None and profile.ceiling is not None:
+        found.append(_measured("model alone", profile.ceiling.model_images_per_second, "model"))
+    found += [_measured(each.name, each.images_per_second, "base", training=True) for each in profile.baselines]
+    return [*found, _measured("the winner", profile.measurement.images_per_second, "win", training=True)]
+
+
+def section(profile: Profile, *, top: float | None = None) -> Section:
+    """Return the ladder as a section; `top` is where its axis ends, for two that are to be compared."""
+    lines = rungs(profile)
+    narrowest = next((each.name for each in lines if each.narrowest), None)
+    text = "What each part could feed if it were alone, and what came out when all of them trained together."
+    if narrowest is not None:
+        text += f" The narrowest: {narrowest}."
+    return Section(
+        key="ladder",
+        title="How fast could each part be?",
+        text=text,
+        table=_table(lines),
+        draw=lambda width: draw(lines, width, top or highest(lines)),
+        caption="Images a second; whiskers are 95 % intervals. Bars that end ragged go on beyond the picture.",
+    )
+
+
+def highest(lines: Sequence[Rung]) -> float:
+    """Return where the axis of a ladder ends."""
+    return _ROOM * max(each.rate for each in lines if each.training or each.css == "model" or each.narrowest)
+
+
+def draw(lines: Sequence[Rung], width: float, top: float) -> Drawing:
+    """Draw the ladder."""
+    said = ", ".join(f"{each.name} {wording.rate(each.rate)}" for each in lines)
+    rows = Rows(width, f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
+    rows.legend(_legend(lines))
+    groups = [("Each part alone", [each for each in lines if not each.training])]
+    groups.append(("In training", [each for each in lines if each.training]))
+    rows.begin()
+    for heading, members in groups:
+        if members:
+            rows.heading(heading)
+        for rung in members:
+            _draw(rows, rung, top)
+    model = next((each for each in lines if each.css == "model"), None)
+    if model is not None:
+        rows.rule(model.rate, "ceiling")
+    rows.axis(lambda value: f"{value:,.10g}", "images/s")
+    return rows.finish()
+
+
+def _draw(rows: Rows, rung: Rung, top: float) -> None:
+    drawing, scale = rows.drawing, rows.scale
+    bold = "strong" if rung.css == "win" else "faint" if rung.spared else ""
+    y = rows.row(rung.name, wording.rate(rung.rate), bold)
+    end = scale(rung.rate)
+    css = "spared" if rung.spared else "narrowest" if rung.narrowest else rung.css
+    if rung.rate > top:
+        teeth = [(end - 9.0, y - 7.0), (end - 3.0, y - 3.5), (end - 9.0, y), (end - 3.0, y + 3.5), (end - 9.0, y + 7.0)]
+        drawing.polygon([(scale.begin, y - 7.0), *teeth, (scale.begin, y + 7.0)], css)
+    else:
+        drawing.rect(scale.begin, y - 7.0, end - scale.begin, 14.0, css)
+    if rung.interval is not None and rung.rate <= top:
+        drawing.whisker(scale(rung.interval[0]), scale(rung.interval[1]), y, "whisker")
+    if rung.narrowest:
+        x = end + 10.0
+        inside = x + 66.0 > scale.end
+        place, css, anchor = (end - 10.0, "tag on", "end") if inside else (x, "tag", "start")
+        drawing.text(place, y + 4.0, "narrowest", css, anchor)
+
+
+def _legend(lines: Sequence[Rung]) -> list[tuple[str, str, str]]:
+    items = [("bar", "part", "a part alone")] if any(each.css == "part" for each in lines) else []
+    items += [("bar", "spared", "spared by the winner")] if any(each.spared for each in lines) else []
+    items += [("bar", "narrowest", "the narrowest")] if any(each.narrowest for each in lines) else []
+    items += [("line", "ceiling", "model alone")] if any(each.css == "model" for each in lines) else []
+    return [*items, ("bar", "base", "baseline"), ("bar", "win", "winner")]
+
+
+def _table(lines: Sequence[Rung]) -> Table:
+    rows: list[Row] = [
+        {
+            "name": each.name,
+            "images_per_second": each.rate,
+            "interval": None if each.interval is None else list(each.interval),
+            "in_training": each.training,
+            "spared": each.spared,
+            "narrowest": each.narrowest,
+        }
+        for each in lines
+    ]
+    return Table(
+        columns=(
+            Column("what", lambda row: row["name"], numeric=False),
+            Column("images/s", lambda row: wording.rate(row["images_per_second"])),
+            Column("95 % interval", _interval),
+            Column("", _remark, numeric=False),
+        ),
+        rows=rows,
+    )
+
+
+def _interval(row: Row) -> str:
+    ends = row["interval"]
+    return "" if ends is None else f"{wording.rate(ends[0])} to {wording.rate(ends[1])}"
+
+
+def _remark(row: Row) -> str:
+    if row["narrowest"]:
+        return "the narrowest"
+    return "spared by the winner" if row["spared"] else "in training" if row["in_training"] else "alone"
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]:
+    limits = core_limits.limits(ceiling, config)
+    share = None if profile.findings is None else profile.findings.share_of_model
+    narrowest = bottleneck.bottleneck(limits, profile.measurement.images_per_second.value, share)
+    paid = {op.name for op in limits.work.paid}
+    cores = ceiling.cores or 1.0
+    found = _storage(ceiling, config, limits)
+    for op in ceiling.op_costs:
+        if op.seconds_per_image > 0:
+            each = f"{op.name} on {_cores(cores)}"
+            found.append(Rung(name=each, rate=cores / op.seconds_per_image, spared=op.name not in paid))
+    if ceiling.loader_images_per_second is not None:
+        found.append(_measured("loader alone, nothing cached", ceiling.loader_images_per_second, "part"))
+    for limit in limits.limits:
+        if limit.kind is Kind.MODEL or not math.isfinite(limit.images_per_second):
+            continue
+        if limit.kind is Kind.OP:
+            count = config.loader.worker_count() or 0
+            workers = f"{count} worker{'' if count == 1 else 's'}"
+            name = f"all of it by {workers}" if limit.workers else f"loader and model on {_cores(cores)}"
+        else:
+            name = _TOLD.get(limit.kind, str(limit.kind))
+        rate = limit.images_per_second
+        found.append(Rung(name=name, rate=rate, narrowest=_is(narrowest, limit.kind, rate)))
+    if narrowest.kind is not Kind.MODEL and not any(each.narrowest for each in found):
+        name = _TOLD.get(narrowest.kind, str(narrowest.kind))
+        found.append(Rung(name=name, rate=narrowest.images_per_second, narrowest=True))
+    alone = _measured("model alone", ceiling.model_images_per_second, "model")
+    return [*found, replace(alone, narrowest=narrowest.kind is Kind.MODEL)]
+
+
+def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[Rung]:
+    """Return what the storage gives to as many reads at a time as the winner has."""
+    reads, spared = ceiling.reads, limits.work.from_source == 0
+    found = []
+    if reads is not None:
+        at_once = config.loader.reads_at_once() or math.ceil(ceiling.cores or 1.0)
+        name = f"storage, {at_once} read{'' if at_once == 1 else 's'} at a time"
+        found.append(Rung(name=name, rate=reads.images_per_second(at_once), spared=spared))
+    if ceiling.read_bytes_per_second and ceiling.bytes_per_image:
+        rate = ceiling.read_bytes_per_second / ceiling.bytes_per_image
+        found.append(Rung(name="storage, by its bandwidth", rate=rate, spared=spared))
+    return found
+
+
+def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) -> Rung:
+    interval = (max(0.0, rate.low), rate.high)
+    return Rung(name=name, rate=rate.value, interval=interval, css=css, training=training)
+
+
+def _is(narrowest: Bottleneck, kind: Kind, rate: float) -> bool:
+    return kind is narrowest.kind and math.isclose(rate, narrowest.images_per_second)
+
+
+def _cores(count: float) -> str:
+    return f"{count:g} core{'' if count == 1 else 's'}"

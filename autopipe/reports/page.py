@@ -1,0 +1,102 @@
+"""A report as one HTML file: no script, nothing fetched, and a policy in it that forbids both. Every word is escaped.
+
+What it says is the sections'; how it looks is `page.css`'s.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import importlib.resources
+import re
+from collections.abc import Sequence
+
+from autopipe.reports.figure import NARROW, WIDE, Section, Table
+from autopipe.reports.svg import Drawing
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@functools.cache
+def style() -> str:
+    """Return the style sheet, without what only its readers need."""
+    text = importlib.resources.files("autopipe.reports").joinpath("page.css").read_text(encoding="utf-8")
+    return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)).strip()
+
+
+def alone(drawing: Drawing) -> str:
+    """Return a picture as an SVG file of its own."""
+    return drawing.render(style().replace(".ap {", "svg {"))
+
+
+def page(title: str, head: str, body: str, foot: str) -> str:
+    """Return a whole page of ready pieces of HTML; the title is plain text."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<meta name="robots" content="noindex">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{style()}</style>\n</head>\n"
+        f'<body class="ap">\n<header>{head}</header>\n<main>{body}</main>\n<footer>{foot}</footer>\n</body>\n</html>\n'
+    )
+
+
+def section(part: Section) -> str:
+    """Return a section: heading, sentence, picture, and the same as a table."""
+    identity = f"s-{part.key}"
+    drawn = "" if part.draw is None else figure(part)
+    folded = fold("The same as a table", table(part.table, part.title)) if drawn else table(part.table, part.title)
+    more = "" if part.more is None else fold(part.more[0], listed(part.more[1]))
+    return (
+        f'<section aria-labelledby="{identity}"><h2 id="{identity}">{html.escape(part.title)}</h2>'
+        f"<p>{html.escape(part.text)}</p>{drawn}{folded}{more}</section>\n"
+    )
+
+
+def figure(part: Section) -> str:
+    """Return the picture of a section in both widths, of which one is shown."""
+    assert part.draw is not None
+    pictures = part.draw(WIDE).render(css="broad") + part.draw(NARROW).render(css="narrow")
+    return f"<figure>{pictures}<figcaption>{html.escape(part.caption)}</figcaption></figure>"
+
+
+def table(shown: Table, name: str, css: str = "") -> str:
+    """Return a table in a frame that scrolls where it is too wide; `name` is what a screen reader calls it."""
+    classes = ["n" if column.numeric else "" for column in shown.columns]
+    titles = [column.title for column in shown.columns]
+    head = "".join(_cell("th", title, one, ' scope="col"') for title, one in zip(titles, classes, strict=True))
+    rows = (
+        "".join(_cell("td", text, one) for text, one in zip(cells, classes, strict=True)) for cells in shown.cells()
+    )
+    body = "".join(f"<tr>{cells}</tr>" for cells in rows)
+    above = f"<thead><tr>{head}</tr></thead>" if any(titles) else ""
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{html.escape(name)}, as a table">'
+        f'<table class="{css}">{above}<tbody>{body}</tbody></table></div>'
+    )
+
+
+def fold(title: str, content: str) -> str:
+    """Return what is folded away until somebody asks for it; `content` is HTML."""
+    return f"<details><summary>{html.escape(title)}</summary>{content}</details>"
+
+
+def listed(lines: Sequence[str]) -> str:
+    """Return lines as a list."""
+    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+
+
+def facts(items: Sequence[tuple[str, str, str]]) -> str:
+    """Return figures to be seen first: what it is, the figure, and a remark."""
+    cells = (
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(figure)}"
+        + (f"<small>{html.escape(remark)}</small>" if remark else "")
+        + "</dd></div>"
+        for name, figure, remark in items
+    )
+    return f'<dl class="facts">{"".join(cells)}</dl>'
+
+
+def _cell(tag: str, text: str, css: str, more: str = "") -> str:
+    named = f' class="{css}"' if css else ""
+    return f"<{tag}{named}{more}>{html.escape(text)}</{tag}>"

@@ -1,0 +1,187 @@
+"""Pictures as SVG text: shapes, words and scales, each word escaped. Knows nothing of what is drawn.
+
+Colours are classes that `page.css` gives a meaning to, in light and in dark; a picture that stands alone carries that
+style sheet with it.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+CHARACTER = 0.56
+"""Of the font size: the width of a usual character."""
+
+
+def number(value: float) -> str:
+    """Return a coordinate: a tenth of a unit is finer than anybody sees."""
+    text = f"{value:.1f}"
+    return text[:-2] if text.endswith(".0") else text
+
+
+def text_width(text: str, size: float) -> float:
+    """Return about how wide a text is."""
+    return CHARACTER * size * len(text)
+
+
+def fitted(text: str, width: float, size: float) -> str:
+    """Return a text that is no wider, cut in its middle, where names are alike, if need be."""
+    most = max(4, int(width / (CHARACTER * size)))
+    if len(text) <= most:
+        return text
+    head = (most - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+@dataclass(slots=True)
+class Drawing:
+    """A picture in units of its own, as wide as it is given and as high as it becomes.
+
+    Args:
+        width: in units; at the size that it is meant for, one is a pixel.
+        label: what a screen reader says in its place.
+    """
+
+    width: float
+    label: str
+    height: float = 0.0
+    _parts: list[str] = field(default_factory=list)
+    _behind: list[str] = field(default_factory=list)
+
+    def rect(self, x: float, y: float, width: float, height: float, css: str) -> None:
+        """Draw a bar; one without width is not drawn."""
+        if width > 0:
+            self._add("rect", css, f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"')
+
+    def behind(self, x1: float, y1: float, x2: float, y2: float, css: str) -> None:
+        """Draw a line behind everything else."""
+        self._behind.append(_line(x1, y1, x2, y2, css))
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, css: str) -> None:
+        """Draw a line."""
+        self._parts.append(_line(x1, y1, x2, y2, css))
+
+    def polyline(self, points: Sequence[tuple[float, float]], css: str) -> None:
+        """Draw a line through points."""
+        joined = " ".join(f"{number(x)},{number(y)}" for x, y in points)
+        self._add("polyline", css, f'points="{joined}"')
+
+    def polygon(self, points: Sequence[tuple[float, float]], css: str) -> None:
+        """Draw an area."""
+        joined = " ".join(f"{number(x)},{number(y)}" for x, y in points)
+        self._add("polygon", css, f'points="{joined}"')
+
+    def circle(self, x: float, y: float, radius: float, css: str) -> None:
+        """Draw a dot."""
+        self._add("circle", css, f'cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"')
+
+    def diamond(self, x: float, y: float, radius: float, css: str) -> None:
+        """Draw a square on its corner."""
+        self.polygon([(x - radius, y), (x, y - radius), (x + radius, y), (x, y + radius)], css)
+
+    def triangle(self, x: float, y: float, radius: float, css: str) -> None:
+        """Draw a triangle that points upwards."""
+        self.polygon([(x - radius, y + 0.8 * radius), (x, y - radius), (x + radius, y + 0.8 * radius)], css)
+
+    def cross(self, x: float, y: float, radius: float, css: str) -> None:
+        """Draw a cross."""
+        self.line(x - radius, y - radius, x + radius, y + radius, css)
+        self.line(x - radius, y + radius, x + radius, y - radius, css)
+
+    def text(self, x: float, y: float, text: str, css: str = "", anchor: str = "start") -> None:
+        """Write a text, whose base line is at `y`."""
+        placed = f'x="{number(x)}" y="{number(y)}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
+        self._parts.append(f"<text {_css(css)}{placed}>{html.escape(text)}</text>")
+
+    def whisker(self, low: float, high: float, y: float, css: str, cap: float = 3.5) -> None:
+        """Draw an interval that lies along the horizontal."""
+        self.line(low, y, high, y, css)
+        for end in (low, high):
+            self.line(end, y - cap, end, y + cap, css)
+
+    def render(self, style: str | None = None, css: str = "") -> str:
+        """Return the SVG element.
+
+        Args:
+            style: the style sheet of a picture that stands alone; None in a page, which has one.
+            css: classes of the element.
+        """
+        size = f"{number(self.width)} {number(self.height)}"
+        alone = "" if style is None else ' xmlns="http://www.w3.org/2000/svg"'
+        whole = "" if style is None else f'<style>{style}</style><rect class="paper" width="100%" height="100%"/>'
+        fixed = "" if style is None else f' width="{number(self.width)}" height="{number(self.height)}"'
+        head = f'<svg{alone}{fixed} {_css(f"plot {css}".strip())}viewBox="0 0 {size}" role="img" '
+        return f'{head}aria-label="{html.escape(self.label)}">{whole}{"".join(self._behind + self._parts)}</svg>'
+
+    def _add(self, shape: str, css: str, attributes: str) -> None:
+        self._parts.append(f"<{shape} {_css(css)}{attributes}/>")
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
+    return f'<line {_css(css)}x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"/>'
+
+
+def _css(names: str) -> str:
+    return f'class="{html.escape(names)}" ' if names else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where values lie on an axis.
+
+    Attributes:
+        first: the value at `begin`.
+        last: the value at `end`.
+        begin: a coordinate.
+        end: a coordinate.
+        log: whether equal ratios, not equal differences, lie equally far apart.
+    """
+
+    first: float
+    last: float
+    begin: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Return the coordinate of a value; of one beyond the axis, the axis's end."""
+        value = min(max(value, min(self.first, self.last)), max(self.first, self.last))
+        if self.log:
+            share = math.log(value / self.first) / math.log(self.last / self.first)
+        else:
+            share = (value - self.first) / (self.last - self.first)
+        return self.begin + share * (self.end - self.begin)
+
+    def ticks(self, most: int = 6) -> list[float]:
+        """Return round values along the axis, no more than `most`."""
+        return _log_ticks(self.first, self.last, most) if self.log else _ticks(self.first, self.last, most)
+
+
+def _ticks(first: float, last: float, most: int) -> list[float]:
+    rough = (last - first) / most
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(each * power for each in (1, 2, 2.5, 5, 10, 20) if each * power >= rough)
+    begin = math.ceil(first / step - 1e-9)
+    return [each * step for each in range(begin, math.floor(last / step + 1e-9) + 1)]
+
+
+_FINENESS = (
+    (1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 9.5),
+    (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0, 9.0),
+    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+    (1.0, 2.0, 5.0),
+    (1.0, 3.0),
+    (1.0,),
+)
+
+
+def _log_ticks(first: float, last: float, most: int) -> list[float]:
+    powers = range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
+    for steps in _FINENESS:
+        found = [step * 10.0**power for power in powers for step in steps]
+        inside = [each for each in found if first * 0.999 <= each <= last * 1.001]
+        if len(inside) <= most:
+            return inside
+    return inside[:: math.ceil(len(inside) / most)]

@@ -1,0 +1,159 @@
+"""What one image costs, op by op: processor time, the part of it under Python's lock, and waiting, told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autopipe.core import limits as core_limits
+from autopipe.core.ceiling import Ceiling
+from autopipe.reports.figure import Column, Row, Rows, Section, Table
+from autopipe.reports.svg import Drawing
+from autopipe.tuned import pick
+from autopipe.tuned.schema import Profile
+
+_MODEL = "the model's own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of the waterfall, in seconds an image.
+
+    Attributes:
+        name: an op, or the model.
+        core: processor time without the lock.
+        lock: processor time under Python's lock.
+        wait: waiting.
+        spared: whether the winner does without it.
+    """
+
+    name: str
+    core: float
+    lock: float = 0.0
+    wait: float = 0.0
+    spared: bool = False
+
+    @property
+    def whole(self) -> float:
+        """All of it."""
+        return self.core + self.lock + self.wait
+
+
+def steps(profile: Profile) -> list[Step]:
+    """Return what an image costs: each op, then the model; nothing where ops were not measured."""
+    ceiling = None if profile.findings is None else profile.findings.ceiling
+    if ceiling is None or not ceiling.op_costs:
+        return []
+    found = _ops(profile, ceiling)
+    return [*found, Step(name=_MODEL, core=ceiling.model_core_seconds_per_image)]
+
+
+def _ops(profile: Profile, ceiling: Ceiling) -> list[Step]:
+    paid = {op.name: op for op in core_limits.limits(ceiling, pick.config_of(profile)).work.paid}
+    return [
+        Step(
+            name=op.name,
+            core=max(0.0, op.seconds_per_image - op.lock_seconds_per_image),
+            lock=min(op.lock_seconds_per_image, op.seconds_per_image),
+            wait=op.wait_seconds_per_image,
+            spared=op.name not in paid,
+        )
+        for op in ceiling.op_costs
+    ]
+
+
+def section(profile: Profile) -> Section | None:
+    """Return the waterfall as a section; None where ops were not measured."""
+    found = steps(profile)
+    if not found:
+        return None
+    loader = [each for each in found if each.name != _MODEL]
+    dearest = max(loader, key=lambda each: each.whole)
+    model = found[-1]
+    text = f"{dearest.name} is the dearest of the loader's work: {milliseconds(dearest.whole)} an image"
+    text += f", of which it waits {milliseconds(dearest.wait)}" if dearest.wait > 0.1 * dearest.whole else ""
+    text += ", and the winner does not pay it again after the first epoch" if dearest.spared else ""
+    if model.core > 0:
+        text += f". The model takes {milliseconds(model.core)} of the cores for itself"
+    return Section(
+        key="costs",
+        title="What does one image cost?",
+        text=f"{text}.",
+        table=_table(found),
+        draw=lambda width: draw(found, width),
+        caption="Milliseconds of one core for one image, each op after the one before; waiting takes no core. "
+        "Faded: what the winner does not pay, thanks to a cache, a converted form, or the device.",
+    )
+
+
+def draw(found: Sequence[Step], width: float) -> Drawing:
+    """Draw the waterfall."""
+    total = sum(each.whole for each in found) or 1e-9
+    said = ", ".join(f"{each.name} {milliseconds(each.whole)}" for each in found)
+    rows = Rows(width, f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
+    items = [("bar", "core", "processor")]
+    items += [("bar", "lock", "under Python's lock")] if any(each.lock for each in found) else []
+    items += [("bar", "wait", "waiting")] if any(each.wait for each in found) else []
+    items += [("bar", "core hollow", "faded: spared by the winner")] if any(each.spared for each in found) else []
+    rows.legend([*items, ("bar", "model", "model")])
+    rows.begin()
+    begin = spared = 0.0
+    for step in found:
+        if step.name == _MODEL and spared:
+            begin = _back(rows, begin, spared)
+        begin = _step(rows, step, begin)
+        spared += step.whole if step.spared else 0.0
+    end = rows.row("in all", milliseconds(begin), "strong")
+    rows.drawing.rect(rows.scale(0.0), end - 7.0, rows.scale(1e3 * begin) - rows.scale(0.0), 14.0, "win")
+    rows.axis(lambda value: f"{value:.10g}", "ms an image")
+    return rows.finish()
+
+
+def _step(rows: Rows, step: Step, begin: float) -> float:
+    drawing, scale = rows.drawing, rows.scale
+    y = rows.row(step.name, milliseconds(step.whole), "faint" if step.spared else "")
+    own = "model" if step.name == _MODEL else "core"
+    for css, seconds in ((own, step.core), ("lock", step.lock), ("wait", step.wait)):
+        x = scale(1e3 * begin)
+        wide = max(0.8, scale(1e3 * (begin + seconds)) - x) if seconds else 0.0
+        drawing.rect(x, y - 7.0, wide, 14.0, f"{css} hollow" if step.spared else css)
+        begin += seconds
+    drawing.line(scale(1e3 * begin), y + 7.0, scale(1e3 * begin), y + (21.0 if not rows.stacked else 39.0), "step")
+    return begin
+
+
+def _back(rows: Rows, begin: float, spared: float) -> float:
+    y = rows.row("spared by the winner", f"-{milliseconds(spared)}", "good")
+    x, end = rows.scale(1e3 * (begin - spared)), rows.scale(1e3 * begin)
+    rows.drawing.rect(x, y - 7.0, end - x, 14.0, "spared")
+    rows.drawing.line(x, y + 7.0, x, y + (21.0 if not rows.stacked else 39.0), "step")
+    return begin - spared
+
+
+def milliseconds(seconds: float) -> str:
+    """Return seconds as milliseconds, with digits that mean something."""
+    value = 1e3 * seconds
+    return f"{value:.3g} ms" if value >= 0.0995 else f"{value:.2g} ms"
+
+
+def _table(found: Sequence[Step]) -> Table:
+    rows: list[Row] = [
+        {
+            "name": each.name,
+            "core_seconds": each.core + each.lock,
+            "lock_seconds": each.lock,
+            "wait_seconds": each.wait,
+            "spared": each.spared,
+        }
+        for each in found
+    ]
+    return Table(
+        columns=(
+            Column("an image", lambda row: row["name"], numeric=False),
+            Column("processor", lambda row: milliseconds(row["core_seconds"])),
+            Column("of it locked", lambda row: milliseconds(row["lock_seconds"])),
+            Column("waiting", lambda row: milliseconds(row["wait_seconds"])),
+            Column("", lambda row: "spared by the winner" if row["spared"] else "", numeric=False),
+        ),
+        rows=rows,
+    )

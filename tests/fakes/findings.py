@@ -1,0 +1,80 @@
+"""Profiles with all that a search found, made by a search over the analytic surface: for tests of reports."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.core.config import ModelSetup
+from autopipe.core.facts import Limits
+from autopipe.reports import gathering
+from autopipe.search import library, study
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
+from autopipe.tuned.evidence import Evidence, profile_of
+from autopipe.tuned.findings import Asked
+from autopipe.tuned.schema import Profile
+from tests.fakes.profiles import NOON, digest, hardware
+from tests.fakes.surface import Surface
+
+SPACE = """
+schema_version: 1
+parameters:
+  loader: [threads, processes, tfdata]
+  threads.workers: {range: [1, 2*cores], log: true, when: {loader: threads}}
+  threads.queue_size: {choices: [2, 8], when: {loader: threads}}
+  processes.workers: {range: [1, cores + 1], when: {loader: processes}}
+  processes.queue_size: {choices: [8], when: {loader: processes}}
+  tfdata.num_parallel_calls: {choices: [auto, cores], when: {loader: tfdata}}
+  tfdata.prefetch: {choices: [auto], when: {loader: tfdata}}
+  cache: [none, memory]
+  storage: [files, tfrecord, array]
+  finish: [device, host]
+  device_prefetch: [2]
+"""
+HOSTILE = "<script>alert(1)</script> & \"'"
+
+
+class Slow(Surface):
+    """A surface whose reads wait and whose augmentation holds Python's lock."""
+
+    def _ceiling(self, setup: ModelSetup) -> Ceiling:
+        plain = super()._ceiling(setup)
+        read, decode, flip, rescale = plain.op_costs
+        costs: tuple[OpCost, ...] = (
+            read.model_copy(update={"wait_seconds_per_image": 0.0009}),
+            decode.model_copy(update={"lock_seconds_per_image": 0.00004}),
+            flip.model_copy(update={"lock_seconds_per_image": 0.00002}),
+            rescale,
+        )
+        rungs = (ReadRung(at_once=1, images_per_second=1000.0), ReadRung(at_once=8, images_per_second=7600.0))
+        reads = ReadCosts(latency_seconds=0.001, cpu_seconds=0.0001, rungs=rungs, bytes_per_image=38_000.0)
+        return plain.model_copy(update={"op_costs": costs, "reads": reads})
+
+
+@functools.cache
+def result(*, epochs: int | None = 20, cores: int = 4, trials: int = 24, model_rate: float = 6000.0) -> SearchResult:
+    """Return what a search over the surface found; the same for the same arguments."""
+    surface = Slow(cores=cores, model_rate=model_rate, model_core_seconds=0.0002, noise=0.03, seed=3, quirks=2)
+    space = library.parse(SPACE, {"cores": cores, "gpus": 0})
+    settings = Settings(clock=surface.clock, trials=trials, epochs=epochs, limits=Limits(convert=epochs is not None))
+    return study.run(space, surface, surface.facts(), settings)
+
+
+def profile(found: SearchResult | None = None, **changes: Any) -> Profile:
+    """Return the profile of such a search, with all findings."""
+    found = result() if found is None else found
+    assert found.best_config is not None
+    assert found.measurement is not None
+    asked = Asked(command="autopipe tune train.py:workload --epochs 20", seed=0, space="default", budget_seconds=120.0)
+    evidence = Evidence(
+        config=found.best_config,
+        measurement=found.measurement,
+        proved=found.estimate if found.proved else None,
+        baselines=[(each.name, each.config, each.estimate) for each in found.baselines if each.estimate],
+        ceiling=found.ceiling,
+        findings=gathering.findings_of(found, found.best_config, asked=asked),
+    )
+    made = profile_of(evidence, digest(samples=20_000), here=hardware(cores=4), now=NOON)
+    return made.model_copy(update=changes)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autopipe.tuned import artifact as files
+from tests.fakes import findings, profiles
+from tests.unit.cli.conftest import Autopipe
+
+
+@pytest.fixture(autouse=True)
+def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    files.write(profiles.artifact(findings.profile()), folder / "autopipe.json")
+    return folder
+
+
+@pytest.mark.parametrize("named", [(), ("tuned",), ("tuned/autopipe.json",)])
+def test_a_report_is_written_beside_the_artefact(autopipe: Autopipe, tuned: Path, named: tuple[str, ...]) -> None:
+    ended = autopipe("report", *named)
+    assert (ended.status, ended.out) == (0, "")
+    assert ended.err == "wrote     tuned/report.html\n"
+    assert (tuned / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert json.loads((tuned / "report.json").read_text())["schema_version"] == 1
+
+
+def test_its_figures_are_printed_as_json_and_nothing_is_written(autopipe: Autopipe, tuned: Path) -> None:
+    ended = autopipe("report", "--json")
+    assert json.loads(ended.out)["verdict"]
+    assert not (tuned / "report.html").exists()
+
+
+def test_two_artefacts_are_compared(autopipe: Autopipe, tuned: Path, tmp_path: Path) -> None:
+    other = files.write(profiles.artifact(profiles.profile()), tmp_path / "other.json")
+    ended = autopipe("report", "--compare", tuned, other)
+    assert (ended.status, ended.err) == (0, "wrote     comparison.html\n")
+    assert "Imaginary 9000" in (tmp_path / "comparison.html").read_text()
+
+
+def test_two_artefacts_without_compare_are_refused(autopipe: Autopipe, tuned: Path) -> None:
+    ended = autopipe("report", tuned, tuned)
+    assert ended.status == 2
+    assert "`--compare` sets them side by side" in ended.err
+
+
+def test_a_file_that_cannot_be_written_is_an_error(autopipe: Autopipe) -> None:
+    ended = autopipe("report", "--out", "nowhere/report.html")
+    assert ended.status == 2
+    assert "cannot be written" in ended.err

@@ -1,0 +1,223 @@
+"""Reports of a search over the analytic surface: what each section says, and that nothing of a user's gets through."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.value import Estimate
+from autopipe.reports import comparison, story
+from autopipe.reports.figure import NARROW, WIDE, Section
+from autopipe.tuned.findings import Findings, Origin
+from autopipe.tuned.schema import Artifact, Baseline, FileReference, Profile
+from tests.fakes import findings, profiles
+from tests.fakes.findings import HOSTILE
+
+KEYS = ["ladder", "costs", "proof", "settings", "history", "payback", "circumstances"]
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return findings.profile()
+
+
+def section(profile: Profile, key: str) -> Section:
+    return next(each for each in story.sections(profile) if each.key == key)
+
+
+def words(drawn: str) -> list[str]:
+    return [each.text or "" for each in ET.fromstring(drawn).iter("text")]
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[tuple[str, dict[str, str | None]]] = []
+        self.depth = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.opened.append((tag, dict(attrs)))
+
+
+def hostile(profile: Profile) -> Artifact:
+    """Return an artefact in which every word that can come from a user is HTML."""
+    known = profile.findings
+    assert known is not None
+    assert known.ceiling is not None
+    assert known.asked is not None
+    ops = tuple(op.model_copy(update={"name": HOSTILE}) for op in known.ceiling.op_costs)
+    bad = known.model_copy(
+        update={
+            "ceiling": known.ceiling.model_copy(update={"op_costs": ops}),
+            "asked": known.asked.model_copy(update={"command": HOSTILE, "space": HOSTILE}),
+            "contests": tuple(each.model_copy(update={"name": HOSTILE}) for each in known.contests),
+            "notes": (HOSTILE,),
+            "trust": f"low: {HOSTILE}",
+            "limit": HOSTILE,
+            "left_out": tuple(each.model_copy(update={"reason": HOSTILE}) for each in known.left_out),
+        }
+    )
+    machine = profile.hardware.model_copy(update={"cpu_model": HOSTILE, "system": HOSTILE, "packages": {HOSTILE: "1"}})
+    changed = profile.model_copy(update={"findings": bad, "hardware": machine})
+    return profiles.artifact(changed, workload=FileReference(path=f"{HOSTILE}.py"))
+
+
+def test_a_report_has_all_sections_and_each_its_figures(profile: Profile) -> None:
+    found = story.document(profiles.artifact(profile), profile)
+    assert [key for key in found if isinstance(found[key], dict) and "rows" in found[key]] == KEYS
+    assert all(found[key]["rows"] for key in KEYS)
+    assert json.loads(story.json_text(found)) == found
+
+
+def test_every_picture_says_what_it_shows_in_both_widths(profile: Profile) -> None:
+    for each in story.sections(profile)[:-1]:
+        assert each.draw is not None
+        for width in (NARROW, WIDE):
+            drawn = each.draw(width).render()
+            assert len(ET.fromstring(drawn).attrib["aria-label"]) > 30
+            assert words(drawn)
+
+
+def test_the_ladder_names_the_narrowest_and_shows_both_baselines(profile: Profile) -> None:
+    rows = section(profile, "ladder").table.rows
+    (narrowest,) = [row["name"] for row in rows if row["narrowest"]]
+    assert narrowest == "model alone"
+    assert [row["name"] for row in rows if row["in_training"]] == ["keras", "tfdata", "the winner"]
+    spared = {row["name"] for row in rows if row["spared"]}
+    assert "Decode on 4 cores" in spared  # the winner keeps samples in memory
+
+
+def test_the_waterfall_tells_processor_lock_and_waiting_apart_and_has_the_models_share(profile: Profile) -> None:
+    rows = {row["name"]: row for row in section(profile, "costs").table.rows}
+    assert rows["read"]["wait_seconds"] == pytest.approx(0.0009)
+    assert rows["Decode"]["lock_seconds"] == pytest.approx(0.00004)
+    assert rows["the model's own"]["core_seconds"] == pytest.approx(0.0002)
+
+
+def test_the_waterfalls_bars_add_up_to_what_an_image_costs_the_winner(profile: Profile) -> None:
+    rows = section(profile, "costs").table.rows
+    paid = sum(row["core_seconds"] + row["wait_seconds"] for row in rows if not row["spared"])
+    draw = section(profile, "costs").draw
+    assert draw is not None
+    assert f"{1e3 * paid:.3g} ms" in words(draw(WIDE).render())
+
+
+def test_the_proof_is_shown_round_by_round(profile: Profile) -> None:
+    assert profile.findings is not None
+    for row, contest in zip(section(profile, "proof").table.rows, profile.findings.contests, strict=True):
+        assert row["blocks"] == list(contest.blocks)
+        assert row["interval"][0] <= row["ratio"] <= row["interval"][1]
+
+
+def test_settings_that_make_no_difference_are_listed_apart(profile: Profile) -> None:
+    settings = section(profile, "settings")
+    assert settings.more is not None
+    assert any("no difference" in line for line in settings.more[1])
+    assert any(row["setting"] == "cache" and row["interval"][0] > 1 for row in settings.table.rows)
+
+
+def test_the_history_tells_who_asked_for_each_trial(profile: Profile) -> None:
+    assert profile.findings is not None
+    origins = {each.origin for each in profile.findings.trials}
+    assert {Origin.BASELINE, Origin.PREDICTION, Origin.PROOF} <= origins
+    assert len(section(profile, "history").table.rows) == len(profile.findings.trials)
+
+
+def test_a_profile_of_an_earlier_version_shows_its_rates_and_says_what_is_wanting() -> None:
+    old = profiles.profile()
+    assert [each.key for each in story.sections(old)] == ["ladder", "circumstances"]
+    assert story.OLD.replace("`", "`") in story.html_page(profiles.artifact(old), old)
+
+
+def test_nothing_of_a_users_gets_through_as_html(profile: Profile) -> None:
+    artifact = hostile(profile)
+    text = story.html_page(artifact, artifact.profiles[0], use=HOSTILE)
+    tags = Tags()
+    tags.feed(text)
+    assert "script" not in {tag for tag, _ in tags.opened}
+    assert not [name for _, attributes in tags.opened for name in attributes if name.startswith("on")]
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 20
+    side_by_side = comparison.html_page([(artifact, each) for each in (*artifact.profiles, profile)])
+    assert "<script" not in side_by_side
+
+
+def test_nothing_is_fetched_and_a_policy_forbids_it(profile: Profile) -> None:
+    text = story.html_page(profiles.artifact(profile), profile)
+    tags = Tags()
+    tags.feed(text)
+    assert not [tag for tag, _ in tags.opened if tag in ("img", "link", "iframe", "object", "embed")]
+    assert not [1 for _, attributes in tags.opened if attributes.keys() & {"src", "href"}]
+    assert "default-src 'none'" in text
+    assert "url(" not in text
+    assert len(text.encode()) < 300_000
+
+
+def test_the_piece_for_a_notebook_is_the_verdict_and_the_ladder(profile: Profile) -> None:
+    text = story.piece(profile)
+    assert text.count("<svg") == 2
+    assert "lift you from" in text
+    assert "body {" not in text.replace("body.ap {", "")
+
+
+@pytest.mark.parametrize("epochs", [None, 20])
+def test_a_search_without_a_proof_or_with_failures_is_reported_as_well(epochs: int | None) -> None:
+    whole = findings.profile(findings.result(epochs=epochs))
+    assert whole.findings is not None
+    trial = whole.findings.trials[0].model_copy(update={"images_per_second": None, "failure": "crashed in open: no"})
+    changes: dict[str, Any] = {"proved": False, "contests": (), "effects": (), "trials": (trial,)}
+    bare = whole.model_copy(update={"findings": whole.findings.model_copy(update=changes)})
+    text = story.html_page(profiles.artifact(bare), bare)
+    assert "crashed in open: no" in text
+    assert "Search on until it is proved" in text
+
+
+def test_two_machines_stand_side_by_side_on_one_axis(profile: Profile) -> None:
+    other = findings.profile(findings.result(cores=2), hardware=profiles.hardware(cpu_model="Another"))
+    found = [(profiles.artifact(each), each) for each in (profile, other)]
+    text = comparison.html_page(found)
+    assert "Another" in text
+    assert "Imaginary 9000" in text
+    assert text.count("<svg") == 2
+    rows = {row["name"]: row["values"] for row in comparison.document(found)["rows"]}
+    assert len(rows["images/s"]) == 2
+
+
+def test_one_profile_is_nothing_to_compare(profile: Profile) -> None:
+    with pytest.raises(Exception, match="takes 2 to 6 profiles, but these artefacts hold 1"):
+        comparison.html_page([(profiles.artifact(profile), profile)])
+
+
+def _found(**changes: Any) -> Profile:
+    known = findings.profile()
+    assert known.findings is not None
+    return known.model_copy(update={"findings": Findings(**{**dict(known.findings), **changes})})
+
+
+def test_an_open_interval_ends_in_an_arrow_and_not_in_an_error() -> None:
+    known = findings.profile().findings
+    assert known is not None
+    wide = known.contests[0].model_copy(update={"low": 0.0, "high": None, "pairs": 1})
+    shown = section(_found(contests=(wide,)), "proof")
+    assert shown.draw is not None
+    assert any("or more" in each for each in words(shown.draw(WIDE).render()))
+
+
+def test_a_rate_of_eight_images_a_second_keeps_its_digits() -> None:
+    slow = profiles.profile(measurement=profiles.figures(8.45), baselines=(), ceiling=None)
+    draw = section(slow, "ladder").draw
+    assert draw is not None
+    assert "8.45" in words(draw(WIDE).render())
+
+
+def test_a_baseline_that_is_the_winner_is_left_as_it_is(profile: Profile) -> None:
+    config = PipelineConfig.model_validate(profile.config).model_dump(mode="json")
+    rate = Estimate(value=9000.0, low=8900.0, high=9100.0)
+    same = profile.model_copy(update={"baselines": (Baseline(name="mine", images_per_second=rate, config=config),)})
+    found = story.document(profiles.artifact(same), same)
+    assert found["verdict"].startswith("mine is the best there is here")
+    assert found["action"].startswith("Leave the pipeline as it is")
