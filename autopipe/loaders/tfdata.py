@@ -5,41 +5,32 @@ all loaders agree on every file; the C++ code that does so lets go of Python's l
 data, once a batch, from the same functions as everywhere. So it gives the batches of the other loaders, within the
 rounding of TensorFlow's own resize after a random op. With `cache="memory"`, and where samples are small and of one
 shape in memory already, the kernel makes whole batches.
-The graph is traced once and takes the range of batches as its argument, so that nothing grows from epoch to epoch.
+The graph is `autopipe.batching.dataset_graph`.
 """
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
+from autopipe.batching.dataset_graph import POOL_OF_ITS_OWN, Graph, Knobs, Work
 from autopipe.batching.diagnosis import failure_of, refuse_skipping
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.owner import Owner
 from autopipe.batching.streaming import require_memory
-from autopipe.core import randomness
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
-from autopipe.core.plan import Step
-from autopipe.core.sample import Batch, Sample, SampleSpec
-from autopipe.data import source as data_source
+from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, LoaderError
-from autopipe.hardware import cpu, opencv
-from autopipe.ops.tensorflow_half import TENSORFLOW, apply_step, shaped, tensor_types
+from autopipe.hardware import opencv
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
-_AUTO_READS = 64  # threads among which tf.data's own tuning may choose where samples come over a network
-_POOL_OF_ITS_OWN = 2  # times the cores: from so many calls at a time on, tf.data gets threads for all of them
-_UNUSED = 1  # columns of numbers that no op takes: TensorFlow 2.21 crashes where an empty tensor is unbatched
 
 
 class TfData(LoaderConfig):
@@ -66,10 +57,15 @@ class TfData(LoaderConfig):
 
     def threads(self, cores: int) -> int:
         at_once = max(self.read_ahead, self.worker_count() or cores)
-        return at_once if at_once > _POOL_OF_ITS_OWN * cores else min(at_once, cores)
+        return at_once if at_once > POOL_OF_ITS_OWN * cores else min(at_once, cores)
 
     def buffered_batches(self) -> int | None:
         return None if self.prefetch == "auto" else self.prefetch + 1
+
+    def of_graph(self) -> Knobs:
+        """Return what the graph is made with."""
+        prefetch = None if self.prefetch == "auto" else self.prefetch
+        return Knobs(calls=self.worker_count(), prefetch=prefetch, read_ahead=self.read_ahead)
 
     def open(self, job: LoadJob) -> Loader:
         refuse_skipping(job, self.kind)
@@ -94,9 +90,9 @@ class _TfDataLoader(Loader):
         self._owner = Owner()
         self._inherited: _Epoch | None = None
         kernel = Kernel(job.recipe, cache)
-        self._work = _Work(job, kernel, remember=buffered + 8)
+        self._work = Work(job, kernel, remember=buffered + 8)
         whole_batches = cache is not None or (kernel.fills_at_once and not knobs.read_ahead)
-        self._graph: _Graph | None = _Graph(job, knobs, self._work, whole_batches=whole_batches)
+        self._graph: Graph | None = Graph(job, knobs.of_graph(), self._work, whole_batches=whole_batches)
         self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
         # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._epochs, self._work)
@@ -145,7 +141,7 @@ class _TfDataLoader(Loader):
             raise LoaderError(f"tf.data could not make batch {batch} of epoch {epoch}: {error.message}") from error
         return element[0], element[1] if len(element) > 1 else None
 
-    def _open_graph(self) -> _Graph:
+    def _open_graph(self) -> Graph:
         self._owner.require()
         if self._graph is None:
             raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
@@ -168,204 +164,9 @@ class _Epoch:
         self._elements = iter(())  # the threads end with the last reference to their iterator
 
 
-def _shut_down(owner: Owner, epochs: weakref.WeakSet[_Epoch], work: _Work) -> None:
+def _shut_down(owner: Owner, epochs: weakref.WeakSet[_Epoch], work: Work) -> None:
     if not owner.is_here:  # a forked child that ends: tf.data's threads are not its own
         return
     work.close()
     for epoch in list(epochs):
         epoch.close()
-
-
-class _Work:
-    """What the graph calls in Python. TensorFlow keeps such functions for ever, so `close` lets go of all that they
-    hold.
-
-    Attributes:
-        requested: the (epoch, batch) asked for last.
-    """
-
-    def __init__(self, job: LoadJob, kernel: Kernel, remember: int) -> None:
-        self._held: tuple[LoadJob, Kernel] | None = (job, kernel)
-        self._epoch = (-1, np.empty(0, np.int64))
-        self.requested: collections.deque[tuple[int, int]] = collections.deque(maxlen=remember)
-
-    def close(self) -> None:
-        self._held = None
-
-    def fill(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """Return a whole batch, made by the kernel."""
-        job, kernel = self._open()
-        epoch, indices = self._batch(job, int(number))
-        arrays = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in job.recipe.spec.fields]
-        kernel.fill(epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
-        return arrays
-
-    def request(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """Return the random numbers of a batch's samples, and their indices."""
-        job, _ = self._open()
-        epoch, indices = self._batch(job, int(number))
-        recipe = job.recipe
-        drawn = [
-            randomness.uniforms(recipe.seed, epoch, indices, step.stream, step.op.draws)
-            for step in recipe.steps
-            if step.op.draws
-        ]
-        return [np.concatenate([*drawn, np.zeros((len(indices), _UNUSED))], axis=1), indices]
-
-    def read(self, index: NDArray[np.int64]) -> list[Any]:
-        """Return one sample as the source reads it."""
-        return _parts(self._open()[1].read(int(index)))
-
-    def fixed(self, index: NDArray[np.int64], x: Any = None, y: Any = None) -> list[Any]:
-        """Return one sample, read now unless it is given, after the ops that give the same in every epoch."""
-        kernel = self._open()[1]
-        return _parts(kernel.fixed(int(index), kernel.read(int(index)) if x is None else (x, y)))
-
-    def _batch(self, job: LoadJob, number: int) -> tuple[int, NDArray[np.int64]]:
-        epoch, batch = divmod(number, job.order.batches)
-        self.requested.append((epoch, batch))
-        cached = self._epoch
-        if cached[0] != epoch:
-            cached = self._epoch = (epoch, job.order.epoch(epoch))
-        return epoch, cached[1][batch * job.order.batch_size :][: job.order.batch_size]
-
-    def _open(self) -> tuple[LoadJob, Kernel]:
-        if self._held is None:
-            raise LoaderError("The loader was closed while an epoch was being read.")
-        return self._held
-
-
-class _Graph:
-    """The pipeline as one traced function of the range of batches (counted on from epoch to epoch)."""
-
-    def __init__(self, job: LoadJob, knobs: TfData, work: _Work, *, whole_batches: bool) -> None:
-        import tensorflow as tf
-
-        self._job = job
-        self._work = work
-        self._whole_batches = whole_batches
-        self._calls = tf.data.AUTOTUNE if knobs.num_parallel_calls == "auto" else knobs.num_parallel_calls
-        automatic = _AUTO_READS if data_source.remote(job.recipe.source) is not None else 0
-        self._at_once = automatic if knobs.num_parallel_calls == "auto" else knobs.num_parallel_calls
-        self._read_ahead = knobs.read_ahead
-        self._prefetch = tf.data.AUTOTUNE if knobs.prefetch == "auto" else knobs.prefetch
-        self._element_spec: Any = None
-        number = tf.TensorSpec((), tf.int64)
-        self._variant = tf.function(self._traced, autograph=False).get_concrete_function(number, number)
-
-    def dataset(self, first: int, stop: int) -> Any:
-        import tensorflow as tf
-
-        variant = self._variant(tf.constant(first, tf.int64), tf.constant(stop, tf.int64))
-        return tf.data.experimental.from_variant(variant, self._element_spec)
-
-    def _traced(self, first: Any, stop: Any) -> Any:
-        import tensorflow as tf
-
-        numbers = tf.data.Dataset.range(first, stop)
-        dataset = (
-            self._map(numbers, self._filled) if self._whole_batches else self._finished(self._sampled(numbers, first))
-        )
-        if self._prefetch != 0:
-            dataset = dataset.prefetch(self._prefetch)
-        options = tf.data.Options()
-        options.deterministic = True
-        options.autotune.enabled = tf.data.AUTOTUNE in (self._calls, self._prefetch)
-        with contextlib.suppress(AttributeError):  # TensorFlow 2.19 has no such option
-            options.autotune.min_parallelism = cpu.usable_cores()  # each epoch starts anew, from 1, and may stay there
-        at_once = max(self._read_ahead, self._at_once)
-        if at_once > _POOL_OF_ITS_OWN * cpu.usable_cores():  # by default there is a thread a core, and reads wait
-            options.threading.private_threadpool_size = cpu.usable_cores() + at_once
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
-        self._element_spec = dataset.element_spec
-        return tf.data.experimental.to_variant(dataset)
-
-    def _map(self, dataset: Any, function: Callable[..., Any], calls: int | None = None) -> Any:
-        import tensorflow as tf
-
-        return dataset.map(tf.autograph.experimental.do_not_convert(function), calls or self._calls, deterministic=True)
-
-    def _filled(self, number: Any) -> Any:
-        import tensorflow as tf
-
-        spec, order = self._job.recipe.spec, self._job.order
-        arrays = tf.numpy_function(self._work.fill, [number], tensor_types(spec))
-        rows = None if order.has_short_batch else order.batch_size
-        for array, field in zip(arrays, spec.fields, strict=True):
-            array.set_shape((rows, *(field.shape or ())))
-        return tuple(arrays)
-
-    def _sampled(self, numbers: Any, first: Any) -> Any:
-        import tensorflow as tf
-
-        order = self._job.order
-        wanted = numbers.map(tf.autograph.experimental.do_not_convert(self._requested)).unbatch()
-        if self._read_ahead:
-            samples = self._map(self._map(wanted, self._read_alone, self._read_ahead), self._made)
-        else:
-            samples = self._map(wanted, self._made)
-        if not order.has_short_batch:
-            return samples.batch(order.batch_size, drop_remainder=True)
-        sizes = np.array([order.batch_samples(batch) for batch in range(order.batches)], np.int64)
-        return samples.batch(1).rebatch(tf.roll(sizes, -(first % order.batches), axis=0))
-
-    def _requested(self, number: Any) -> Any:
-        import tensorflow as tf
-
-        numbers, indices = tf.numpy_function(self._work.request, [number], [tf.float64, tf.int64])
-        numbers.set_shape((None, sum(step.op.draws for step in self._job.recipe.steps) + _UNUSED))
-        indices.set_shape((None,))
-        return numbers, indices
-
-    def _read_alone(self, numbers: Any, index: Any) -> Any:
-        import tensorflow as tf
-
-        spec = _source_spec(self._job)
-        parts = tf.numpy_function(self._work.read, [index], tensor_types(spec))
-        x, y = shaped((parts[0], parts[1] if spec.y is not None else None), spec)
-        return (numbers, index, x) if y is None else (numbers, index, x, y)
-
-    def _made(self, numbers: Any, index: Any, *read: Any) -> Any:
-        """Return a sample made from what was `read` ahead; without that, it is read now, in the same call of Python."""
-        import tensorflow as tf
-
-        spec = self._job.recipe.fixed_spec
-        parts = tf.numpy_function(self._work.fixed, [index, *read], tensor_types(spec))
-        sample = shaped((parts[0], parts[1] if spec.y is not None else None), spec)
-        used = 0
-        for step in self._sample_steps():
-            sample = apply_step(step, sample, numbers[used : used + step.op.draws])
-            used += step.op.draws
-        return tuple(part for part in sample if part is not None)
-
-    def _finished(self, batches: Any) -> Any:
-        steps = self._fresh_steps()[len(self._sample_steps()) :]
-        if not steps:
-            return batches
-
-        def finish(x: Any, y: Any = None) -> Any:
-            for step in steps:
-                x, y = step.op.apply_batch(x, y, step.before, TENSORFLOW)
-            return (x,) if y is None else (x, y)
-
-        return self._map(batches, finish)
-
-    def _sample_steps(self) -> tuple[Step, ...]:
-        """Return the steps after the fixed ones, up to the last that cannot run on a batch."""
-        steps = self._fresh_steps()
-        end = max((number for number, step in enumerate(steps, start=1) if not step.op.batchable), default=0)
-        return steps[:end]
-
-    def _fresh_steps(self) -> tuple[Step, ...]:
-        return self._job.recipe.steps[self._job.recipe.fixed_steps :]
-
-
-def _parts(sample: Sample) -> list[Any]:
-    x, y = sample
-    return [x] if y is None else [x, y]
-
-
-def _source_spec(job: LoadJob) -> SampleSpec:
-    steps = job.recipe.steps
-    return steps[0].before if steps else job.recipe.spec
