@@ -10,6 +10,7 @@ A message names the rule that was broken, the value received and what to do. Fai
     │   ├── OpError            ... because an op failed
     │   └── ModelError         ... because of the model
     ├── ConfigError            a configuration that cannot be
+    │   └── PlainCodeError     ... without autopipe
     ├── SpaceError             a search space that cannot be read
     ├── LoaderError            a loader could not start or go on
     │   └── WorkerDiedError    ... because its workers keep dying
@@ -73,6 +74,10 @@ class ModelError(WorkloadError):
 
 class ConfigError(AutopipeError):
     """A configuration that is unknown, incomplete or impossible."""
+
+
+class PlainCodeError(ConfigError):
+    """A pipeline, or an op or a source of it, that cannot be written without autopipe."""
 
 
 class SpaceError(AutopipeError):

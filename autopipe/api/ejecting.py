@@ -9,8 +9,9 @@ from autopipe.api.converting import imported
 from autopipe.api.stored_workload import Stored
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, near
 from autopipe.ops.planner import make_plan
+from autopipe.trial import protocol
 from autopipe.tuned import fingerprint, pick
 from autopipe.tuned.eject import module
 from autopipe.tuned.schema import Profile
@@ -45,8 +46,7 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
         WorkloadError: the workload cannot be imported.
     """
     choice = pick.pick(stored.artifact, fingerprint.detect())
-    named = stored.workload
-    workload = named if isinstance(named, Workload) else imported(named.text, may_call=named.may_call)
+    workload = _imported(stored.workload)
     plan = make_plan(workload)
     tuned = choice.profile.measurement.images_per_second.value
     why = module.reasons_against(workload, choice.config, plan)
@@ -61,11 +61,32 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
         config, rate = others[0]
         return Ejected(code=module.eject(workload, config), config=config, share=rate / tuned)
     raise ConfigError(
-        f"The tuned configuration cannot be written as plain code: {'; '.join(why)}.",
+        f"The tuned configuration cannot be written as plain code: {why}.",
         hint=f"The fastest measured one that can reaches {others[0][1] / tuned:.0%} of its images/s: use --plain."
         if others
-        else "Neither can any other configuration that was measured.",
+        else "Neither can any other configuration that was measured; --to tf.data and --to keras write usual ones.",
     )
+
+
+def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
+    """Return a workload's pipeline as people usually write it: the code that a tune takes for a baseline.
+
+    Args:
+        named: the workload, or its name.
+        to: "tf.data", with AUTOTUNE everywhere; "keras", a PyDataset with Keras's defaults; "fit", arrays for
+            `fit(x, y)`.
+
+    Raises:
+        ConfigError: there is no such form, or plain code cannot express the pipeline; the message says why.
+        WorkloadError: the workload cannot be imported.
+    """
+    if to not in module.FORMS:
+        raise ConfigError(f"`--to` must be one of {', '.join(module.FORMS)}, but got {to!r}.{near(to, module.FORMS)}")
+    return module.eject(_imported(named), to)
+
+
+def _imported(named: Workload | protocol.Reference) -> Workload:
+    return named if isinstance(named, Workload) else imported(named.text, may_call=named.may_call)
 
 
 def _measured(profile: Profile) -> Iterable[tuple[PipelineConfig, float]]:

@@ -125,7 +125,7 @@ def run(stored: Stored, settings: Settings, watcher: Watcher, *, if_stale: bool)
         checked = checking.check_with(runner, described, stored, quick=True) if if_stale else None
         if checked is not None and checked.verdict is Verdict.FITS:
             return Retuned(checked=checked)
-        here = fingerprint.of_machine(found, described.storage_kind, described.backend)
+        here = fingerprint.of_machine(found, described.storage_kind, described.backend, described.virtual_devices)
         former = _former(stored, here)
         config = None if former is None else pick.config_of(former)
         outcome = search(

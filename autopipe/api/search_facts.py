@@ -6,6 +6,7 @@ from pathlib import Path
 
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
+from autopipe.core.params import Value
 from autopipe.hardware import disk
 from autopipe.hardware.machine import Machine
 from autopipe.tuned.schema import OpRecord, WorkloadDigest
@@ -13,15 +14,23 @@ from autopipe.tuned.schema import OpRecord, WorkloadDigest
 
 def facts_of(machine: Machine, described: Description, folder: Path, *, simulated: bool = False) -> Facts:
     """Return the facts of a search; `folder` is where converted samples would be kept."""
+    devices, reason = devices_of(described, len(machine.gpus))
+    accelerated = described.accelerators > 0
+    pointless: dict[tuple[str, Value], str] = {}
+    if not accelerated:
+        takes = "a simulated accelerator takes either order alike" if simulated else "there is no accelerator"
+        pointless["channels", "first"] = takes
     return Facts(
         cores=machine.cpu.cores,
-        gpus=described.devices,
+        gpus=devices,
+        gpus_reason=reason,
+        virtual=described.virtual_devices > 0,
         batch_size=described.batch_size,
         memory_bytes=machine.memory.available_bytes,
         disk_bytes=disk.detect(folder).free_bytes,
         sample_count=described.samples,
         source_bytes=described.mean_bytes,
-        accelerator=bool(machine.gpus) or simulated,
+        accelerator=accelerated or simulated,
         prefix_bytes=described.fixed_bytes,
         cuts={
             storage: {each.cut: each.bytes for each in described.cuts if each.storage == storage}
@@ -30,7 +39,31 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
         compact_bytes=described.compact_bytes,
         finished_bytes=described.finished_bytes,
         impossible={(each.parameter, each.value): each.reason for each in described.impossible},
+        pointless=pointless,
     )
+
+
+def devices_of(described: Description, nvml: int) -> tuple[int, str]:
+    """Return how many devices a batch can be shared out to, and why no more.
+
+    Args:
+        described: the workload, in the process that would train.
+        nvml: how many GPUs NVML sees, by whose figures a search judges what they do.
+    """
+    seen, named = described.accelerators, f"Keras's {described.backend} backend"
+    if described.virtual_devices:
+        return described.virtual_devices, f"{described.virtual_devices} virtual devices were asked for"
+    if seen and nvml:
+        return min(seen, nvml), f"{named} sees {_devices(seen)}, NVML {_devices(nvml)}"
+    if seen:
+        return 1, f"{named} sees {_devices(seen)}, but NVML none, so that nothing could be told of more than one"
+    if nvml:
+        return 1, f"NVML sees {_devices(nvml)}, but {named} none: it trains on the CPU"
+    return 1, "there is no accelerator"
+
+
+def _devices(count: int) -> str:
+    return f"{count} device{'' if count == 1 else 's'}"
 
 
 def workload_digest(described: Description) -> WorkloadDigest:

@@ -23,7 +23,7 @@ from autopipe.core.params import Value, parameter_types
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.errors import NothingMeasuredError, TrialError
-from autopipe.hardware import machine
+from autopipe.hardware import machine, virtual
 from autopipe.hardware.machine import Machine
 from autopipe.reports import gathering
 from autopipe.search import library, study
@@ -126,7 +126,8 @@ def require_space(settings: Settings, found: Machine) -> None:
     Raises:
         SpaceError: it cannot be read, or does not have what the limits name.
     """
-    space = library.load(settings.space, {"cores": found.cpu.cores, "gpus": len(found.gpus)})
+    gpus = settings.virtual_devices or len(found.gpus)
+    space = library.load(settings.space, {"cores": found.cpu.cores, "gpus": gpus})
     ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
     only = {name: each for name, each in settings.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
     for name, values in held(space, only).items():
@@ -158,7 +159,7 @@ def search(
     """
     found = machine.detect()
     facts = facts_of(found, described, folder, simulated=settings.simulate is not None)
-    hardware = fingerprint.of_machine(found, described.storage_kind, described.backend)
+    hardware = fingerprint.of_machine(found, described.storage_kind, described.backend, described.virtual_devices)
     own = described.wrapped
     space = library.load(settings.space, bounds(facts)) if own is None else wrap.space(own.choices)
     result = study.run(
@@ -180,7 +181,7 @@ def runner_for(
     settings = settings or Settings()
     launch = Launch(
         workload=workload,
-        environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),),
+        environment=(("TF_CPP_MIN_LOG_LEVEL", "2"), (virtual.VARIABLE, str(settings.virtual_devices))),
         sys_path=(str(Path.cwd()),),
         simulate=settings.simulate,
     )

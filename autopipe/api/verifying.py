@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from autopipe.api.search_facts import facts_of
 from autopipe.api.searching import bounds, description
 from autopipe.api.trial_measurer import failed
 from autopipe.core.config import PipelineConfig
+from autopipe.core.description import WrappedDataset
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.verification import Verification
-from autopipe.errors import ConfigError
 from autopipe.hardware import machine
 from autopipe.search import library
 from autopipe.search.feasible import trim
@@ -21,6 +22,9 @@ from autopipe.trial.supervise import TrialRunner
 def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
     """Compare the batches of one configuration of each kind in a search space.
 
+    A wrapped dataset makes its own batches, in an order of its own, and is not compared: samples that come twice in an
+    epoch are counted, with its function's defaults and with each value of each parameter.
+
     Args:
         runner: of the workload.
         space: the name of a search space, or a file.
@@ -28,20 +32,27 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
 
     Raises:
         WorkloadError: the workload cannot be imported or run.
-        ConfigError: its data are a wrapped dataset.
     """
     described = description(runner)
     if described.wrapped is not None:
-        raise ConfigError(
-            "A wrapped dataset makes its own batches, in an order of its own: there is nothing to compare them with.",
-            hint="Verify workloads of ap.Workload; what ap.wrap trains on is the dataset as it is.",
-        )
-    facts = facts_of(machine.detect(), described, Path.cwd())
-    candidates = trim(library.load(space, bounds(facts)), facts, Limits(convert=False)).candidates
-    answer = runner.verify(_one_of_each_kind([each.config for each in candidates]), {"samples": samples})
+        configs = _of_a_wrapped_dataset(described.wrapped)
+    else:
+        facts = facts_of(machine.detect(), described, Path.cwd())
+        candidates = trim(library.load(space, bounds(facts)), facts, Limits(convert=False)).candidates
+        configs = _one_of_each_kind([each.config for each in candidates])
+    answer = runner.verify(configs, {"samples": samples})
     if isinstance(answer, TrialFailure):
         raise failed(answer)
     return answer
+
+
+def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:
+    """Return the dataset as it is, and with one parameter changed at a time."""
+    as_it_is = PipelineConfig.model_validate_json(json.dumps(wrapped.as_it_is))
+    loader = as_it_is.loader.model_dump()
+    changed = [loader | {name: value} for name, values in wrapped.choices.items() for value in values]
+    loaders = [type(as_it_is.loader).model_validate(each) for each in changed if each != loader]
+    return [as_it_is, *[as_it_is.model_copy(update={"loader": each}) for each in loaders]]
 
 
 def _one_of_each_kind(configs: list[PipelineConfig]) -> list[PipelineConfig]:

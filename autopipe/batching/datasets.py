@@ -1,4 +1,5 @@
-"""Reads somebody else's dataset epoch by epoch: a `tf.data.Dataset`, or a `keras.utils.PyDataset` by Keras's adapter.
+"""Reads somebody else's dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or
+whatever else gives its batches one after the other: a generator, a Grain dataset, a torch `DataLoader`.
 
 Nothing here changes what a dataset gives, or knows who made it: `autopipe.batching.wrapped_data` does.
 """
@@ -17,11 +18,16 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.errors import WorkloadError, shortened
 
+_TENSORS_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
+_ENDLESS = 2**31  # batches: a Grain dataset that repeats for ever says so many or more
 _NUMBERS = "biufc"  # kinds of NumPy's dtypes
 
 
+_NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
+
+
 class Feeder(Protocol):
-    """A dataset of either kind.
+    """A dataset of any kind.
 
     Attributes:
         goes_on: whether each epoch goes on where the one before stopped, because the dataset has no end, or because an
@@ -31,7 +37,13 @@ class Feeder(Protocol):
     goes_on: bool
 
     def length(self) -> int | None:
-        """Return the batches of an epoch; None if it is endless, or nobody knows."""
+        """Return the batches of an epoch; None if nobody knows, or it is endless."""
+
+    def is_endless(self) -> bool:
+        """Return whether it is known to have no end."""
+
+    def once(self) -> Iterable[Any]:
+        """Yield the batches of a dataset that is not endless until it ends, apart from any epoch."""
 
     def shape(self) -> Sequence[int | None] | None:
         """Return the shape that x is known to have, None for axes of any length; None if the batches have to tell."""
@@ -81,6 +93,12 @@ class _Tensors:
     def length(self) -> int | None:
         return self._count if self._count >= 0 else None
 
+    def is_endless(self) -> bool:
+        return self._count == _TENSORS_ENDLESS
+
+    def once(self) -> Iterable[Any]:
+        return self._dataset  # type: ignore[no-any-return]  # TensorFlow has no types
+
     def shape(self) -> Sequence[int | None] | None:
         spec = self._dataset.element_spec
         parts = spec if isinstance(spec, tuple | list) else (spec,)
@@ -112,6 +130,12 @@ class _Sequence:
         count = self._adapter.num_batches
         return None if count is None else int(count)
 
+    def is_endless(self) -> bool:
+        return self.length() is None  # Keras then reads on for ever
+
+    def once(self) -> Iterable[Any]:
+        return range(self.length() or 0)
+
     def shape(self) -> Sequence[int | None] | None:
         return None
 
@@ -138,8 +162,62 @@ class _Sequence:
             )
 
 
-def feeder(dataset: Any, call: str, steps: int | None) -> Feeder:
+class _Iterable:
+    """Anything that gives its batches one after the other."""
+
+    def __init__(self, dataset: Iterable[Any], again: Callable[[], Iterable[Any]], steps: int | None) -> None:
+        self._dataset: Iterable[Any] | None = dataset
+        self._again = again
+        try:
+            self._count = len(dataset)  # type: ignore[arg-type]  # not all have one
+        except TypeError:
+            self._count = -1
+        self.goes_on = not 0 <= self._count < _ENDLESS or steps not in (None, self._count)
+        # A generator may fill the same array again, which a step in the background still reads.
+        self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
+        self._epochs = _Epochs(goes_on=self.goes_on)
+
+    def length(self) -> int | None:
+        return self._count if 0 <= self._count < _ENDLESS else None
+
+    def is_endless(self) -> bool:
+        return self._count >= _ENDLESS
+
+    def once(self) -> Iterable[Any]:
+        return self._begin()
+
+    def shape(self) -> Sequence[int | None] | None:
+        return None
+
+    def arrays(self) -> Generator[Any, None, None]:
+        return self._epochs.next("arrays", lambda: map(self._own, self._begin()))
+
+    def elements(self) -> Generator[Any, None, None]:
+        return self._epochs.next("elements", lambda: map(self._own, self._begin()))
+
+    def _begin(self) -> Iterable[Any]:
+        """Return the batches from the start. What can be read only once is made again."""
+        dataset, self._dataset = self._dataset, None
+        if dataset is None:
+            dataset = self._again()
+        if not isinstance(dataset, Iterator):
+            self._dataset = dataset
+        return dataset
+
+    def _own(self, element: Any) -> tuple[Any, ...]:
+        x, y = parts_of(element)
+        copy = np.asarray if self._owned else np.array
+        return (copy(x),) if y is None else (copy(x), copy(y))
+
+
+def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any]) -> Feeder:
     """Return what reads the dataset that `call` returned, where an epoch has `steps` batches, or all of them.
+
+    Args:
+        dataset: what was returned.
+        call: how it was made, in words.
+        steps: batches of an epoch; None: all of them.
+        again: makes it once more, where it can be read only once.
 
     Raises:
         WorkloadError: it is no dataset.
@@ -150,9 +228,16 @@ def feeder(dataset: Any, call: str, steps: int | None) -> Feeder:
         return _Tensors(dataset, steps)
     if keras is not None and isinstance(dataset, keras.utils.PyDataset):
         return _Sequence(dataset)
+    if isinstance(dataset, Iterable) and not isinstance(dataset, _NO_DATASETS):
+        return _Iterable(dataset, again, steps)
     raise WorkloadError(
-        f"`{call}` must return a tf.data.Dataset or a keras.utils.PyDataset, but returned {shortened(dataset)}.",
-        hint="Is a `return` missing?" if dataset is None else None,
+        f"`{call}` must return batches: a tf.data.Dataset, a keras.utils.PyDataset, a generator, a Grain dataset or a "
+        f"torch DataLoader; but it returned {shortened(dataset)}.",
+        hint="Is a `return` missing?"
+        if dataset is None
+        else "Arrays need no wrapping: ap.Workload(data=ap.Arrays(x, y), ...)."
+        if isinstance(dataset, tuple | list | np.ndarray)
+        else None,
     )
 
 

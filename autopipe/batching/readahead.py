@@ -27,6 +27,12 @@ def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
     return math.ceil(read_ahead / workers / batch_size)
 
 
+def readers_of(read_ahead: int, workers: int) -> list[int]:
+    """Return how many threads of each worker read ahead, `read_ahead` in all; one that has none reads for itself."""
+    each, more = divmod(read_ahead, workers)
+    return [each + (number < more) for number in range(workers)]
+
+
 def samples_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
     """Return how many samples are begun and not made, at most: of the batches said ahead, and of those being made."""
     return 0 if read_ahead == 0 else workers * (1 + batches_ahead(read_ahead, workers, batch_size)) * batch_size

@@ -25,7 +25,7 @@ from autopipe.batching.slots import Slot, SlotPool
 from autopipe.batching.stream import BatchStream, Task
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch
+from autopipe.core.sample import Batch, Source
 from autopipe.errors import LoaderError, worker_failure
 from autopipe.hardware import memory
 
@@ -110,21 +110,29 @@ class StreamingLoader(Loader):
         self._shut_down()
 
 
-def require_memory(job: LoadJob, batches: int) -> None:
-    """Refuse to start where the batches in flight and the cache would not fit.
+def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
+    """Refuse to start where the batches in flight, the samples read ahead and the cache would not fit.
 
     Raises:
         LoaderError: with the bytes needed and free.
     """
     layout = RowLayout(job.recipe.spec, job.order.batch_size)
     cache_bytes = MemoryCache.bytes_needed(job.recipe)
-    needed, free = layout.size * batches + cache_bytes, memory.detect().available_bytes
+    ahead_bytes = int(samples_ahead * _mean_bytes(job.recipe.source)) if samples_ahead else 0
+    needed, free = layout.size * batches + cache_bytes + ahead_bytes, memory.detect().available_bytes
     if needed > free:
         raise LoaderError(
             f"The loader needs {needed:,} bytes of memory ({batches} batches of {layout.size:,} bytes"
-            f"{f' and {cache_bytes:,} bytes of cache' if cache_bytes else ''}), but {free:,} are free.",
-            hint="Use a smaller queue_size, fewer workers or cache='none'.",
+            f"{f', {ahead_bytes:,} bytes of samples read ahead' if ahead_bytes else ''}"
+            f"{f', {cache_bytes:,} bytes of cache' if cache_bytes else ''}), but {free:,} are free.",
+            hint="Use a smaller queue_size or read_ahead, fewer workers or cache='none'.",
         )
+
+
+def _mean_bytes(source: Source) -> float:
+    """Return the mean size of a sample as it is read, where the source knows it without reading; else 0."""
+    own = getattr(source, "mean_bytes", None)
+    return 0.0 if own is None else float(own())
 
 
 def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int = 0) -> None:

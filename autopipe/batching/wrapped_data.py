@@ -1,11 +1,14 @@
-"""Datasets that somebody else makes: a function that returns a `tf.data.Dataset` or a `keras.utils.PyDataset`.
+"""Datasets that somebody else makes: a function that returns a `tf.data.Dataset`, a `keras.utils.PyDataset`, a
+generator, a Grain dataset, a torch `DataLoader`.
 
 Says what their batches are like. `autopipe.batching.datasets` reads them; their loader is `autopipe.loaders.wrapped`.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +17,8 @@ import numpy as np
 from autopipe.batching.datasets import Feeder, feeder, first_batch
 from autopipe.core.params import Value
 from autopipe.errors import AutopipeError, WorkloadError, near
+
+_COUNT_SECONDS = 20.0
 
 
 class WrappedData:
@@ -36,7 +41,10 @@ class WrappedData:
         choices: Mapping[str, Sequence[Value]],
         steps: int | None = None,
     ) -> None:
-        """Make the dataset as it is today, and look at its first batch. `steps` is needed where it has no length."""
+        """Make the dataset as it is today, and look at its first batch.
+
+        Where it has no length, `steps` is needed; where nobody knows it, the batches are counted if that is quick.
+        """
         self.function = function
         self.choices = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
         self.defaults = _defaults(function, self.choices)
@@ -53,8 +61,9 @@ class WrappedData:
             WorkloadError: it raises, or returns no dataset.
         """
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
+        made = functools.partial(self.function, **parameters)
         try:
-            return feeder(self.function(**parameters), call, self._wanted_steps)
+            return feeder(made(), call, self._wanted_steps, made)
         except AutopipeError:
             raise
         except Exception as error:
@@ -114,12 +123,25 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
 
 def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
     steps = wanted if wanted is not None else dataset.length()
+    if steps is None and not dataset.is_endless():
+        steps = _counted(data.make(data.defaults))
     if steps is None or steps < 1:
         raise WorkloadError(
-            f"The dataset of `{_name(data.function)}` has no length, or none that is known.",
+            f"The dataset of `{_name(data.function)}` has no length, or none that could be counted in "
+            f"{_COUNT_SECONDS:.0f} s.",
             hint="Say how many batches an epoch has: ap.wrap(..., steps=1000)",
         )
     return steps
+
+
+def _counted(dataset: Feeder) -> int | None:
+    """Return how many batches a dataset has, by reading them; None if that takes too long."""
+    until, count = time.monotonic() + _COUNT_SECONDS, 0
+    for _ in dataset.once():
+        count += 1
+        if time.monotonic() > until:
+            return None
+    return count
 
 
 def _fits(shape: Sequence[int], like: Sequence[int | None]) -> bool:

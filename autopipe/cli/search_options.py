@@ -65,6 +65,7 @@ class SearchOptions:
     ] = None
     epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None
     simulate_step: workload_options.SimulateStep = None
+    virtual_devices: workload_options.VirtualDevices = 0
     page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = (
         PageCache.AUTO
     )
@@ -99,6 +100,7 @@ class SearchOptions:
             ),
             convert=self.convert,
             epochs=self.epochs,
+            virtual_devices=self.virtual_devices,
             simulate=workload_options.simulated(self.simulate_step),
             page_cache=self.page_cache.value,
             isolation=self.isolation.value,

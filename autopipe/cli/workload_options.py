@@ -38,6 +38,14 @@ SimulateStep = Annotated[
         help="In place of the model, an accelerator that takes so long a step: 15ms, or 224ms/400 for 400 images.",
     ),
 ]
+VirtualDevices = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        envvar="AUTOPIPE_VIRTUAL_DEVICES",
+        help="Split the CPU into so many devices, to rehearse a training on several without having them.",
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

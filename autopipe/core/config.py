@@ -23,12 +23,8 @@ LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.loaders")
 STORAGES: Registry[Any] = Registry("storage", "autopipe.storage")
 
 
-_LATER = {"cut": "deepest", "cache_fraction": 1.0, "read_ahead": 0}
-"""Settings that came later, with what they are by default: keys of configurations without them hold."""
-
-
-def _without_later(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in _LATER or value != _LATER[name]}
+LATER: dict[str, pydantic.JsonValue] = {"later": True}
+"""Metadata of a setting that came later: at its default it counts in no key, so those from before hold."""
 
 
 class _Strict(pydantic.BaseModel):
@@ -42,6 +38,12 @@ class _Strict(pydantic.BaseModel):
             return handler(value)
         except pydantic.ValidationError as error:
             raise ConfigError(_sentence(cls, error)) from None
+
+    def first_known(self) -> dict[str, Any]:
+        """Return the settings as plain values, without those that came later and are at their defaults."""
+        later = {name: field for name, field in type(self).model_fields.items() if field.json_schema_extra == LATER}
+        plain = self.model_dump(mode="json")
+        return {name: value for name, value in plain.items() if name not in later or value != later[name].default}
 
 
 def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:
@@ -163,9 +165,9 @@ class PipelineConfig(_Strict):
 
     loader: pydantic.SerializeAsAny[LoaderConfig]
     cache: Literal["none", "memory"] = "none"
-    cache_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
+    cache_fraction: float = pydantic.Field(default=1.0, gt=0, le=1, json_schema_extra=LATER)
     storage: str = "files"
-    cut: Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"] = "deepest"
+    cut: Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"] = pydantic.Field("deepest", json_schema_extra=LATER)
     finish: Literal["host", "device"] = "device"
     channels: Literal["last", "first"] = "last"
     device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
@@ -190,16 +192,22 @@ class PipelineConfig(_Strict):
         """What of it the speed of the model alone depends on."""
         return ModelSetup(self.devices, self.channels, self.finish)
 
+    def idle(self) -> set[str]:
+        """Return the settings that mean nothing beside the others; in the canonical form they are at their defaults."""
+        idle = set()
+        if self.cache == "none":
+            idle.add("cache_fraction")
+        if not STORAGES[self.storage].converts:
+            idle.add("cut")
+        return idle
+
     def normalised(self) -> Self:
         """Return the canonical form; `x.normalised().normalised() == x.normalised()`."""
-        update: dict[str, Any] = {"loader": self.loader.normalised()}
-        if self.cache == "none":
-            update["cache_fraction"] = 1.0
-        if not STORAGES[self.storage].converts:
-            update["cut"] = "deepest"
-        elif self.loader.reads_ahead():  # a converted set lies on this machine: nobody waits for it
-            update["loader"] = update["loader"].model_copy(update={"read_ahead": 0})
-        return self.model_copy(update=update)
+        update: dict[str, Any] = {name: type(self).model_fields[name].default for name in self.idle()}
+        loader = self.loader.normalised()
+        if STORAGES[self.storage].converts and loader.reads_ahead():  # such a set lies on this machine: nobody waits
+            loader = loader.model_copy(update={"read_ahead": 0})
+        return self.model_copy(update={**update, "loader": loader})
 
     def short(self) -> str:
         """Return what is special about it: its workers, and all that is not as it is by default."""
@@ -221,13 +229,13 @@ class PipelineConfig(_Strict):
 
     def key(self) -> str:
         """Return a short name of the canonical form, the same on every machine."""
-        plain = self.normalised().model_dump(mode="json")
-        text = json.dumps({**_without_later(plain), "loader": _without_later(plain["loader"])}, sort_keys=True)
+        canonical = self.normalised()
+        text = json.dumps({**canonical.first_known(), "loader": canonical.loader.first_known()}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def one_line(self) -> str:
         """Return the configuration as a person would say it, e.g. `threads(workers=2, queue_size=8) finish=device`."""
-        knobs = _without_later(self.loader.model_dump(exclude={"kind"}))
-        inner = ", ".join(f"{name}={value}" for name, value in knobs.items())
+        knobs = self.loader.first_known()
+        inner = ", ".join(f"{name}={value}" for name, value in knobs.items() if name != "kind")
         rest = self.model_dump(exclude={"loader"})
         return f"{self.loader.kind}({inner}) " + " ".join(f"{name}={value}" for name, value in rest.items())

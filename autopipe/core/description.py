@@ -60,7 +60,8 @@ class Description(Value):
         compact_bytes: one sample as it is sent to a device that finishes.
         finished_bytes: one sample as the model takes it.
         cuts: what the samples would take in each storage form, after as many ops as it can hold the result of.
-        devices: how many devices could share a batch.
+        accelerators: how many the backend sees; 0 where it trains on the CPU.
+        virtual_devices: how many parts of the CPU stand for devices, because that was asked for; else 0.
         impossible: settings that cannot be used.
         mean_bytes: of a sample as it is read.
         sizes: bytes of some samples, spread over the data.
@@ -82,7 +83,8 @@ class Description(Value):
     finished_bytes: int = pydantic.Field(ge=0)
     cuts: tuple[CutSize, ...] = ()
     backend: str
-    devices: int = pydantic.Field(ge=1)
+    accelerators: int = pydantic.Field(default=0, ge=0)
+    virtual_devices: int = pydantic.Field(default=0, ge=0)
     impossible: tuple[Impossible, ...] = ()
     mean_bytes: float = pydantic.Field(ge=0)
     sizes: tuple[int, ...] = ()

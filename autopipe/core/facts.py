@@ -18,7 +18,10 @@ class Facts:
 
     Attributes:
         cores: usable cores, by affinity and cgroup.
-        gpus: devices that Keras can train on: GPUs or, without any, the CPU.
+        gpus: devices that a batch can be shared out to: accelerators that Keras and NVML both see, virtual ones where
+            those were asked for, else 1.
+        gpus_reason: why there are no more.
+        virtual: whether they are virtual: parts of the CPU.
         batch_size: samples a batch, over all devices together.
         memory_bytes: memory that is free for this run.
         disk_bytes: free bytes where converted samples would be kept.
@@ -34,10 +37,13 @@ class Facts:
         workers_beside_reads: the same where others read for them.
         impossible: settings that cannot run here or with this workload, with the reason:
             `{("loader", "tfdata"): "Map(augment, random=True) has no TensorFlow half"}`.
+        pointless: settings that could run and bring nothing, with the reason; tried where the user names them.
     """
 
     cores: int
     gpus: int = 0
+    gpus_reason: str = ""
+    virtual: bool = False
     batch_size: int = 1
     memory_bytes: int | None = None
     disk_bytes: int | None = None
@@ -52,6 +58,7 @@ class Facts:
     workers_at_once: int | None = None
     workers_beside_reads: int | None = None
     impossible: Mapping[tuple[str, Value], str] = field(default_factory=dict)
+    pointless: Mapping[tuple[str, Value], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.array_namespace import NUMPY, ArrayNamespace
+from autopipe.core.plain_code import Lines
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.errors import PlainCodeError
+
+if TYPE_CHECKING:
+    from autopipe.core.plan import Step
 
 Target: TypeAlias = Literal["image", "mask", "both"]
 LATER = {"later": True}
@@ -107,3 +113,27 @@ class Op(abc.ABC):
     def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
         raise NotImplementedError
+
+    def plain_numpy(self, step: Step) -> Lines:
+        """Return what the op does as lines of NumPy and OpenCV on `x` and `y`; a random one draws from `rng`.
+
+        Raises:
+            PlainCodeError: it cannot be written so.
+        """
+        raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as NumPy code (`plain_numpy`)")
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        """Return what the op does as lines of TensorFlow on `x` and `y`; a random one draws TensorFlow's own numbers.
+
+        Raises:
+            PlainCodeError: it cannot be written so.
+        """
+        raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as TensorFlow code (`plain_tensorflow`)")
+
+    def plain_constants(self, step: Step) -> Lines:
+        """Return the lines that both need at the top of a file: a table, say."""
+        return []
+
+    def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
+        """Return the user's own functions that both call, by their names there."""
+        return {}

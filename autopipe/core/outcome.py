@@ -59,13 +59,16 @@ class Window(Value):
 class Resources(Value):
     """What a trial took, over all its processes. None where it was not or cannot be known.
 
-    `others_cpu_percent` is what everything else on the machine took meanwhile, a hypervisor included.
+    `others_cpu_percent` is what everything else on the machine took meanwhile, a hypervisor included. GPU figures are
+    of the cards that trained: their mean use, that of the busiest and of the idlest; memory and power of all together.
     """
 
     cpu_percent: float | None = None
     others_cpu_percent: float | None = None
     peak_rss_bytes: int | None = None
     gpu_percent: float | None = None
+    gpu_busiest_percent: float | None = None
+    gpu_idlest_percent: float | None = None
     gpu_memory_bytes: int | None = None
     gpu_watts: float | None = None
 

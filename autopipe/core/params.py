@@ -51,11 +51,7 @@ def to_config(params: Mapping[str, Value]) -> PipelineConfig:
 
 def from_config(config: PipelineConfig) -> Params:
     """Return the flat parameters that count for a configuration; `to_config` turns its canonical form's back."""
-    plain: dict[str, Any] = config.model_dump(mode="json")
-    if config.cache == "none":
-        del plain["cache_fraction"]
-    if not STORAGES[config.storage].converts:
-        del plain["cut"]
+    plain: dict[str, Any] = config.model_dump(mode="json", exclude=config.idle())
     loader = plain.pop("loader")
     kind = loader.pop("kind")
     return {"loader": kind, **{f"{kind}.{knob}": value for knob, value in loader.items()}, **plain}

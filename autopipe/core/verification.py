@@ -32,10 +32,15 @@ class Agreement(Value):
 
 
 class Verification(Value):
-    """Configurations side by side: do they give the same batches?"""
+    """Configurations side by side: do they give the same batches?
+
+    Attributes:
+        compared: whether their batches were; those of a wrapped dataset were only looked at for repeated samples.
+    """
 
     status: Literal["verified"] = "verified"
     schema_version: Literal[1] = 1
+    compared: bool = True
     agreements: tuple[Agreement, ...]
 
 

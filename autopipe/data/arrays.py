@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.gather import gather
-from autopipe.core.sample import Batch, FieldKind
+from autopipe.core.plain_code import Lines, PlainSource, quoted
+from autopipe.core.sample import Batch, FieldKind, SampleSpec
 from autopipe.core.script import located
 from autopipe.data.paths import short_digest, spread
 from autopipe.data.url import is_url, shown
@@ -21,6 +22,7 @@ ArrayLike: TypeAlias = NDArray[Any] | str | os.PathLike[str]
 
 _CHANNELS = (1, 3, 4)
 _HASH_WHOLE_BYTES = 1 << 20
+_PLAIN_SHUFFLED = 10_000  # rows that tf.data's own guides have its buffer hold
 
 
 class Arrays:
@@ -85,6 +87,50 @@ class Arrays:
         """Describe shapes, dtypes, the content (of 64 rows where it is above 1 MiB), and the files' times."""
         parts = [f"{key}_{part}" for key, rows in (("x", self._x), ("y", self._y)) if rows for part in rows.digest()]
         return " ".join(parts)
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the rows."""
+        given, constants = self._plain_given()
+        named = tuple(self._plain_rows())
+        kept = [f"self._{name}" for name in named]
+        values = [name if name in given else name.upper() for name in named]
+        return PlainSource(
+            given=given,
+            constants=constants,
+            opened=f"{', '.join(kept)} = {', '.join(values)}",
+            count=f"len({kept[0]})",
+            taken=", ".join(f"{each}[index]" for each in kept),
+            arguments=named,
+            is_arrays=True,
+        )
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the rows."""
+        given, constants = self._plain_given()
+        named = tuple(self._plain_rows())
+        values = ", ".join(name if name in given else name.upper() for name in named)
+        return PlainSource(
+            given=given,
+            constants=constants,
+            opened=f"tf.data.Dataset.from_tensor_slices({f'({values})' if len(named) > 1 else values})",
+            count=f"{_PLAIN_SHUFFLED:_}",
+            arguments=named,
+            is_arrays=True,
+        )
+
+    def _plain_rows(self) -> dict[str, _Rows]:
+        return {"x": self._x} if self._y is None else {"x": self._x, "y": self._y}
+
+    def _plain_given(self) -> tuple[dict[str, Any], Lines]:
+        """Return the arrays that are in no file, and the lines that open those that are."""
+        rows = self._plain_rows()
+        given = {name: each.array for name, each in rows.items() if each.file is None}
+        opened = [
+            f'{name.upper()} = np.load({quoted(str(each.file))}, mmap_mode="r")'
+            for name, each in rows.items()
+            if each.file is not None
+        ]
+        return given, opened
 
 
 class _Rows:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import warnings
 from collections.abc import Iterable
 
-from autopipe.core.sample import FieldKind
-from autopipe.data import places
-from autopipe.data.paths import EXTENSIONS
+from autopipe.core.plain_code import PlainSource, quoted
+from autopipe.core.sample import FieldKind, SampleSpec
+from autopipe.data import places, source
+from autopipe.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN
 from autopipe.errors import DataError, DataWarning
 
+_PLAIN_SAMPLES = '''
+
+def samples() -> tuple[list[str], list[int]]:
+    """Return the path and the class of every image."""
+    found = [(path, label) for label, name in enumerate(CLASSES) for path in images_in(FOLDER / name)]
+    return [path for path, _ in found], [label for _, label in found]
+'''
 _LAYOUT = "One folder for each class is expected, such as `{root}/cat/1.jpg` and `{root}/dog/2.jpg`."
 
 
@@ -83,6 +92,31 @@ class ImageFolder:
     def digest(self) -> str:
         """Describe the files (number, names, sizes, times) without reading them."""
         return self._paths.digest()
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the images."""
+        return self._plain(tensorflow=False)
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the images."""
+        return self._plain(tensorflow=True)
+
+    def _plain(self, *, tensorflow: bool) -> PlainSource:
+        source.require_local(self)
+        classes = textwrap.fill(
+            ", ".join(map(quoted, self.classes)), 110, break_long_words=False, break_on_hyphens=False
+        )
+        return source.plain_from_files(
+            ("x",),
+            parts=("x", "y"),
+            tensorflow=tensorflow,
+            constants=[
+                f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})  # one folder for each class",
+                f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)",
+                PLAIN_ENDINGS,
+            ],
+            functions=PLAIN_IMAGES_IN + _PLAIN_SAMPLES,
+        )
 
 
 def _refuse_flat(root: bytes, images: int) -> None:

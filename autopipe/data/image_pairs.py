@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
-from autopipe.core.sample import FieldKind
-from autopipe.data import places
-from autopipe.data.paths import EXTENSIONS, Entry
+from autopipe.core.plain_code import PlainSource, quoted
+from autopipe.core.sample import FieldKind, SampleSpec
+from autopipe.data import places, source
+from autopipe.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN, Entry
 from autopipe.data.places import Found
-from autopipe.errors import DataError
+from autopipe.errors import DataError, PlainCodeError
+
+_PLAIN_SAMPLES = '''
+
+def samples() -> tuple[list[str], list[str]]:
+    """Return the paths of every image and of its mask; sorted by name, they go together."""
+    return images_in(IMAGES), images_in(MASKS)
+'''
 
 
 class ImagePairs:
@@ -74,6 +83,31 @@ class ImagePairs:
         """Describe the files (number, names, sizes, times) without reading them."""
         masks = (f"mask_{part}" for part in self._masks.digest().split())
         return " ".join((self._images.digest(), *masks))
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the images and masks."""
+        return self._plain(tensorflow=False)
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the images and masks."""
+        return self._plain(tensorflow=True)
+
+    def _plain(self, *, tensorflow: bool) -> PlainSource:
+        source.require_local(self)
+        pairs = sorted(zip(map(Path, self._images.files()), map(Path, self._masks.files()), strict=True))
+        if [mask for _, mask in pairs] != sorted(mask for _, mask in pairs):
+            raise PlainCodeError("masks are not in the order of their images' names")
+        return source.plain_from_files(
+            ("x", "y"),
+            parts=("x", "y"),
+            tensorflow=tensorflow,
+            constants=[
+                f"IMAGES = Path({quoted(os.fsdecode(self._images.root))})",
+                f"MASKS = Path({quoted(os.fsdecode(self._masks.root))})",
+                PLAIN_ENDINGS,
+            ],
+            functions=PLAIN_IMAGES_IN + _PLAIN_SAMPLES,
+        )
 
 
 def _by_stem(root: bytes, suffix: bytes) -> dict[Entry, Found]:

@@ -21,6 +21,15 @@ from autopipe.errors import BadSampleError, DataError
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 Entry: TypeAlias = tuple[bytes, bytes]  # directory below the root ("" for the root), file name
 
+PLAIN_ENDINGS = "ENDINGS = (" + ", ".join(f'".{extension}"' for extension in EXTENSIONS) + ")"
+PLAIN_IMAGES_IN = '''
+def images_in(folder: Path) -> list[str]:
+    """Return the images below a folder."""
+    found = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in ENDINGS]
+    return [str(path) for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
+'''
+"""`images_in` as plain code, in the order in which `walk` finds images; it needs `PLAIN_ENDINGS`."""
+
 _SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
 _NOT_THE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1 ms on a network one

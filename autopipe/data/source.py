@@ -10,10 +10,13 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from autopipe.core.sample import Part, Source
+from autopipe.core.plain_code import Lines, PlainSource, names, shape_lines, tensor_type
+from autopipe.core.sample import Part, SampleSpec, Source
+from autopipe.errors import PlainCodeError
 
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
@@ -62,6 +65,85 @@ def mean_bytes(source: Source) -> float:
     values = [source.read(index) for index in probes]
     parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
     return sum(map(_bytes_of, parts)) / len(probes)
+
+
+def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:
+    """Return how NumPy code gets at the samples: by the source's `plain_numpy(spec)`, or by its `read`.
+
+    Raises:
+        PlainCodeError: it cannot.
+    """
+    own = getattr(source, "plain_numpy", None)
+    if callable(own):
+        return _plain(own(spec))
+    made = names(spec)
+    return PlainSource(
+        given={"source": source},
+        opened="self._source = source",
+        count="len(self._source)",
+        taken="self._source, index",
+        arguments=("source", "index"),
+        reading=[f"{', '.join(made)} = source.read(index)"],
+    )
+
+
+def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
+    """Return how TensorFlow code gets at the samples: by the source's `plain_tensorflow(spec)`, or by its `read`.
+
+    Raises:
+        PlainCodeError: it cannot.
+    """
+    own = getattr(source, "plain_tensorflow", None)
+    if callable(own):
+        return _plain(own(spec))
+    made = names(spec)
+    types = [tensor_type(field) for field in spec.fields]
+    returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
+    return PlainSource(
+        given={"source": source},
+        opened="tf.data.Dataset.range(len(source))",
+        count="len(dataset)",
+        taken="functools.partial(load, source)",
+        arguments=("source", "index"),
+        reading=[
+            f"{', '.join(made)} = tf.numpy_function(source.read, [index], {returned})",
+            *shape_lines(spec, made),
+        ],
+    )
+
+
+def require_local(source: Source) -> None:
+    """Refuse samples that lie on no disk, for which plain code would need more than a few lines.
+
+    Raises:
+        PlainCodeError: they are behind a URL.
+    """
+    if (kind := remote(source)) is not None:
+        raise PlainCodeError(f"its samples are behind a URL ({kind}://); those on a disk can")
+
+
+def plain_from_files(
+    encoded: tuple[str, ...], *, tensorflow: bool, constants: Lines, functions: str, parts: tuple[str, ...]
+) -> PlainSource:
+    """Return the plain source of samples that a function `samples()` lists, some parts of them as paths of files."""
+    reader = "tf.io.read_file({})" if tensorflow else "Path({}).read_bytes()"
+    reading = [f"{part} = {reader.format(part)}" for part in encoded]
+    kept = [f"self._{part}" for part in parts]
+    listed = "samples()"
+    return PlainSource(
+        opened=f"tf.data.Dataset.from_tensor_slices({listed})" if tensorflow else f"{', '.join(kept)} = {listed}",
+        count="len(dataset)" if tensorflow else f"len({kept[0]})",
+        taken="load" if tensorflow else ", ".join(f"{each}[index]" for each in kept),
+        arguments=parts,
+        reading=reading,
+        constants=constants,
+        functions=functions,
+    )
+
+
+def _plain(made: Any) -> PlainSource:
+    assert isinstance(made, PlainSource)
+    return made
 
 
 def _bytes_of(part: Part) -> int:

@@ -13,12 +13,20 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind
-from autopipe.data import filesystem, places
+from autopipe.core.plain_code import PlainSource, quoted
+from autopipe.core.sample import FieldKind, SampleSpec
+from autopipe.data import filesystem, places, source
 from autopipe.data.paths import Entry, short_digest
 from autopipe.data.url import is_url, located, shown
-from autopipe.errors import BadSampleError, DataError, near, shortened
+from autopipe.errors import BadSampleError, DataError, PlainCodeError, near, shortened
 
+_PLAIN_SAMPLES = '''
+def samples() -> Any:
+    """Return the path and the label of every image."""
+    with open(TABLE, newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file, delimiter={delimiter!r}))
+    return {values}
+'''
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -57,6 +65,7 @@ class Table:
     ) -> None:
         place = located(csv)
         self._csv = shown(place)
+        self._columns = (place, path, label)
         paths, labels, self._rows = _read_columns(place, path, label)
         base = places.root_of(os.path.dirname(place) if root is None else root)  # noqa: PTH120  it may be a URL
         self._paths = places.named(base, [_split(text) for text in paths])
@@ -96,6 +105,39 @@ class Table:
         labels = b"" if self._labels is None else self._labels.tobytes()
         classes = "\0".join(self.classes or ()).encode()
         return f"{self._paths.digest()} labels={short_digest(labels + classes)}"
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the images."""
+        return self._plain(tensorflow=False)
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the images."""
+        return self._plain(tensorflow=True)
+
+    def _plain(self, *, tensorflow: bool) -> PlainSource:
+        source.require_local(self)
+        place, path, label = self._columns
+        if is_url(place):
+            raise PlainCodeError("its table is behind a URL; one on a disk can be read")
+        with _opened(place) as stream:
+            delimiter = _delimiter(stream.readline())
+        constants = [f"TABLE = {quoted(place)}", f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})"]
+        paths, value = f"[str(FOLDER / row[{quoted(path)}].strip()) for row in rows]", ""
+        if label is not None:
+            value = f"row[{quoted(label)}].strip()"
+            if self.classes is not None:
+                constants.append(f"CLASSES = {list(self.classes)!r}")
+                value = f"CLASSES.index({value})"
+            else:
+                value = f"int({value})" if self.y_kind is FieldKind.LABEL else f"np.float32({value})"
+            value = f", [{value} for row in rows]"
+        return source.plain_from_files(
+            ("x",),
+            parts=("x",) if label is None else ("x", "y"),
+            tensorflow=tensorflow,
+            constants=constants,
+            functions=_PLAIN_SAMPLES.format(delimiter=delimiter, values=paths + value),
+        )
 
     def _require_files(self) -> None:
         """Look for the images, as far as that is quick, and name the rows whose image is missing."""

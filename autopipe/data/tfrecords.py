@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import FieldKind
+from autopipe.core.plain_code import PlainSource, names, quoted
+from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.core.script import RULE, located_pattern
-from autopipe.data import example, filesystem, places, remote
+from autopipe.data import example, filesystem, places, remote, source
 from autopipe.data.paths import PathList
 from autopipe.data.records import read_record, record_offsets
 from autopipe.data.remote import Info, ObjectList
@@ -24,6 +25,19 @@ from autopipe.data.url import is_url, located, shown
 from autopipe.errors import BadSampleError, DataError, DataWarning, near
 
 _NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
+_PLAIN_SHUFFLED = 2_000  # encoded images that a buffer may hold
+_PLAIN_PLACES = '''
+def places() -> list[tuple[str, int, int]]:
+    """Return the file of every record, where it starts and how long it is."""
+    found = []
+    for path in FILES:
+        with open(path, "rb") as file:
+            while header := file.read(12):  # the length, and its checksum
+                length = int.from_bytes(header[:8], "little")
+                found.append((path, file.tell(), length))
+                file.seek(length + 4, 1)
+    return found
+'''
 _MOST_FILES = 1_000_000
 _NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
 
@@ -113,6 +127,57 @@ class TFRecords:
         """Describe the files (number, names, sizes, times), the number of records and the keys."""
         keys = ",".join(key for key in (self._image_key, self._label_key, self._mask_key) if key is not None)
         return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}"
+
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the records: by where each of them is."""
+        made = names(spec)
+        keys = {name: key for name, (key, _) in self._plain_features().items()}
+        kinds = {name: kind for name, (_, kind) in self._plain_features().items()}
+        return PlainSource(
+            constants=[self._plain_files()],
+            functions=_PLAIN_PLACES,
+            opened="self._places = places()",
+            count="len(self._places)",
+            taken="*self._places[index]",
+            arguments=("path", "start", "length"),
+            reading=[
+                'with open(path, "rb") as file:',
+                "    file.seek(start)",
+                "    features = tf.train.Example.FromString(file.read(length)).features.feature",
+                *(f"{name} = features[{quoted(keys[name])}].{kinds[name]}_list.value[0]" for name in made),
+            ],
+        )
+
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the records."""
+        types = {"bytes": "tf.string", "int64": "tf.int64"}
+        features = self._plain_features()
+        listed = ", ".join(
+            f"{quoted(key)}: tf.io.FixedLenFeature((), {types[kind]})" for key, kind in features.values()
+        )
+        return PlainSource(
+            constants=[self._plain_files()],
+            opened="tf.data.TFRecordDataset(FILES)",
+            count=f"{_PLAIN_SHUFFLED:_}",
+            arguments=("record",),
+            reading=[
+                f"features = tf.io.parse_single_example(record, {{{listed}}})",
+                *(f"{name} = features[{quoted(key)}]" for name, (key, _) in features.items()),
+            ],
+        )
+
+    def _plain_features(self) -> dict[str, tuple[str, str]]:
+        """Return the key of each part of a sample, and the kind of its feature."""
+        found = {"x": (self._image_key, "bytes")}
+        if self._mask_key is not None:
+            found["y"] = (self._mask_key, "bytes")
+        elif self._label_key is not None:
+            found["y"] = (self._label_key, "int64")
+        return found
+
+    def _plain_files(self) -> str:
+        source.require_local(self)
+        return "FILES = [\n" + "".join(f"    {quoted(path)},\n" for path in self._files.files()) + "]"
 
     def _find(self, index: int) -> tuple[int, int, int]:
         """Return a record's file, and where it starts and ends there."""

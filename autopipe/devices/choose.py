@@ -1,11 +1,26 @@
-"""Which device strategy a configuration asks for, on the Keras backend of this process."""
+"""Which device strategy a configuration asks for, on the Keras backend of this process.
+
+Sharing a batch out is a backend's own affair. Another package adds the way of a backend that has none here by an entry
+point of the group `autopipe.device_strategies`, which has the backend's name and names a `SharingStrategy`.
+"""
 
 from __future__ import annotations
 
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from typing import Final
+
 import keras
 
-from autopipe.devices.strategy import DeviceStrategy
+from autopipe.devices.strategy import DeviceStrategy, SharingStrategy
 from autopipe.errors import ModelError
+from autopipe.hardware import virtual
+
+_GROUP: Final = "autopipe.device_strategies"
+_OURS: Final = (
+    EntryPoint("tensorflow", "autopipe.devices.mirrored:Mirrored", _GROUP),
+    EntryPoint("jax", "autopipe.devices.jax_parallel:JaxParallel", _GROUP),
+)
 
 
 def strategy(devices: int) -> DeviceStrategy:
@@ -14,33 +29,48 @@ def strategy(devices: int) -> DeviceStrategy:
     Raises:
         ModelError: the backend has no such way, or there are not so many devices.
     """
-    backend = keras.backend.backend()
     if devices == 1:
         from autopipe.devices.single import SingleDevice
 
         return SingleDevice()
-    if backend == "tensorflow":
-        from autopipe.devices.mirrored import Mirrored
-
-        return Mirrored(devices)
-    if backend == "jax":
-        from autopipe.devices.jax_parallel import JaxParallel
-
-        return JaxParallel(devices)
-    raise ModelError(
-        f"`devices` must be 1 on the {backend} backend, but got devices={devices}.",
-        hint="Use the tensorflow or jax backend to train on several devices.",
-    )
+    if (several := sharing()) is None:
+        raise ModelError(
+            f"`devices` must be 1 on the {keras.backend.backend()} backend, but got devices={devices}.",
+            hint=f"Use the {' or '.join(_strategies())} backend to train on several devices.",
+        )
+    return several(devices)
 
 
-def available(backend: str) -> int:
-    """Return how many devices could share a batch on `backend` in this process."""
-    if backend == "tensorflow":
-        from autopipe.devices.mirrored import Mirrored
+def sharing() -> type[SharingStrategy] | None:
+    """Return the backend's way of sharing batches out; None where it has none."""
+    found = _strategies().get(keras.backend.backend())
+    return None if found is None else found.load()
 
-        return Mirrored.available()
-    if backend == "jax":
-        from autopipe.devices.jax_parallel import JaxParallel
 
-        return JaxParallel.available()
-    return 1
+def _strategies() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in (*metadata.entry_points(group=_GROUP), *_OURS)}
+
+
+def accelerators() -> int:
+    """Return how many accelerators the backend sees in this process; 0 where it trains on the CPU."""
+    from autopipe.devices.single import SingleDevice
+
+    return SingleDevice.accelerators()
+
+
+def virtual_devices() -> int:
+    """Return how many virtual CPU devices may train here: those that were asked for; 0 where there are none.
+
+    On a machine with accelerators the CPU does not train, whatever was asked for.
+    """
+    several = sharing()
+    if several is None or accelerators():
+        return 0
+    made = max(virtual.asked(), several.split())  # or the user's own code has split the CPU
+    return made if made > 1 else 0
+
+
+def names(devices: int) -> tuple[str, ...]:
+    """Return what the first devices are called; virtual ones by that word."""
+    found = tuple(keras.distribution.list_devices()[:devices]) or (keras.backend.backend(),)
+    return found if devices == 1 or accelerators() else tuple(f"virtual {name}" for name in found)

@@ -72,7 +72,7 @@ class Placement:
     def __call__(self, batch: Any) -> DeviceBatch:
         """Return the batch where the model is."""
         x, y = batch if len(batch) == 2 else (batch[0], None)
-        if self.even:
+        if self.even and hasattr(x, "shape"):  # one that is shared out already has none, and was checked then
             self.strategy.check_rows(x.shape[0])
         weight = None if self.class_weight is None else class_weights(y, self.class_weight)
         return tuple(self.strategy.place(array) for array in (x, y, weight) if array is not None)

@@ -10,33 +10,40 @@ from typing import Any
 import jax
 import keras
 
-from autopipe.devices.strategy import DeviceStrategy
+from autopipe.devices.strategy import SharingStrategy
 from autopipe.errors import ModelError
+from autopipe.hardware import virtual
 
 
-class JaxParallel(DeviceStrategy):
+class JaxParallel(SharingStrategy):
     """Every device holds all variables and takes an equal part of each batch. A step computes what one device would."""
 
     def __init__(self, devices: int) -> None:
-        """Take the first `devices` devices of JAX's default backend; on the CPU make virtual ones while it is possible.
+        """Take the first `devices` accelerators, or that many virtual CPU devices where those were asked for.
 
         Raises:
             ModelError: there are not so many devices.
         """
         self.devices = devices
-        _split_cpu(devices)
-        if (found := self.available()) < devices:
+        if virtual.asked() >= devices:
+            _split_cpu(devices)
+        if (found := jax.local_device_count()) < devices:
             raise ModelError(
-                f"`devices` must not exceed the devices that JAX sees: devices={devices}, but there are {found}.",
-                hint=f"Use devices={found}; on a CPU, set XLA_FLAGS=--xla_force_host_platform_device_count={devices} "
-                "before the process starts.",
+                f"`devices` must not exceed the devices that JAX sees: devices={devices}, but there "
+                f"{'is' if found == 1 else 'are'} {found}.",
+                hint=f"Use devices={found}. For a rehearsal on the CPU, set {virtual.VARIABLE}={devices} before the "
+                "process starts.",
             )
         self.looks_ahead = jax.default_backend() != "cpu"
         self._distribution = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:devices])
 
     @classmethod
-    def available(cls) -> int:
-        return int(jax.device_count())
+    def accelerators(cls) -> int:
+        return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
+
+    @classmethod
+    def split(cls) -> int:
+        return int(jax.local_device_count())
 
     def scope(self) -> AbstractContextManager[Any]:
         return self._distribution.scope()  # type: ignore[no-any-return]  # Keras has no types

@@ -2,65 +2,64 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
 from autopipe.devices.aliasing import tensor
-from autopipe.devices.strategy import DeviceStrategy
+from autopipe.devices.strategy import SharingStrategy
 from autopipe.errors import ModelError
+from autopipe.hardware import virtual
 
 
-class Mirrored(DeviceStrategy):
+class Mirrored(SharingStrategy):
     """Every device holds all variables and takes an equal part of each batch; gradients are averaged.
 
     Batch normalisation uses the statistics of each device's part, as is usual with TensorFlow.
     """
 
     def __init__(self, devices: int) -> None:
-        """Take the first `devices` GPUs; without any GPU, split the CPU into that many.
+        """Take the first `devices` GPUs, or that many virtual CPU devices where those were asked for.
 
         Raises:
             ModelError: there are not so many devices, TensorFlow is already running with fewer, or this process has
                 trained on another number of them.
         """
         self.devices = devices
-        self._kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        self._kind = "GPU" if self.accelerators() else "CPU"
         self.looks_ahead = self._kind == "GPU"
-        if self._kind == "CPU":
+        if self._kind == "CPU" and virtual.asked() >= devices:
             _split_cpu(devices)
-        found = len(tf.config.list_logical_devices(self._kind))
+        found = self.accelerators() or len(tf.config.list_logical_devices("CPU"))
         if found < devices:
             raise ModelError(
-                f"`devices` must not exceed the GPUs that TensorFlow sees: devices={devices}, but there are {found}.",
-                hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES.",
+                f"`devices` must not exceed what TensorFlow sees: devices={devices}, "
+                f"but there {'is' if found == 1 else 'are'} {found} {self._kind}.",
+                hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES. For a rehearsal on the CPU, set "
+                f"{virtual.VARIABLE}={devices} before the process starts.",
             )
         self._names = [f"{self._kind}:{number}" for number in range(devices)]
         self._strategy = _shared(tuple(self._names))
 
     @classmethod
-    def available(cls) -> int:
-        """Return the GPUs, or without any the cores of this process, each of which could be a virtual device."""
-        return len(tf.config.list_physical_devices("GPU")) or len(os.sched_getaffinity(0))
+    def accelerators(cls) -> int:
+        return len(tf.config.list_physical_devices("GPU"))
+
+    @classmethod
+    def split(cls) -> int:
+        return len(tf.config.list_logical_devices("CPU"))
 
     def scope(self) -> AbstractContextManager[Any]:
         return self._strategy.scope()  # type: ignore[no-any-return]  # TensorFlow has no types
 
-    def check_model(self, model: Any) -> None:
-        if model.jit_compile:
-            raise ModelError(
-                "TensorFlow cannot compile a step over several devices by XLA, "
-                f"but the model is compiled with jit_compile=True, and devices={self.devices}.",
-                hint="Compile it with jit_compile=False, or use devices=1 or the jax backend.",
-            )
+    @classmethod
+    def unfit(cls, model: Any) -> str | None:
+        if (model.get_compile_config() or {}).get("jit_compile") is True:  # "auto" leaves XLA out on several devices
+            return "TensorFlow compiles no step over several devices by XLA, but the model has jit_compile=True"
         if steps := getattr(model.optimizer, "gradient_accumulation_steps", None):
-            raise ModelError(
-                "On several devices Keras's TensorFlow backend cannot accumulate gradients, but the optimizer has "
-                f"gradient_accumulation_steps={steps}, and devices={self.devices}.",
-                hint="Leave gradient_accumulation_steps out, or use devices=1 or the jax backend.",
-            )
+            return f"TensorFlow accumulates gradients on one device only, but gradient_accumulation_steps={steps}"
+        return None
 
     def place(self, array: Any) -> Any:
         if isinstance(array, tf.distribute.DistributedValues):

@@ -25,14 +25,33 @@ class SingleDevice(DeviceStrategy):
         self.looks_ahead, self._place = makers[keras.backend.backend()]()
 
     @classmethod
-    def available(cls) -> int:
-        return 1
+    def accelerators(cls) -> int:
+        counts = {"tensorflow": _tensorflow_gpus, "jax": _jax_accelerators, "torch": _torch_gpus}
+        return counts[keras.backend.backend()]()
 
     def scope(self) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
     def place(self, array: Any) -> Any:
         return self._place(array)
+
+
+def _tensorflow_gpus() -> int:
+    import tensorflow as tf
+
+    return len(tf.config.list_physical_devices("GPU"))
+
+
+def _jax_accelerators() -> int:
+    import jax
+
+    return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
+
+
+def _torch_gpus() -> int:  # pragma: no cover  # torch is no dependency; not run in the tests
+    import torch
+
+    return int(torch.cuda.device_count())
 
 
 def _tensorflow() -> tuple[bool, _Place]:

@@ -26,8 +26,8 @@ class DeviceStrategy(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def available(cls) -> int:
-        """Return how many devices the strategy could use in this process."""
+    def accelerators(cls) -> int:
+        """Return how many accelerators the backend sees in this process; 0 where it trains on the CPU."""
 
     @abc.abstractmethod
     def scope(self) -> AbstractContextManager[Any]:
@@ -40,12 +40,22 @@ class DeviceStrategy(abc.ABC):
         NumPy memory may be aliased; the result then refers to its array.
         """
 
-    def check_model(self, model: Any) -> None:  # noqa: B027  # most train whatever their backend trains
+    @classmethod
+    def unfit(cls, model: Any) -> str | None:
+        """Return why the backend cannot train a compiled model on several devices; None where it can."""
+        return None
+
+    def check_model(self, model: Any) -> None:
         """Refuse a compiled model that the backend cannot train on these devices.
 
         Raises:
             ModelError: what it is compiled with works on one device only.
         """
+        if self.devices > 1 and (reason := self.unfit(model)) is not None:
+            raise ModelError(
+                f"`model` cannot be trained on several devices: {reason}, and devices={self.devices}.",
+                hint="Compile it without that, or use devices=1 or the jax backend.",
+            )
 
     def check_rows(self, rows: int) -> None:
         """Refuse a batch that cannot be shared out equally.
@@ -76,3 +86,20 @@ class DeviceStrategy(abc.ABC):
     def check_array_rows(self, rows: int) -> None:
         """Do the same for arrays that Keras itself cuts into batches and places."""
         self.check_evaluation_rows(rows)
+
+
+class SharingStrategy(DeviceStrategy):
+    """Shares each batch out among several devices: one backend's way of doing it."""
+
+    @abc.abstractmethod
+    def __init__(self, devices: int) -> None:
+        """Take that many devices.
+
+        Raises:
+            ModelError: there are not so many.
+        """
+
+    @classmethod
+    def split(cls) -> int:
+        """Return into how many devices this process has split the CPU already; 1 where it has not."""
+        return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from autopipe.hardware.gpu import GpuUse
@@ -59,6 +59,11 @@ class Usage:
         cost = self.sampling_cpu_seconds * len(part) / max(1, len(times))
         return Usage(samples=part, sampling_cpu_seconds=cost)
 
+    def of_gpus(self, count: int) -> Usage:
+        """Return the same with the first `count` GPUs only: those that a training on so many devices uses."""
+        samples = tuple(replace(sample, gpus=sample.gpus[:count]) for sample in self.samples)
+        return replace(self, samples=samples)
+
     @property
     def seconds(self) -> float:
         """Time from the first sample to the last."""
@@ -96,6 +101,12 @@ class Usage:
     def gpu_busy_percent(self) -> float | None:
         """Mean over samples and GPUs of the share of time in which kernels ran."""
         return _mean(use.busy_percent for sample in self.samples for use in sample.gpus)
+
+    @property
+    def gpus_busy_percent(self) -> tuple[float | None, ...]:
+        """Mean share of time in which kernels ran, of each GPU."""
+        columns = zip(*(sample.gpus for sample in self.samples), strict=False)  # a card may go away meanwhile
+        return tuple(_mean(use.busy_percent for use in column) for column in columns)
 
     @property
     def peak_gpu_memory_bytes(self) -> int | None:

@@ -6,16 +6,15 @@ opened after a framework has run; they import NumPy and OpenCV only.
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
 import pydantic
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.process import WorkerProcess, packed_recipe
-from autopipe.batching.readahead import batches_ahead, samples_ahead
+from autopipe.batching.readahead import batches_ahead, readers_of, samples_ahead
 from autopipe.batching.streaming import StreamingLoader, require_memory
-from autopipe.core.config import LoaderConfig
+from autopipe.core.config import LATER, LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 
@@ -34,7 +33,7 @@ class Processes(LoaderConfig):
     rank: ClassVar[int] = 1
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
-    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024, json_schema_extra=LATER)
 
     def worker_count(self) -> int:
         return self.workers
@@ -45,15 +44,17 @@ class Processes(LoaderConfig):
     def shares_lock(self) -> bool:
         return self.workers == 1
 
+    def reads_at_once(self) -> int:
+        return max(self.read_ahead, self.workers)  # a worker that none reads ahead for reads for itself
+
     def samples_ahead(self, batch_size: int) -> int:
         return samples_ahead(self.read_ahead, self.workers, batch_size)
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
-        require_memory(job, self.buffered_batches() + 2)
+        require_memory(job, self.buffered_batches() + 2, self.samples_ahead(job.order.batch_size))
         cache = MemoryCache.of(recipe)
         packed = packed_recipe(recipe)
-        readers = math.ceil(self.read_ahead / self.workers)
-        fillers = [WorkerProcess(packed, cache, readers) for _ in range(self.workers)]
+        fillers = [WorkerProcess(packed, cache, readers) for readers in readers_of(self.read_ahead, self.workers)]
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
         return StreamingLoader(job, fillers, self.queue_size, ahead)

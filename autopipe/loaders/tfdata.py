@@ -23,7 +23,7 @@ from autopipe.batching.diagnosis import failure_of, refuse_skipping
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.owner import Owner
 from autopipe.batching.streaming import require_memory
-from autopipe.core.config import LoaderConfig
+from autopipe.core.config import LATER, LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch
@@ -50,7 +50,7 @@ class TfData(LoaderConfig):
     skips_bad_samples: ClassVar[bool] = False
     num_parallel_calls: Annotated[int, pydantic.Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     prefetch: Annotated[int, pydantic.Field(ge=0, le=1024)] | Literal["auto"] = "auto"
-    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024, json_schema_extra=LATER)
 
     def worker_count(self) -> int | None:
         return None if self.num_parallel_calls == "auto" else self.num_parallel_calls

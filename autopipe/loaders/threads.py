@@ -17,7 +17,7 @@ from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.readahead import ReadAhead, batches_ahead, samples_ahead
 from autopipe.batching.slots import Slot
 from autopipe.batching.streaming import StreamingLoader, require_memory
-from autopipe.core.config import LoaderConfig
+from autopipe.core.config import LATER, LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
 from autopipe.hardware import opencv
@@ -40,7 +40,7 @@ class Threads(LoaderConfig):
     rank: ClassVar[int] = 0
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
-    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024, json_schema_extra=LATER)
 
     def worker_count(self) -> int:
         return self.workers
@@ -53,7 +53,7 @@ class Threads(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
-        require_memory(job, self.buffered_batches() + 2)
+        require_memory(job, self.buffered_batches() + 2, self.samples_ahead(job.order.batch_size))
         opencv.one_thread()
         cache = MemoryCache.of(recipe)
         filler = _Filler(recipe, cache, self.read_ahead)

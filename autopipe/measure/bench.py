@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-import keras
 import numpy as np
 
 from autopipe import assembly
@@ -15,6 +14,7 @@ from autopipe.core.plan import Plan
 from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
 from autopipe.core.workload import Workload
+from autopipe.devices import choose
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.trainer import Trainer
 from autopipe.measure import transfer
@@ -58,7 +58,7 @@ class Bench:
     @property
     def device_names(self) -> tuple[str, ...]:
         """The devices that train."""
-        return tuple(keras.distribution.list_devices()[: self.strategy.devices]) or (keras.backend.backend(),)
+        return choose.names(self.strategy.devices)
 
     def run(self, loader: Loader, probe: Probe, device_prefetch: int, steps: int | None = None) -> None:
         """Train on `loader` until the probe has seen enough, at most `steps` steps. The loader stays open."""
@@ -100,7 +100,7 @@ class Bench:
         return transfer.seconds_per_image(self.strategy, sent, transfer.arrived)
 
     def resident_loader(self, finish: str) -> ResidentLoader:
-        """Return a loader of one batch, as a loader with this `finish` gives them, that is on the device."""
+        """Return a loader of one batch, as a loader with this `finish` gives them, that lies on all devices."""
         on_host = finish == "host"
         suffix = self._plan.suffix
         left = Finish(
@@ -109,10 +109,8 @@ class Bench:
             channels_first=self._channels_first,
         )
         spec = self._plan.finished if on_host else self._plan.compact
-        batch = any_batch(spec, self._workload.batch_size)
-        if self.strategy.devices == 1:
-            x, y = batch
-            batch = self.strategy.place(x), None if y is None else self.strategy.place(y)
+        x, y = any_batch(spec, self._workload.batch_size)
+        batch = self.strategy.place(x), None if y is None else self.strategy.place(y)
         return ResidentLoader(batch, spec, left, self._workload.batch_size)
 
 

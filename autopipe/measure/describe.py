@@ -32,7 +32,8 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         finished_bytes=plan.finished.bytes,
         cuts=() if isinstance(workload.data, WrappedData) else kept.sizes(workload, plan),
         backend=keras.backend.backend(),
-        devices=choose.available(keras.backend.backend()),
+        accelerators=choose.accelerators(),
+        virtual_devices=choose.virtual_devices(),
         impossible=tuple(_impossible(workload, plan, model)),
         data_digest=data_source.first_digest(workload.data),
         mean_bytes=digests.mean_bytes,
@@ -60,10 +61,8 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
         found += [Impossible(parameter="cache", value="memory", reason=reason)]
     if plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
         found.append(Impossible(parameter="channels", value="first", reason="x is no image with channels"))
-    elif _has_fixed_input(workload, model, plan):
-        found.append(
-            Impossible(parameter="channels", value="first", reason="the model's input is fixed to channels last")
-        )
+    elif (fixed := _no_channels_first(workload, model, plan)) is not None:
+        found.append(Impossible(parameter="channels", value="first", reason=fixed))
     if not plan.suffix:
         found.append(Impossible(parameter="finish", value="device", reason="no op is left that a device could do"))
     if workload.on_bad_sample == "skip":
@@ -74,25 +73,43 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     if order.has_short_batch:
         last = order.batch_samples(order.batches - 1)
         reason = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
-        shared = range(2, choose.available(keras.backend.backend()) + 1)
-        found += [Impossible(parameter="devices", value=each, reason=reason) for each in shared if last % each]
+        found += [Impossible(parameter="devices", value=each, reason=reason) for each in _counts() if last % each]
+    if (alone := _one_device_only(workload, model)) is not None:
+        found += [Impossible(parameter="devices", value=each, reason=alone) for each in _counts()]
     return found
 
 
-def _has_fixed_input(workload: Workload, model: Any, plan: Plan) -> bool:
-    """Tell whether the model keeps its input shape whatever Keras's image data format is."""
+def _counts() -> range:
+    """Return the numbers of devices, from two on, that could share a batch."""
+    return range(2, max(choose.accelerators(), choose.virtual_devices()) + 1)
+
+
+def _one_device_only(workload: Workload, model: Any) -> str | None:
+    several = choose.sharing()
+    if several is None:
+        return f"on Keras's {keras.backend.backend()} backend autopipe trains on one device"
     if isinstance(workload.model, keras.Model):
-        return True
-    shape = getattr(model, "input_shape", None)
-    image = plan.finished.x.shape
-    if not isinstance(shape, tuple) or image is None or shape[1:] != image:
-        return False
+        return "the model is built already; pass the function that builds it"
+    return several.unfit(model)
+
+
+def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None:
+    """Return why the model takes no images with channels first; None where it may."""
+    if isinstance(workload.model, keras.Model):
+        return "the model is built already, for channels last"
+    shape, image = getattr(model, "input_shape", None), plan.finished.x.shape
+    if not isinstance(shape, tuple) or len(shape) != 4 or image is None:
+        return None
     before = keras.config.image_data_format()
     keras.config.set_image_data_format("channels_first")
     try:
-        other = workload.model()
-    except Exception:  # noqa: BLE001  # a model that cannot be built so has a fixed input, whatever it raised
-        return True
+        other = getattr(workload.model(), "input_shape", None)
+    except Exception as error:  # noqa: BLE001  # whatever it raised, it cannot be built so
+        return f"the model cannot be built so ({type(error).__name__})"
     finally:
         keras.config.set_image_data_format(before)
-    return bool(getattr(other, "input_shape", None) == shape)
+    height, width, channels = image
+    fits = isinstance(other, tuple) and all(
+        takes in (None, has) for takes, has in zip(other[1:], (channels, height, width), strict=True)
+    )
+    return None if fits else "the model's input is fixed to channels last"

@@ -36,6 +36,7 @@ class Trial:
         regime: the state of the page cache.
         limited: whether it had to end with the first epoch.
         devices: names of the devices that trained.
+        gpus: how many of them are GPUs: the first ones that CUDA shows.
     """
 
     config: PipelineConfig
@@ -50,6 +51,7 @@ class Trial:
     regime: Regime
     limited: bool
     devices: tuple[str, ...]
+    gpus: int = 0
 
 
 def measurement(trial: Trial) -> Measurement:
@@ -65,7 +67,7 @@ def measurement(trial: Trial) -> Measurement:
             f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
             hint='Use page_cache="warm", or more data.',
         )
-    usage = trial.usage.between(began, trial.ended)
+    usage = trial.usage.between(began, trial.ended).of_gpus(trial.gpus)
     return Measurement(
         config=config.model_dump(mode="json"),
         config_key=config.key(),
@@ -121,11 +123,14 @@ def _warnings(trial: Trial, usage: Usage, *, stable: bool) -> tuple[str, ...]:
 
 
 def _resources(usage: Usage) -> Resources:
+    cards = [each for each in usage.gpus_busy_percent if each is not None]
     return Resources(
         cpu_percent=usage.cpu_percent,
         others_cpu_percent=usage.others_cpu_percent,
         peak_rss_bytes=usage.peak_memory_bytes,
         gpu_percent=usage.gpu_busy_percent,
+        gpu_busiest_percent=max(cards, default=None),
+        gpu_idlest_percent=min(cards, default=None),
         gpu_memory_bytes=usage.peak_gpu_memory_bytes,
         gpu_watts=usage.gpu_watts,
     )

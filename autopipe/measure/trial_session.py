@@ -25,11 +25,12 @@ from autopipe.core.report import Options, Report
 from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
+from autopipe.devices import choose
 from autopipe.errors import LoaderError
 from autopipe.hardware import memory
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
-from autopipe.measure import ceilings, describe, measurement, verify
+from autopipe.measure import ceilings, describe, measurement, repeats, verify
 from autopipe.measure.bench import Bench
 from autopipe.measure.ceilings import Making
 from autopipe.measure.measurement import Trial
@@ -109,6 +110,7 @@ class Session:
                 regime=pages.regime,
                 limited=limited,
                 devices=bench.device_names,
+                gpus=min(choose.accelerators(), config.devices),
             )
         )
 
@@ -126,9 +128,10 @@ class Session:
         return ceilings.ceiling(self._workload, alone, made, pages.regime, wanted)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
-        """Compare the batches of these configurations."""
+        """Compare the batches of these configurations; of a dataset of the user's, look for samples that come twice."""
         report.phase(Phase.MEASURE)
-        return verify.verify(self._workload, configs, samples=int(str(options.get("samples", 256))), report=report)
+        look = repeats.repeats if isinstance(self._workload.data, WrappedData) else verify.verify
+        return look(self._workload, configs, samples=int(str(options.get("samples", 256))), report=report)
 
     def close(self) -> None:
         """Let go of the models, and of what was written for trials."""

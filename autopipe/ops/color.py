@@ -14,6 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.core.plain_code import Lines, is_integer, parts
+from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import ConfigError
 from autopipe.ops.pixels import PixelOp
@@ -68,6 +70,25 @@ class RandomBrightness(PixelOp):
             return tensor + tf.cast(shift, tensor.dtype)
         table = tf.cast(tf.clip_by_value(tf.round(_LEVELS + shift * 255.0), 0, 255), tf.uint8)
         return tf.gather(table, tf.cast(tensor, tf.int32))
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = [f"shift = rng.uniform({-self.delta!r}, {self.delta!r})"]
+        for part in parts(step):
+            if is_integer(step, part):
+                found.append(f"{part} = np.clip(np.rint({part} + 255 * shift), 0, 255).astype(np.uint8)")
+            else:
+                found.append(f"{part} = {part} + np.asarray(shift, {part}.dtype)")
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found = [f"shift = tf.random.uniform((), {-self.delta!r}, {self.delta!r})"]
+        for part in parts(step):
+            if is_integer(step, part):
+                shifted = f"tf.cast({part}, tf.float32) + 255.0 * shift"
+                found.append(f"{part} = tf.saturate_cast(tf.round({shifted}), tf.uint8)")
+            else:
+                found.append(f"{part} = {part} + tf.cast(shift, {part}.dtype)")
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +152,25 @@ class RandomContrast(PixelOp):
         if tensor.dtype != tf.uint8:
             return tf.cast(stretched, tensor.dtype)
         return tf.cast(tf.clip_by_value(tf.round(stretched), 0, 255), tf.uint8)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = [f"factor = rng.uniform({self.lower!r}, {self.upper!r})"]
+        for part in parts(step):
+            found.append(f"mean = {part}.mean(axis=(0, 1))")
+            stretched = f"({part} - mean) * factor + mean"
+            if is_integer(step, part):
+                stretched = f"np.clip(np.rint({stretched}), 0, 255)"
+            found.append(f"{part} = ({stretched}).astype({part}.dtype)")
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found = [f"factor = tf.random.uniform((), {self.lower!r}, {self.upper!r})"]
+        for part in parts(step):
+            stretched = f"tf.image.adjust_contrast(tf.cast({part}, tf.float32), factor)"
+            if is_integer(step, part):
+                stretched = f"tf.round({stretched})"
+            found.append(f"{part} = tf.saturate_cast({stretched}, {part}.dtype)")
+        return found
 
 
 def _for_each(values: NDArray[Any], arrays: NDArray[Any]) -> NDArray[Any]:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.core.plain_code import Lines, is_flat, parts
+from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import BadSampleError
 from autopipe.ops.pixels import PixelOp
@@ -71,6 +73,29 @@ class _Crop(PixelOp):
         left = tf.cast(right * tf.cast(shape[1] - self.width + 1, tf.float64), tf.int32)
         return tensor[top : top + self.height, left : left + self.width]
 
+    def plain_numpy(self, step: Step) -> Lines:
+        named = parts(step)
+        free = (f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1")
+        cuts = (f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named)
+        return [f"top, left = {self._plain_place(*free)}", *cuts]
+
+    def _plain_place(self, down: str, right: str) -> str:
+        """Return where the cut lies, in NumPy, from how many places there are."""
+        raise NotImplementedError
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        named = parts(step)
+        free = f"tf.shape({named[0]})[:2] - ({self.height}, {self.width}) + 1"
+        found = self._plain_tensorflow_place(free)
+        for part in named:
+            start, size = ("", "") if is_flat(step, part) else (", 0", ", -1")
+            found.append(f"{part} = tf.slice({part}, (top, left{start}), ({self.height}, {self.width}{size}))")
+        return found
+
+    def _plain_tensorflow_place(self, free: str) -> Lines:
+        """Return lines that say where the cut lies, in TensorFlow."""
+        raise NotImplementedError
+
 
 @dataclasses.dataclass(frozen=True)
 class CenterCrop(_Crop):
@@ -78,6 +103,12 @@ class CenterCrop(_Crop):
 
     def _place(self, random: Any) -> tuple[Any, Any]:
         return 0.5, 0.5
+
+    def _plain_place(self, down: str, right: str) -> str:
+        return f"({down}) // 2, ({right}) // 2"
+
+    def _plain_tensorflow_place(self, free: str) -> Lines:
+        return [f"top, left = tf.unstack(({free}) // 2)"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,3 +119,12 @@ class RandomCrop(_Crop):
 
     def _place(self, random: Any) -> tuple[Any, Any]:
         return random[0], random[1]
+
+    def _plain_place(self, down: str, right: str) -> str:
+        return f"rng.integers(({down}, {right}))"
+
+    def _plain_tensorflow_place(self, free: str) -> Lines:
+        return [
+            f"free = tf.cast({free}, tf.float32)",
+            "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
+        ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.core.op import Op, Target
+from autopipe.core.plain_code import Lines, names, part_of, parts, shape_lines, tensor_type
+from autopipe.core.plan import Step
 from autopipe.core.sample import Part, Sample, SampleSpec
 from autopipe.errors import ConfigError, OpError, shortened
 
@@ -112,6 +114,32 @@ class Map(Op):
             f"but {shortened(self.function)} does not: a cache or a conversion would freeze it.",
             hint="Let it draw from a generator that it takes as its last argument, and pass random=True.",
         )
+
+    def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
+        return {self._plain_name(step): self.function}
+
+    def _plain_name(self, step: Step) -> str:
+        name = getattr(self.function, "__name__", "")
+        return name if name.isidentifier() and len(name) > 1 else f"function_{step.stream}"
+
+    def plain_numpy(self, step: Step) -> Lines:
+        named = ", ".join(parts(step))
+        return [f"{named} = {self._plain_name(step)}({named}{', rng' if self.random else ''})"]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        taken, made = parts(step), tuple(part for part in parts(step) if part in names(step.after))
+        call, given, found = self._plain_name(step), ", ".join(taken), []
+        if self.random:
+            found.append("seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)")
+            call = f"lambda {given}, seed: {call}({given}, np.random.default_rng(int(seed)))"
+            given = f"{given}, seed"
+        types = [tensor_type(part_of(step.after, part)) for part in made]
+        returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
+        return [
+            *found,
+            f"{', '.join(made)} = tf.numpy_function({call}, [{given}], {returned})",
+            *shape_lines(step.after, made),
+        ]
 
 
 def _generator(random: NDArray[np.float64]) -> np.random.Generator:

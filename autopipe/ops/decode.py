@@ -17,6 +17,8 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe.core.op import LATER, Op, Target
+from autopipe.core.plain_code import Lines, is_encoded
+from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError
 from autopipe.ops.header import Size, image_size
@@ -83,6 +85,26 @@ class Decode(Op):
         if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
             y = decode_mask(y, strict=self.strict, max_pixels=self.max_pixels)
         return x, y
+
+    def plain_numpy(self, step: Step) -> Lines:
+        colours = {"x": self.channels == 3, "y": step.after.y is not None and step.after.y.rank == 3}
+        found = []
+        for part in ("x", "y"):
+            if is_encoded(step, part):
+                flags = f"cv2.IMREAD_{'COLOR_RGB' if colours[part] else 'GRAYSCALE'} | cv2.IMREAD_IGNORE_ORIENTATION"
+                axis = "[..., None]" if part == "x" and self.channels == 1 else ""
+                found.append(f"{part} = cv2.imdecode(np.frombuffer({part}, np.uint8), {flags}){axis}")
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found = []
+        if is_encoded(step, "x"):
+            decoded = f'tf.io.decode_jpeg(x, channels={self.channels}, dct_method="INTEGER_ACCURATE")'
+            found.append(f"x = {decoded}  # PNG, too")
+        if is_encoded(step, "y"):
+            coloured = step.after.y is not None and step.after.y.rank == 3
+            found.append(f"y = tf.io.decode_png(y, channels={'3)' if coloured else '1)[..., 0]'}")
+        return found
 
 
 def decode_image(

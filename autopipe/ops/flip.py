@@ -9,6 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.core.plain_code import Lines, parts
+from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import ConfigError
 from autopipe.ops.pixels import PixelOp
@@ -63,3 +65,19 @@ class RandomFlip(PixelOp):
             upright = tensor
             tensor = tf.cond(random[1] < 0.5, lambda: tf.reverse(upright, [0]), lambda: upright)
         return tensor
+
+    def plain_numpy(self, step: Step) -> Lines:
+        return self._plain(
+            step, "rng.random()", ("np.ascontiguousarray({}[:, ::-1])", "np.ascontiguousarray({}[::-1])")
+        )
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return self._plain(step, "tf.random.uniform(())", ("{}[:, ::-1]", "{}[::-1]"))
+
+    def _plain(self, step: Step, number: str, mirrored: tuple[str, str]) -> Lines:
+        found, named = [], parts(step)
+        for wanted, text in zip((self.horizontal, self.vertical), mirrored, strict=True):
+            if wanted:
+                turned = ", ".join(text.format(part) for part in named)
+                found += [f"if {number} < 0.5:", f"    {', '.join(named)} = {turned}"]
+        return found

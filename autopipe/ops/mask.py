@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import functools
 import os
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,6 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.core.plain_code import Lines, parts
+from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.core.script import located
 from autopipe.errors import BadSampleError, ConfigError
@@ -62,6 +65,26 @@ class MaskToClass(PixelOp):
         else:
             classes[classes == _UNKNOWN] = self.unknown
         return classes
+
+    def plain_constants(self, step: Step) -> Lines:
+        colours = _checked(self.palette)
+        inner = textwrap.fill(", ".join(map(repr, colours)), 110, break_long_words=False, break_on_hyphens=False)
+        return [
+            f"PALETTE_{step.stream} = (\n{textwrap.indent(inner, '    ')},\n)",
+            f"CLASSES_{step.stream} = np.full(1 << 24, {255 if self.unknown is None else self.unknown}, np.uint8)",
+            f"for number, (red, green, blue) in enumerate(PALETTE_{step.stream}):",
+            f"    CLASSES_{step.stream}[red + 256 * green + 65536 * blue] = number",
+        ]
+
+    def plain_numpy(self, step: Step) -> Lines:
+        return [f"{part} = CLASSES_{step.stream}[{part}.astype(np.int32) @ (1, 256, 65536)]" for part in parts(step)]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return [
+            f"{part} = tf.gather(CLASSES_{step.stream}, "
+            f"tf.reduce_sum(tf.cast({part}, tf.int32) * (1, 256, 65536), axis=-1))"
+            for part in parts(step)
+        ]
 
 
 def _codes(mask: NDArray[np.uint8]) -> NDArray[Any]:

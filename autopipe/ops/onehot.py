@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op, Target
+from autopipe.core.plain_code import Lines, quoted
+from autopipe.core.plan import Step
 from autopipe.core.sample import Part, Sample, SampleSpec
 from autopipe.errors import ConfigError, OpError
 
@@ -53,3 +55,9 @@ class OneHot(Op):
         if y is None:
             raise OpError("`OneHot` needs a label or a mask, but the data have no y.")
         return xp.one_hot(y, self.classes, self.dtype)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        return [f"y = (np.asarray(y)[..., None] == np.arange({self.classes})).astype({quoted(self.dtype)})"]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return [f"y = tf.one_hot(tf.cast(y, tf.int32), {self.classes}, dtype=tf.{self.dtype})"]

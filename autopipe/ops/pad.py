@@ -9,6 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.core.plain_code import Lines, is_flat, is_grey, is_mask, parts
+from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.ops.pixels import PixelOp
 from autopipe.ops.resize import check_size
@@ -65,3 +67,27 @@ class Pad(PixelOp):
         edges = [[top, down - top], [left, right - left]] + [[0, 0]] * (tensor.shape.rank - 2)
         value = self.mask_value if kind is FieldKind.MASK else self.value
         return tf.pad(tensor, edges, constant_values=tf.cast(value, tensor.dtype))
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = []
+        for part in parts(step):
+            value = (self.mask_value if is_mask(step, part) else self.value,) * 4
+            edges = f"{part}, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value={value!r}"
+            found += [
+                f"down, right = max(0, {self.height} - {part}.shape[0]), max(0, {self.width} - {part}.shape[1])",
+                "top, left = down // 2, right // 2",
+                f"{part} = cv2.copyMakeBorder({edges}){'[..., None]' if is_grey(step, part) else ''}",
+            ]
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        found = []
+        for part in parts(step):
+            value = self.mask_value if is_mask(step, part) else self.value
+            edges = "[[top, down - top], [left, right - left]" + ("]" if is_flat(step, part) else ", [0, 0]]")
+            found += [
+                f"down, right = tf.unstack(tf.maximum(0, ({self.height}, {self.width}) - tf.shape({part})[:2]))",
+                "top, left = down // 2, right // 2",
+                f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))",
+            ]
+        return found

@@ -14,6 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.core.plain_code import Lines, is_grey, is_integer, is_mask, part_of, parts, quoted, tensor_type
+from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.errors import ConfigError
 from autopipe.ops.pixels import PixelOp
@@ -75,6 +77,39 @@ class Resize(PixelOp):
         if tensor.dtype.is_integer:
             return tf.saturate_cast(tf.round(tf.cast(resized, tf.float32)), tensor.dtype)
         return resized
+
+    def plain_numpy(self, step: Step) -> Lines:
+        found = []
+        for part in parts(step):
+            if is_mask(step, part) or self.interpolation == "nearest":
+                found += [
+                    f"rows = (2 * np.arange({self.height}) + 1) * {part}.shape[0] // {2 * self.height}",
+                    f"columns = (2 * np.arange({self.width}) + 1) * {part}.shape[1] // {2 * self.width}",
+                    f"{part} = {part}[rows][:, columns]",
+                ]
+                continue
+            method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(self.interpolation, self.interpolation.upper())
+            resized = f"cv2.resize({part}, ({self.width}, {self.height}), interpolation=cv2.INTER_{method})"
+            found.append(f"{part} = {resized}{'[..., None]' if is_grey(step, part) else ''}")
+        return found
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        """Return the lines; "area" and "bicubic" of TensorFlow place pixels somewhat differently."""
+        return [line for part in parts(step) for line in self._plain_tensorflow(step, part)]
+
+    def _plain_tensorflow(self, step: Step, part: str) -> Lines:
+        if is_mask(step, part) or self.interpolation == "nearest":
+            return [
+                f"rows = (2 * tf.range({self.height}) + 1) * tf.shape({part})[0] // {2 * self.height}",
+                f"columns = (2 * tf.range({self.width}) + 1) * tf.shape({part})[1] // {2 * self.width}",
+                f"{part} = tf.gather(tf.gather({part}, rows), columns, axis=1)",
+            ]
+        method = "" if self.interpolation == "bilinear" else f", method={quoted(self.interpolation)}"
+        resized = f"tf.image.resize({part}, ({self.height}, {self.width}){method})"
+        if not is_integer(step, part):
+            return [f"{part} = {resized}"]
+        dtype = tensor_type(part_of(step.before, part))
+        return [f"{part} = tf.saturate_cast(tf.round({resized}), {dtype})"]
 
 
 def _nearest(before: Any, places: Any, after: int) -> Any:

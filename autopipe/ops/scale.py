@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op, Target
+from autopipe.core.plain_code import Lines, parts, quoted
+from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, Part, Sample, SampleSpec
 from autopipe.errors import ConfigError, OpError
 
@@ -86,6 +88,14 @@ class Rescale(_ValueOp):
         if self.offset:
             out += out.dtype.type(self.offset)
 
+    def plain_numpy(self, step: Step) -> Lines:
+        offset = f" + {self.offset!r}" if self.offset else ""
+        return [f"x = x.astype({quoted(self.dtype)}) * {self.scale!r}{offset}"]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        offset = f" + {self.offset!r}" if self.offset else ""
+        return [f"x = tf.cast(x, tf.{self.dtype}) * {self.scale!r}{offset}"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Normalize(_ValueOp):
@@ -123,6 +133,13 @@ class Normalize(_ValueOp):
         out -= mean
         out *= reciprocal
 
+    def plain_numpy(self, step: Step) -> Lines:
+        mean, std = (f"np.asarray({value!r}, {quoted(self.dtype)})" for value in (self.mean, self.std))
+        return [f"x = (x.astype({quoted(self.dtype)}) - {mean}) / {std}"]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return [f"x = (tf.cast(x, tf.{self.dtype}) - {self.mean!r}) / {self.std!r}"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Cast(_ValueOp):
@@ -155,6 +172,12 @@ class Cast(_ValueOp):
         if self.on in ("mask", "both") and y is not None:
             y = self.values(y, xp)
         return x, y
+
+    def plain_numpy(self, step: Step) -> Lines:
+        return [f"{part} = np.asarray({part}).astype({quoted(self.dtype)})" for part in parts(step)]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return [f"{part} = tf.cast({part}, tf.{self.dtype})" for part in parts(step)]
 
 
 def _check_dtype(op: _ValueOp) -> None:

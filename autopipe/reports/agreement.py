@@ -22,10 +22,13 @@ def agrees(verification: Verification) -> bool:
 def render(verification: Verification) -> RenderableType:
     """Return what `autopipe verify` prints: a line for each configuration, and the verdict over all."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("against the first", no_wrap=True)
+    table.add_column("against the first" if verification.compared else "samples", no_wrap=True)
     table.add_column("configuration")
     for number, each in enumerate(verification.agreements):
-        verdict = "is the first" if number == 0 and _agrees(each) else _verdict(each)
+        if verification.compared:
+            verdict = "is the first" if number == 0 and _agrees(each) else _verdict(each)
+        else:
+            verdict = each.message or f"{each.repeated:,} of {each.samples:,} came before"
         config = wording.short(PipelineConfig.model_validate(each.config))
         table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), config)
     return Group(table, Text(), _over_all(verification))
@@ -34,9 +37,18 @@ def render(verification: Verification) -> RenderableType:
 def _over_all(verification: Verification) -> Text:
     wrong = sum(not _agrees(each) for each in verification.agreements)
     count = len(verification.agreements)
+    if wrong and not verification.compared:
+        return Text(
+            f"verdict   samples came twice in an epoch in {wrong} of {count} configurations. Workers that draw "
+            "the same random numbers do so; or the data hold samples twice.",
+            style="bold red",
+        )
     if wrong:
         return Text(f"verdict   {wrong} of {count} configurations do not give the same batches.", style="bold red")
     samples = max((each.samples for each in verification.agreements), default=0)
+    if not verification.compared:
+        said = f"verdict   no sample came twice in the first {samples:,} of an epoch, whatever the parameters."
+        return Text(said, style="bold green")
     said = f"verdict   all {count} configurations give the same batches, over {samples:,} samples."
     return Text(said, style="bold green")
 

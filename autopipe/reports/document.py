@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from autopipe.core.ceiling import OpCost, ReadCosts
@@ -16,6 +17,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: on
     how many rounds `interval` rests, and if fewer than three, then on the trials as well), `ceiling`
     (model images/s, bound, shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op),
+    `devices` (for each number of them: whether they are `virtual`, the model alone and the best configuration),
     `accelerator_utilisation` (of a simulated one, 0 to 1, by pipeline), `conversions` (storage, cut, seconds
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
     measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
@@ -46,6 +48,10 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             "bottleneck_kind": None if summary.bottleneck is None else summary.bottleneck.kind.value,
             "bottleneck_op": None if summary.bottleneck is None else summary.bottleneck.op,
         },
+        "devices": [
+            {**dataclasses.asdict(each), "virtual": summary.virtual_devices and each.devices > 1}
+            for each in summary.device_counts
+        ],
         "accelerator_utilisation": dict(summary.utilisation) or None,
         "conversions": payback_table.document(summary.paybacks),
         "trials": summary.trials,

@@ -64,6 +64,8 @@ def machine(profile: Profile) -> str:
     hardware = profile.hardware
     cores = f"{hardware.cores} core{'' if hardware.cores == 1 else 's'}"
     gpus = ", ".join(gpu.name for gpu in hardware.gpus) or "no GPU"
+    gpus += "" if hardware.visible_gpus is None else f" (CUDA_VISIBLE_DEVICES={hardware.visible_gpus})"
+    gpus += f", {hardware.virtual_devices} virtual devices" if hardware.virtual_devices else ""
     backend = "" if hardware.keras_backend is None else f", Keras on {hardware.keras_backend}"
     return f"{cores} ({hardware.cpu_model}), {gpus}{backend}"
 

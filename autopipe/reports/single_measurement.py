@@ -79,7 +79,9 @@ def _resources(used: Resources) -> str:
     if used.peak_rss_bytes is not None:
         parts.append(f"memory {size_text(used.peak_rss_bytes)}")
     if used.gpu_percent is not None:
-        parts.append(f"GPU {used.gpu_percent:.0f} %")
+        low, high = used.gpu_idlest_percent, used.gpu_busiest_percent
+        several = "" if low is None or high is None or low == high else f" (idlest {low:.0f} %, busiest {high:.0f} %)"
+        parts.append(f"GPU {used.gpu_percent:.0f} %{several}")
     if used.gpu_memory_bytes is not None:
         parts.append(f"GPU memory {size_text(used.gpu_memory_bytes)}")
     if used.gpu_watts is not None:

@@ -16,7 +16,7 @@ from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording
 from autopipe.search.conversions import Payback
-from autopipe.search.result import BaselineResult, SearchResult
+from autopipe.search.result import BaselineResult, DeviceCount, SearchResult
 from autopipe.search.stopping import Reason
 
 _ADVISED_TRIALS = 20  # with their proof
@@ -69,6 +69,8 @@ class Summary:
         round_seconds: how long a round of the proof took.
         utilisation: the part of the time that a simulated accelerator computes, 0 to 1: with the best, under "best",
             and with each baseline; empty for a real model.
+        device_counts: what each number of devices came to, fewest first.
+        virtual_devices: whether they are virtual: parts of the CPU.
         warnings: what the reader can do something about.
     """
 
@@ -92,6 +94,8 @@ class Summary:
     brought: str
     round_seconds: float
     utilisation: Mapping[str, float]
+    device_counts: Sequence[DeviceCount]
+    virtual_devices: bool
     warnings: Sequence[str]
 
 
@@ -123,6 +127,8 @@ def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = No
         brought=trust.brought(result),
         round_seconds=trust.round_seconds(result.trials),
         utilisation={} if simulated is None else _utilisation(result, simulated),
+        device_counts=tuple(result.device_counts),
+        virtual_devices=result.virtual_devices,
         warnings=tuple(_warnings(result)),
     )
 

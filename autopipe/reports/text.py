@@ -23,6 +23,8 @@ def render(summary: Summary, verdict: str = "") -> RenderableType:
     grid.add_column()
     grid.add_row(Text("Winner", style="bold green"), wording.short(summary.best))
     grid.add_row("Limit", _limit(summary))
+    if len(summary.device_counts) > 1:
+        grid.add_row("Devices", _devices(summary))
     if summary.utilisation:
         grid.add_row("AU", _utilisation(summary))
     if summary.brought:
@@ -88,6 +90,18 @@ def _limit(summary: Summary) -> str:
     if summary.bottleneck is None:
         return "not known: the model alone was not measured"
     return f"{summary.bottleneck.sentence[:1].upper()}{summary.bottleneck.sentence[1:]}"
+
+
+def _devices(summary: Summary) -> str:
+    """Return what each number of devices came to."""
+    parts = []
+    for each in summary.device_counts:
+        kind = " virtual" if summary.virtual_devices and each.devices > 1 else ""
+        alone = "" if each.model_images_per_second is None else f", the model alone {each.model_images_per_second:,.0f}"
+        best = "none measured" if each.images_per_second is None else f"at most {each.images_per_second:,.0f} images/s"
+        parts.append(f"{each.devices}{kind}: {best}{alone}")
+    note = ". Virtual devices share the cores of one: they rehearse, and say nothing of GPUs" * summary.virtual_devices
+    return f"{'; '.join(parts)}{note}"
 
 
 def _utilisation(summary: Summary) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.search import setups
 from autopipe.search.events import BudgetPlanned, CeilingMeasured, OnEvent, StorageWaited
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
@@ -68,19 +69,24 @@ def patience(settings: Settings, on_event: OnEvent) -> Patience:
     return Patience(seconds=seconds, on_wait=lambda reason: on_event(StorageWaited(reason=reason, seconds=seconds)))
 
 
-def ceilings(session: Session, setups: Sequence[ModelSetup]) -> list[Ceiling]:
+def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
     """Measure the usual setup of the model, and the others where that takes a small part of the time that is left.
 
-    A model whose step takes seconds takes minutes to compile and run in each, which trials need more.
+    A model whose step takes seconds takes minutes to compile and run in each, which trials need more. More devices and
+    another channel order are measured on as long as they pay.
     """
     clock = session.settings.clock
     began = clock()
-    found = list(session.timed(lambda: session.measurer.ceilings(setups[:1])))
+    found = list(session.timed(lambda: session.measurer.ceilings(wanted[:1])))
     took = clock() - began
-    for setup in setups[1:] if found else ():
+    for setup in wanted[1:] if found else ():
         if took > _CEILING_SHARE * session.seconds_left():
             break
+        if setups.hopeless(setup, session.pointless(found, wanted)):
+            continue
+        began = clock()
         other = _alone(session, setup)
+        took = max(took, clock() - began)
         if other is not None:
             found.append(other.model_copy(update={name: getattr(found[0], name) for name in _OF_THE_LOADER}))
     return found

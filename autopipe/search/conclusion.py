@@ -13,7 +13,7 @@ from autopipe.search.conversions import paybacks, ways
 from autopipe.search.effects import Effect, effects
 from autopipe.search.measurer import Baseline
 from autopipe.search.proof import Proof, contender, known, trend
-from autopipe.search.result import BaselineResult, SearchResult
+from autopipe.search.result import BaselineResult, DeviceCount, SearchResult
 from autopipe.search.session import Point, Session
 from autopipe.search.stopping import Reason, Stop
 
@@ -50,6 +50,21 @@ def result(
         effects=() if best is None else _effects(session, best.config, proved),
         ways=ways(session),
         study=session.record.study,
+        device_counts=_device_counts(session),
+        virtual_devices=session.facts.virtual,
+    )
+
+
+def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
+    alone = [(each.devices, each.model_images_per_second.value) for each in session.ceilings]
+    reached = [(each.config.devices, each.estimate.value) for each in session.points().values() if each.feasible]
+    return tuple(
+        DeviceCount(
+            devices=count,
+            model_images_per_second=max((rate for devices, rate in alone if devices == count), default=None),
+            images_per_second=max((rate for devices, rate in reached if devices == count), default=None),
+        )
+        for count in sorted({devices for devices, _ in [*alone, *reached]})
     )
 
 

@@ -69,9 +69,10 @@ class Verdict:
 
 
 def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool) -> tuple[float, ...]:
-    """Return what a configuration takes, compared in order: conversion, workers, memory; then the familiar one."""
+    """Return what a configuration takes, compared in order: devices, conversion, workers, memory; then the familiar."""
     workers = config.loader.worker_count()
     return (
+        float(config.devices),
         float(STORAGES[config.storage].converts),
         float(cores if workers is None else workers),
         round(memory_bytes / 2**26),  # 64 MiB more or less is no difference

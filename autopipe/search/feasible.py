@@ -71,7 +71,7 @@ def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
         if gone:
             dropped[f"{name} {', '.join(map(str, gone))}: not in `--only`"] = 0
     candidates: dict[str, Candidate] = {}
-    for params in _combinations(_worth_listing(narrowed, facts)):
+    for params in _combinations(_worth_listing(narrowed, facts, limits, dropped)):
         try:
             config = to_config(params).normalised()
         except ConfigError as error:
@@ -125,8 +125,11 @@ def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits) -> Trimmed:
     return Trimmed(space=trimmed.space, candidates=tuple(left), drops=drops)
 
 
-def _worth_listing(space: Space, facts: Facts) -> Space:
-    """Return the space without cuts and parts of a cache that could be no candidate, which would multiply its grid."""
+def _worth_listing(space: Space, facts: Facts, limits: Limits, dropped: Counter[str]) -> Space:
+    """Return the space without settings that could be no candidate, which would multiply its grid.
+
+    What is left out of devices and channels is counted as `dropped`; cuts and parts of a cache would say nothing.
+    """
     cuts = {cut for storage in facts.cuts for cut in _worthwhile_cuts(storage, facts)}
     part = facts.prefix_bytes is not None and facts.memory_bytes is not None and facts.prefix_bytes > facts.memory_bytes
 
@@ -139,7 +142,19 @@ def _worth_listing(space: Space, facts: Facts) -> Space:
         values = [value for value in parameter.values if worth(parameter.name, value)]
         if values:  # if not, the user has asked for it, and each of them gets its reason
             space = space.only(parameter.name, values)
+    for name in {"devices", "channels"} & {each.name for each in space}:
+        reasons = {value: _useless(name, value, facts, limits) for value in space[name].values}
+        left = [value for value, reason in reasons.items() if reason is None]
+        if left and len(left) < len(reasons):
+            whole, space = _size(space), space.only(name, left)
+            each = (whole - _size(space)) // (len(reasons) - len(left))
+            dropped.update({reason: each for reason in reasons.values() if reason is not None})
     return space
+
+
+def _size(space: Space) -> int:
+    """Return how many combinations there are; counting ends where a space is too large to be listed anyway."""
+    return sum(1 for _ in itertools.islice(space.grid(), 10 * MOST_CANDIDATES))
 
 
 def _combinations(space: Space) -> Iterator[Params]:
@@ -183,12 +198,22 @@ def _impossible(config: PipelineConfig, facts: Facts, limits: Limits) -> str | N
     return None
 
 
-def _devices(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
-    most = max(1, facts.gpus)
-    if config.devices > most:
-        return f"devices > {most}: Keras can train on {most} here"
-    if facts.batch_size % config.devices:
-        return f"devices {config.devices}: a batch of {facts.batch_size} cannot be shared out evenly"
+def _setup(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    return _useless("devices", config.devices, facts, limits) or _useless("channels", config.channels, facts, limits)
+
+
+def _useless(name: str, value: Value, facts: Facts, limits: Limits) -> str | None:
+    """Return why a number of devices or an order of channels cannot be, or brings nothing."""
+    if (name, value) in facts.impossible:
+        return f"{name} {value}: {facts.impossible[name, value]}"
+    if name == "devices" and isinstance(value, int):
+        most = max(1, facts.gpus)
+        if value > most:
+            return f"devices > {most}: {facts.gpus_reason or f'Keras can train on {most} here'}"
+        if facts.batch_size % value:
+            return f"devices {value}: a batch of {facts.batch_size} cannot be shared out evenly"
+    if (name, value) in facts.pointless and name not in limits.only:
+        return f"{name} {value}: {facts.pointless[name, value]}"
     return None
 
 
@@ -285,7 +310,7 @@ _RULES: tuple[Rule, ...] = (
     _only,
     _impossible,
     _fork,
-    _devices,
+    _setup,
     _convert,
     _cut,
     _cache,

@@ -32,6 +32,25 @@ def run_baselines(session: Session, baselines: Sequence[Baseline]) -> None:
         _run_unless_done(session, baseline.config, f"baseline:{baseline.name}")
 
 
+def run_baselines_on(session: Session, baselines: Sequence[Baseline]) -> list[Baseline]:
+    """Measure the baselines on as many devices as the best has, and return them: none where that is one.
+
+    Beside those of one device they tell what the loader brings apart from what the devices bring.
+    """
+    best = session.best()
+    if best is None or best.config.devices == 1 or not session.settings.seeding:
+        return []
+    count = best.config.devices
+    found = []
+    for baseline in baselines:
+        if baseline.config.devices == 1 and not budget.is_short(session):
+            config = baseline.config.model_copy(update={"devices": count})
+            name = f"{baseline.name}, {count} {'virtual ' if session.facts.virtual else ''}devices"
+            found.append(Baseline(name=name, config=config))
+            _run_unless_done(session, config, f"baseline:{name}")
+    return found
+
+
 def run_known(session: Session, over: Over) -> None:
     """Try what did well elsewhere or before."""
     for config in session.settings.known:

@@ -43,6 +43,21 @@ class BaselineResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCount:
+    """What a number of devices came to.
+
+    Attributes:
+        devices: how many.
+        model_images_per_second: the model alone on them, in its fastest setup; None if it was not measured.
+        images_per_second: the best measured configuration on them; None if none was.
+    """
+
+    devices: int
+    model_images_per_second: float | None
+    images_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """What a search found.
 
@@ -65,6 +80,8 @@ class SearchResult:
         epochs: over which one-time costs were charged; None if the training's length is not known.
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
         blocks: in how many blocks of the proof the best ran; 0 without a proof.
+        device_counts: what each number of devices came to, fewest first.
+        virtual_devices: whether devices are virtual: parts of the CPU.
         reached_share: how much of the model alone the best reaches, 0 to 1, both measured in the same blocks of the
             proof; None if they were not.
         gains: how many times faster the best ran than each other one in the proof, by key.
@@ -95,6 +112,8 @@ class SearchResult:
     unsaved: str | None = None
     blocks: int = 0
     reached_share: Estimate | None = None
+    device_counts: Sequence[DeviceCount] = ()
+    virtual_devices: bool = False
     gains: Mapping[str, Comparison] = field(default_factory=dict)
     rounds: Blocks = field(default_factory=dict)
     effects: Sequence[Effect] = ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import optuna
@@ -22,7 +22,7 @@ from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import median
 from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
-from autopipe.search import feasible, objective, suggest
+from autopipe.search import feasible, objective, setups, suggest
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record, Row
@@ -92,6 +92,9 @@ class Session:
         self._costs = Costs.of(ceilings, self.facts) if known else None
         if self._costs is not None:
             self.facts = costs.useful(self._costs, self.facts)
+        useless = self.pointless(ceilings, [each.config.model_setup for each in self.trimmed.candidates])
+        self.facts = replace(self.facts, pointless={**self.facts.pointless, **useless})
+        if self._costs is not None or useless:
             self.trimmed = feasible.narrowed(self.trimmed, self.facts, self.settings.limits)
 
     # ------------------------------------------------------------ how things stand
@@ -204,10 +207,20 @@ class Session:
         """Whether the cost model has what it needs."""
         return self._costs is not None
 
-    def setups(self, baselines: Sequence[Baseline]) -> list[ModelSetup]:
-        """Return the setups of the model that can occur in this search, the usual one first."""
+    def wanted_setups(self, baselines: Sequence[Baseline]) -> list[ModelSetup]:
+        """Return the setups of the model that can occur in this search, in the order in which to measure them."""
         configs = [*(each.config for each in self.trimmed.candidates), *(each.config for each in baselines)]
-        return sorted({config.model_setup for config in configs}, key=lambda setup: (setup != ModelSetup(), setup))
+        return setups.ordered(config.model_setup for config in configs)
+
+    def pointless(self, ceilings: Sequence[Ceiling], wanted: Sequence[ModelSetup]) -> dict[setups.Setting, str]:
+        """Return the settings that bring nothing by these ceilings; what the user has named is not among them."""
+        found = setups.pointless(ceilings, wanted)
+        return {setting: why for setting, why in found.items() if setting[0] not in self.settings.limits.only}
+
+    def highest_ceiling(self) -> Ceiling:
+        """Return the highest ceiling of those that are still looked for; only where one was measured."""
+        worth = [each for each in self.ceilings if not setups.hopeless(each.setup, self.facts.pointless)]
+        return max(worth or self.ceilings, key=lambda each: each.model_images_per_second.value)
 
     def ceiling(self, config: PipelineConfig) -> Ceiling | None:
         """Return what no configuration with the same setup of the model can exceed; None where it was not measured."""

@@ -10,6 +10,7 @@ from typing import Literal
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.hardware import virtual
 from autopipe.search.samplers import SURROGATE, Sampler
 
 
@@ -33,6 +34,7 @@ class Settings:
         page_cache: the state of the files before a trial: "warm", "cold" or "auto".
         isolation: "warm", one process for many trials, or "process", one for each.
         simulate: a simulated accelerator in place of the workload's model.
+        virtual_devices: into how many devices the CPU is split, for a rehearsal; 0 leaves it whole.
         epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
         patience: stop after this many trials in a row without a gain beyond the interval.
         ceiling_share: a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough
@@ -63,6 +65,7 @@ class Settings:
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     isolation: Literal["warm", "process"] = "warm"
     simulate: SimulatedAccelerator | None = None
+    virtual_devices: int = field(default_factory=virtual.asked)
     epochs: int | None = None
     patience: int = 10
     ceiling_share: float = 0.97

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Sequence
 from contextlib import nullcontext
 
 from optuna.samplers import RandomSampler
@@ -117,7 +116,7 @@ class _Search:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._settings = session.settings
-        self._baselines: Sequence[Baseline] = ()
+        self._baselines: tuple[Baseline, ...] = ()
         self._interrupted = False
         self._most_for_proof = math.inf  # of the time; with less than it takes, it makes do with two blocks
 
@@ -126,6 +125,7 @@ class _Search:
         try:
             stop = self._search()
             self._session.on_event(SearchStopped(stop=stop))
+            self._baselines += tuple(reasoned.run_baselines_on(self._session, self._baselines))
             if self._settings.blocks[1] > 0 and self._session.best() is not None and not self._nothing_to_prove(stop):
                 everybody = proof.contenders(self._session, self._baselines)
                 entered = proof.affordable(self._session, everybody, self._baselines)
@@ -173,7 +173,7 @@ class _Search:
         session = self._session
         ceilings = session.record.ceilings()
         if not ceilings:
-            ceilings = budget.ceilings(session, session.setups(self._baselines))
+            ceilings = budget.ceilings(session, session.wanted_setups(self._baselines))
             session.record.keep_ceilings(ceilings)
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
@@ -254,7 +254,7 @@ class _Search:
         """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured."""
         if self._session.ceiling(point.config) is None:
             return None
-        highest = max(self._session.ceilings, key=lambda each: each.model_images_per_second.value)
+        highest = self._session.highest_ceiling()
         needed = stopping.needed_share(point.estimate, highest, share)
         return stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
 

@@ -46,9 +46,9 @@ def make_loader(shard: tuple[int, int] = (0, 1)) -> ap.Loader:
     return TUNED.make_loader(shard=shard)
 
 
-def make_trainer() -> ap.Trainer:
+def make_trainer(shard: tuple[int, int] = (0, 1)) -> ap.Trainer:
     """Build the workload's model and what feeds it, for `.fit(epochs=3)`."""
-    return TUNED.make_trainer()
+    return TUNED.make_trainer(shard=shard)
 ''')
 
 

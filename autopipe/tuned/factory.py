@@ -163,13 +163,16 @@ class Tuned:
         """
         return assembly.build_loader(self.workload, self.config, shard=shard)
 
-    def make_trainer(self) -> Trainer:
+    def make_trainer(self, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
         """Return a trainer of the workload's model.
+
+        Args:
+            shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
 
         Example:
             >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
         """
-        trainer = assembly.build_trainer(self.workload, self.config)
+        trainer = assembly.build_trainer(self.workload, self.config, shard=shard)
         measured_on, trains_on = self.profile.hardware.keras_backend, keras_backend()
         match = self.choice.match  # made when the artefact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):

@@ -20,7 +20,7 @@ from autopipe.core import digests
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
-from autopipe.hardware import backend, disk, machine, memory
+from autopipe.hardware import backend, disk, machine, memory, virtual
 from autopipe.tuned import changes
 from autopipe.tuned.schema import Gpu, Hardware, OpRecord, WorkloadDigest
 
@@ -37,6 +37,7 @@ BACKEND: Final = "Keras backend"
 _PROBES = 16
 _UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
+_LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
 _NO_SETTINGS = frozenset({"name", "seed", "built"})
 
 
@@ -90,6 +91,7 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
     amounts = [
         _difference("usable cores", known.cores, here.cores),
         _difference("GPUs", len(known.gpus), len(here.gpus)),
+        _difference("virtual devices", known.virtual_devices, here.virtual_devices),
         _difference("GPU memory", _gpu_memory(known), _gpu_memory(here)) if known.gpus and here.gpus else None,
         None
         if _close(known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE)
@@ -134,9 +136,22 @@ def detect(data: Source | None = None) -> Hardware:
     return of_machine(machine.detect(), storage_of(data), backend.keras_backend())
 
 
-def of_machine(found: machine.Machine, storage: str = _UNKNOWN, keras_backend: str | None = None) -> Hardware:
-    """Return the fingerprint of a machine, with what is not the machine's own: storage and Keras backend."""
+def of_machine(
+    found: machine.Machine,
+    storage: str = _UNKNOWN,
+    keras_backend: str | None = None,
+    virtual_devices: int | None = None,
+) -> Hardware:
+    """Return the fingerprint of a machine, with what is not the machine's own.
+
+    Args:
+        found: the machine.
+        storage: that the data lie on.
+        keras_backend: that Keras trains on.
+        virtual_devices: parts of the CPU that stand for devices; None for what the environment asks for.
+    """
     versions = dataclasses.asdict(found.versions)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if found.gpus else None
     return Hardware(
         cpu_model=found.cpu.model,
         cores=found.cpu.cores,
@@ -148,6 +163,8 @@ def of_machine(found: machine.Machine, storage: str = _UNKNOWN, keras_backend: s
         python=found.python,
         packages={name: version for name, version in versions.items() if version and name not in _NO_MATTER},
         keras_backend=keras_backend,
+        visible_gpus=None if visible is None else visible[:_LONGEST_LIST],
+        virtual_devices=virtual.asked() if virtual_devices is None else virtual_devices,
     )
 
 

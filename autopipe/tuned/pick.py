@@ -193,7 +193,7 @@ def _require_one_workload(first: Artifact, other: Artifact) -> None:
 
 def _with_devices_here(config: PipelineConfig, here: Hardware) -> tuple[PipelineConfig, str | None]:
     """A configuration for more devices than there are would not run at all."""
-    devices = min(config.devices, max(1, len(here.gpus)))
+    devices = min(config.devices, max(1, len(here.gpus), here.virtual_devices))
     if devices == config.devices:
         return config, None
     return config.model_copy(update={"devices": devices}), f"It trains on {devices} of {config.devices} devices."

@@ -53,6 +53,8 @@ class Hardware(Record):
         python: its version.
         packages: versions of what does the work.
         keras_backend: what Keras trained on; None where that is not known.
+        visible_gpus: which cards CUDA_VISIBLE_DEVICES let through, as it was set; None where it was not.
+        virtual_devices: parts of the CPU that stood for devices in a rehearsal; 0 where there were none.
     """
 
     cpu_model: str
@@ -65,6 +67,15 @@ class Hardware(Record):
     python: str
     packages: dict[str, str] = {}
     keras_backend: str | None = None
+    visible_gpus: str | None = None
+    virtual_devices: int = pydantic.Field(default=0, ge=0)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _as_before(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leave out what came later where it says nothing, so that digests and files stay as they were."""
+        later: dict[str, object] = {"visible_gpus": None, "virtual_devices": 0}
+        written: dict[str, object] = write(self)
+        return {name: value for name, value in written.items() if name not in later or value != later[name]}
 
 
 class FileReference(Record):

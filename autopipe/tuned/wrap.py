@@ -1,4 +1,4 @@
-"""`ap.wrap`: tune a tf.data pipeline or a `keras.utils.PyDataset` that exists already, as it is.
+"""`ap.wrap`: tune a tf.data pipeline, a `keras.utils.PyDataset`, or what else gives batches already, as it is.
 
 The design, in terms of what is there anyway:
 
@@ -34,20 +34,23 @@ def wrap(
     make_dataset: Callable[..., Any],
     *,
     model: Callable[[], Any] | Any,
-    parameters: Mapping[str, Sequence[Value]],
+    parameters: Mapping[str, Sequence[Value]] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
 ) -> Workload:
     """Return a workload that trains on a dataset of one's own.
 
     Args:
-        make_dataset: returns a `tf.data.Dataset` of batches or a `keras.utils.PyDataset`. It is called with a value
-            for each of `parameters`; its own defaults are what tuning is compared with. What it returns may depend on
-            them in speed only.
+        make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset, a
+            torch `DataLoader`, or another iterable. It is called with a value for each of `parameters`; its own
+            defaults are what tuning is compared with. What it returns may depend on them in speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
-        parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values.
-        steps: batches of an epoch, where the dataset has no length, or another one. Of a `tf.data.Dataset`, an epoch
-            then goes on where the one before stopped, as in Keras's `fit(dataset, steps_per_epoch=...)`.
+        parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Without any,
+            only how many batches are put on the device ahead is tried; what a tuning then tells is how far the dataset
+            is from what the model takes.
+        steps: batches of an epoch, where the dataset has no length, or another one. An epoch then goes on where the one
+            before stopped, as in Keras's `fit(dataset, steps_per_epoch=...)`. Where nobody knows the length, the
+            batches are counted once if that takes less than 20 s.
         epochs: how many epochs the training will take, if known.
 
     Raises:
@@ -67,7 +70,7 @@ def wrap(
         ap.tune(workload).make_trainer().fit(epochs=3)
         ```
     """
-    data = WrappedData(make_dataset, parameters, steps)
+    data = WrappedData(make_dataset, parameters or {}, steps)
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, shuffle=False, epochs=epochs)
 
 

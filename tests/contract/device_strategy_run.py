@@ -27,6 +27,7 @@ from autopipe.devices import model as models
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import AutopipeError, OpError
+from autopipe.measure.resident import ResidentLoader
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.scale import Rescale
 from tests.fakes.loader import ArrayLoader, blobs
@@ -177,14 +178,25 @@ def refusals(trainer: Callable[..., Trainer], kind: Any, devices: int) -> dict[s
     }
 
 
+def loader_errors(trainer: Callable[..., Trainer]) -> dict[str, str]:
+    """Return what is said of a loader that fails, and of batches that cannot be shared out."""
+    failing, uneven = SlotLoader(), ArrayLoader(X, Y, 7)
+    failing.fails_at, failing.error = (0, 3), OpError("the op failed")
+    uneven.finish = failing.finish
+    return {
+        "loader_error": error_of(lambda: trainer(failing).fit(epochs=1, verbose=0)),
+        "uneven_batch_error": error_of(lambda: trainer(uneven)),
+    }
+
+
 def run(devices: int, folder: Path) -> dict[str, Any]:
     strategy = choose.strategy(devices)
 
-    def trainer(loader: ArrayLoader | None = None, model: Any = build) -> Trainer:
+    def trainer(loader: Loader | None = None, model: Any = build) -> Trainer:
         built = models.build(model, strategy=strategy)
         return Trainer(built, loader or SlotLoader(), strategy=strategy, device_prefetch=2, evaluation_loader=in_order)
 
-    out: dict[str, Any] = {"available": choose.available(keras.backend.backend())}
+    out: dict[str, Any] = {"virtual": choose.virtual_devices(), "names": choose.names(devices)}
     first = trainer()
     checkpoints = [
         keras.callbacks.ModelCheckpoint(str(folder / "whole.keras")),
@@ -218,17 +230,15 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     out["resumed_at"] = rest.asked[0][:2]
     out["resumed_weights"] = weights(resumed.model)
 
-    failing = SlotLoader()
-    failing.fails_at, failing.error = (0, 3), OpError("the op failed")
-    out["loader_error"] = error_of(lambda: trainer(failing).fit(epochs=1, verbose=0))
-    uneven = ArrayLoader(X, Y, 7)
-    uneven.finish = SlotLoader().finish
-    out["uneven_batch_error"] = error_of(lambda: trainer(uneven))
+    out |= loader_errors(trainer)
     out["too_many_devices_error"] = error_of(lambda: choose.strategy(4096)) if devices > 1 else "ModelError: not asked"
     out |= {"second_model": second_model(trainer), "several_steps": [several_steps(trainer, n) for n in (1, 3)]}
     if devices > 1:
         out |= refusals(trainer, type(strategy), devices)
         out["finished_model_error"] = error_of(lambda: models.build(build(), strategy=strategy))
+    for name, batch in (("resident", (strategy.place(X[:8]), strategy.place(Y[:8]))), ("repeated", (X[:8], Y[:8]))):
+        same = ResidentLoader(batch, rest.spec, rest.finish, 8)
+        out[name] = trainer(same).fit(steps_per_epoch=3, verbose=0).history["loss"]
     simulated = trainer(model=SimulatedAccelerator(1e-4, 8))
     out["simulated"] = simulated.fit(epochs=1, verbose=0).history
     return out

@@ -41,7 +41,8 @@ def _run(backend: str, devices: int, base: Path) -> Run:
         if not (folder / "result.json").exists():
             folder.mkdir(exist_ok=True)
             command = [sys.executable, "-m", "tests.contract.device_strategy_run", str(devices), str(folder)]
-            environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)}
+            asked = {"AUTOPIPE_VIRTUAL_DEVICES": str(devices)} if devices > 1 else {}
+            environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)} | asked
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
             )
@@ -118,7 +119,9 @@ def test_what_devices_cannot_share_is_refused(pair: tuple[Run, Run, int]) -> Non
         assert "7 samples for devices=2" in run["uneven_batch_error"]
         assert "Pass the function" in run["finished_model_error"]
         assert "devices=4096" in run["too_many_devices_error"]
-        assert run["available"] >= devices
+        assert "AUTOPIPE_VIRTUAL_DEVICES=4096" in run["too_many_devices_error"]  # the CPU is split where asked for only
+        assert run["virtual"] == devices
+        assert all(name.startswith("virtual ") for name in run["names"])
 
 
 def test_several_steps_an_execution_train_the_same(pair: tuple[Run, Run, int]) -> None:
@@ -139,7 +142,7 @@ def test_what_a_backend_cannot_do_on_several_devices_is_refused_up_front(pair: t
         return
     if run.folder.name.startswith("tensorflow"):
         by_xla, accumulating = run["model_errors"]
-        assert "jit_compile=True, and devices=2" in by_xla
+        assert "has jit_compile=True, and devices=2" in by_xla
         assert "gradient_accumulation_steps=2, and devices=2" in accumulating
         assert "devices=1 after devices=2" in run["other_count_error"]
         assert run["uneven_validation_error"] == "none"  # TensorFlow shares out uneven batches where nothing is trained
@@ -147,6 +150,12 @@ def test_what_a_backend_cannot_do_on_several_devices_is_refused_up_front(pair: t
         assert run["model_errors"] == ["none", "none"]
         assert run["other_count_error"] == "none"
         assert "it has 5 samples for devices=2" in run["uneven_validation_error"]
+
+
+def test_a_batch_that_lies_on_all_devices_already_trains_the_same(pair: tuple[Run, Run, int]) -> None:
+    run, single, _ = pair
+    np.testing.assert_allclose(run["resident"], run["repeated"], rtol=1e-5)
+    np.testing.assert_allclose(run["resident"], single["resident"], rtol=1e-4)
 
 
 def test_the_simulated_accelerator_runs_on_it(pair: tuple[Run, Run, int]) -> None:

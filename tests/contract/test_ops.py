@@ -24,7 +24,7 @@ from autopipe.core.array_namespace import NUMPY
 from autopipe.core.op import Op
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, PlainCodeError
 from tests.contract.op_references import CASES, COLOURS, Case
 
 RNG = np.random.default_rng(0)
@@ -174,6 +174,58 @@ def test_threads_and_order_and_pickling_make_no_difference(case: Case) -> None:
         assert (wanted is None) == (found is None)
         if wanted is not None and found is not None:
             assert_same(wanted, found)
+
+
+def plain(case: Case, sample: Sample, dialect: str) -> Sample | None:
+    """Return the sample after the op's plain code; None where it says that it has none."""
+    spec = spec_of(sample)
+    made = case.op.apply(sample, spec, numbers(case.op, (0.5, 0.5)))
+    step = Step(case.op, 0, spec, spec_of(made))
+    tensorflow = dialect == "plain_tensorflow"
+    scope: dict[str, Any] = {"np": np, "cv2": cv2, "rng": np.random.default_rng(0), **case.op.plain_functions(step)}
+    if tensorflow:
+        import tensorflow as tf
+
+        scope["tf"] = tf
+    try:
+        lines = getattr(case.op, dialect)(step)
+    except PlainCodeError:
+        return None
+    parts = [part for part, value in zip("xy", sample, strict=True) if value is not None]
+    scope |= {
+        part: tf.constant(value) if tensorflow else value
+        for part, value in zip("xy", sample, strict=True)
+        if value is not None
+    }
+    exec("\n".join([*case.op.plain_constants(step), *lines]), scope)
+    found = [scope[part].numpy() if tensorflow else scope[part] for part in parts]
+    return found[0], found[1] if len(found) > 1 else None
+
+
+@pytest.mark.parametrize("dialect", ["plain_numpy", "plain_tensorflow"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
+def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: str) -> None:
+    """What is random may differ from the op in its numbers, not in its shape and dtype."""
+    assert getattr(type(case.op), dialect) is not getattr(Op, dialect), (
+        f"{type(case.op).__name__} needs a method `{dialect}(self, step)` that returns its lines of plain code, for "
+        "`autopipe eject` and the baselines of a tune. Where there can be none, it raises PlainCodeError with a reason."
+    )
+    for name in (str(pair.values[1]) for pair in PAIRS if pair.values[0] is case):
+        sample = SAMPLES[name]
+        if expected(case, sample, numbers(case.op, (0.5, 0.5))) is None:
+            continue
+        wanted = case.op.apply(sample, spec_of(sample), numbers(case.op, (0.5, 0.5)))
+        found = plain(case, sample, dialect)
+        if found is None:
+            return
+        for one, other in zip(wanted, found, strict=True):
+            assert (np.shape(one), np.asarray(one).dtype) == (np.shape(other), np.asarray(other).dtype)
+            if one is not None and not case.op.draws:
+                exact = np.asarray(one).dtype.kind in "ui"
+                off = (case.plain_levels if dialect == "plain_tensorflow" else 0) if exact else 0
+                np.testing.assert_allclose(
+                    np.asarray(other, np.float64), np.asarray(one, np.float64), rtol=1e-6, atol=max(off, 1e-6)
+                )
 
 
 @pytest.mark.parametrize(

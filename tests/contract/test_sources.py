@@ -5,6 +5,7 @@ The sources are found in the package. One that has no case here fails.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import gc
 import importlib
@@ -13,7 +14,9 @@ import os
 import pickle
 import pkgutil
 import random
+import textwrap
 import tracemalloc
+import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +26,9 @@ import numpy as np
 import pytest
 
 from autopipe import data
+from autopipe.core.plain_code import names
 from autopipe.core.sample import FieldKind, Source
+from autopipe.data import example
 from autopipe.data import source as asked
 from autopipe.data.arrays import Arrays
 from autopipe.data.example import serialise
@@ -33,6 +38,7 @@ from autopipe.data.records import frame
 from autopipe.data.table import Table
 from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import BadSampleError
+from autopipe.ops import planner
 
 COUNT = 11
 Parts = tuple[Any, ...]
@@ -270,6 +276,32 @@ def test_files_and_names_lead_to_the_samples(case: Case, tmp_path: Path) -> None
     if case.file is not None:
         assert str(tmp_path / case.file) in asked.files(made, [0])
     assert asked.remote(made) is None
+
+
+@every_source
+def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: Path) -> None:
+    """The NumPy half; both are run as whole files in tests/integration/test_tuned_eject.py."""
+    made: Any = case.make(tmp_path, COUNT)
+    for method in ("plain_numpy", "plain_tensorflow"):
+        assert callable(getattr(made, method, None)), (
+            f"{type(made).__name__} needs a method `{method}(self, spec)` that returns its PlainSource, for `autopipe "
+            "eject` and the baselines of a tune. Where there can be none, it raises PlainCodeError with the reason."
+        )
+    read = made.read(0)
+    spec = planner._merge(planner._describe(made, planner.normalise(read)), [planner.normalise(read)])
+    plain = asked.plain_numpy(made, spec)
+    assert asked.plain_tensorflow(made, spec).arguments
+    body = [*plain.reading, f"return {', '.join(names(spec))}"]
+    lines = [*plain.constants, plain.functions, f"def load({', '.join(plain.arguments)}):"]
+    lines += [textwrap.indent("\n".join(body), "    "), plain.opened]
+    scope: dict[str, Any] = {"np": np, "csv": csv, "Path": Path, "self": types.SimpleNamespace(), **plain.given}
+    if isinstance(made, TFRecords):
+        scope["tf"] = types.SimpleNamespace(train=types.SimpleNamespace(Example=example._example_class()))
+    exec("\n".join(lines), scope)
+    assert eval(plain.count, scope) == COUNT
+    for number in range(COUNT):
+        found = eval(f"load({plain.taken})", {**scope, "index": number})
+        assert_same(case.sample(number), found)
 
 
 @every_source

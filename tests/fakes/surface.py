@@ -44,6 +44,7 @@ class Surface:
         quirks: seed of what is special about this machine; 0: nothing.
         seed: of the noise.
         fails: configurations that crash.
+        scaling: by which factor so many devices train faster than one.
     """
 
     cores: int = 4
@@ -59,6 +60,7 @@ class Surface:
     quirks: int = 0
     seed: int = 0
     fails: Callable[[PipelineConfig], bool] = lambda config: False
+    scaling: Callable[[int], float] = lambda devices: 1.0
     now: float = field(default=0.0, init=False)
     measured: list[tuple[str, Effort]] = field(default_factory=list, init=False)
 
@@ -113,7 +115,7 @@ class Surface:
             OpCost(name="RandomFlip", part="fresh", seconds_per_image=self.augment_seconds),
             OpCost(name="Rescale", part="finish", seconds_per_image=self.cast_seconds),
         )
-        rate = self.model_rate
+        rate = self.model_rate * self.scaling(setup.devices)
         return Ceiling(
             model_images_per_second=Estimate(value=rate, low=0.99 * rate, high=1.01 * rate),
             model_core_seconds_per_image=self.model_core_seconds,
@@ -154,13 +156,14 @@ class Surface:
 
     def true_rate(self, config: PipelineConfig) -> float:
         """Return the rate without noise."""
+        model_rate = self.model_rate * self.scaling(config.devices)
         workers = config.loader.worker_count() or self.cores
         work, sent = self._work(config), self.compact_bytes * (4 if config.finish == "host" else 1)
         quirk = self._quirk(config.loader.kind, 0.15)
         pipe = 2 * sent / 0.5e9 if getattr(config.loader, "use_multiprocessing", False) else 0.0
         work = work * _FACTOR[config.loader.kind] * (1 + quirk) + sent / 5e9 + pipe
         if config.loader.kind == "keras" and workers <= 1:
-            return 1 / (work + 1 / self.model_rate)
+            return 1 / (work + 1 / model_rate)
         contention = 0.03 + 0.04 * abs(self._quirk(f"{config.loader.kind} scaling", 1.0))
         side_by_side = min(workers, self.cores)
         parallel = side_by_side / (1 + contention * (side_by_side - 1))
@@ -168,11 +171,11 @@ class Surface:
         shared = self.cores * 0.97 / (work + self.model_core_seconds)
         buffered = config.loader.buffered_batches()
         queue = 8 if buffered is None else max(1, buffered - workers)
-        slowest = min(parallel / work, shared, self.model_rate)
-        rate = slowest * (1 - 0.1 / (1 + queue) * min(1.0, slowest / self.model_rate))
+        slowest = min(parallel / work, shared, model_rate)
+        rate = slowest * (1 - 0.1 / (1 + queue) * min(1.0, slowest / model_rate))
         if config.device_prefetch == 0:
             rate = 1 / (1 / rate + sent / 6e9)
-        return min(self.model_rate, rate * (1 + self._quirk(f"{sorted(from_config(config).items())!r}", 0.01)))
+        return min(model_rate, rate * (1 + self._quirk(f"{sorted(from_config(config).items())!r}", 0.01)))
 
     def _work(self, config: PipelineConfig) -> float:
         work = self.augment_seconds + (self.cast_seconds if config.finish == "host" else 0.0)

@@ -235,6 +235,37 @@ def test_as_many_samples_are_held_as_the_knobs_say(read_ahead: int, held: int) -
     assert sorted(data._read) == list(range(400))
 
 
+def test_processes_read_as_many_samples_at_a_time_as_the_knob_says() -> None:
+    with opened(Workload(data=Large(), ops=[], batch_size=4), Processes(workers=3, read_ahead=4)):
+        commands = [child.cmdline() for child in psutil.Process().children()]
+    readers = [int(command[command.index("autopipe.batching.worker") + 1]) for command in commands]
+    assert sorted(readers) == [1, 1, 2]
+
+
+class Large:
+    """A source that says that its samples are large, as they are read."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        return np.full((4, 4, 3), index, np.uint8)
+
+    def mean_bytes(self) -> float:
+        return 10e6
+
+
+@pytest.mark.parametrize("loader", [Threads, Processes])
+def test_samples_read_ahead_count_in_the_memory_that_a_loader_needs(
+    loader: type[Threads | Processes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=10**8, available_bytes=10**8))
+    work = Workload(data=Large(), ops=[], batch_size=4)
+    with pytest.raises(LoaderError, match=r"160,000,000 bytes of samples read ahead"):
+        opened(work, loader(workers=2, read_ahead=8))
+    opened(work, loader(workers=2)).close()
+
+
 def test_a_read_ahead_that_hangs_holds_up_its_own_batch_alone_and_close_returns() -> None:
     entered, leave = threading.Event(), threading.Event()
     work = Workload(data=Hangs(entered, leave), ops=[], batch_size=4, shuffle=False)

@@ -1,12 +1,18 @@
-"""Ejected pipelines run where autopipe is not, and give the same samples as autopipe's own loaders."""
+"""Ejected files run where autopipe is not, train a model, and give the same samples as autopipe's own loaders.
+
+All of them run in one process, which imports the frameworks once; each test looks at what came of its own.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import os
+import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +21,15 @@ import numpy as np
 import pytest
 
 from autopipe import assembly
-from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
+from autopipe.data.example import serialise
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
-from autopipe.errors import ConfigError
+from autopipe.data.records import frame
+from autopipe.data.table import Table
+from autopipe.data.tfrecords import TFRecords
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -34,148 +43,215 @@ from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Cast, Normalize, Rescale
-from autopipe.tuned.eject.module import eject
+from autopipe.tuned.eject.module import module
 
-LOADERS = [TfData(num_parallel_calls=2, prefetch=1), Keras(workers=2, max_queue_size=2)]
 PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
+FORMS: dict[str, Any] = {
+    "tf.data": PipelineConfig(loader=TfData(num_parallel_calls=2, prefetch=1)),
+    "keras": PipelineConfig(loader=Keras(workers=2, max_queue_size=2)),
+}
+OWN = """
+import numpy as np
 
+class Own:
+    def __len__(self):
+        return 6
+
+    def read(self, index):
+        return np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3) + np.uint8(index), index % 3
+
+def thinned(x):
+    return x[::2, ::3]
+
+def jittered(x, rng):
+    return x ^ rng.integers(0, 2, x.shape, np.uint8)
+"""
 RUN = """
-import sys
+import pathlib, pickle, sys
 sys.modules["autopipe"] = None  # any import of it fails
-import numpy as np, plain
-if hasattr(plain, "make_dataset"):
-    epoch = list(plain.make_dataset().as_numpy_iterator())
-else:
-    made = plain.Batches()
-    epoch = [made[number] for number in range(len(made))]
-np.savez({out!r}, x=np.concatenate([x for x, y in epoch]), y=np.concatenate([y for x, y in epoch]))
+import importlib, keras, numpy as np
+
+def samples(name, given):
+    plain = importlib.import_module(name)
+    if hasattr(plain, "arrays"):
+        x, y = plain.arrays(**given)
+        fed, epoch = {"x": x, "y": y, "batch_size": plain.BATCH_SIZE}, [(x, y)]
+    elif hasattr(plain, "make_dataset"):
+        fed = {"x": plain.make_dataset(**given)}
+        epoch = list(fed["x"].as_numpy_iterator())
+    else:
+        made = plain.Batches(**given)
+        fed, epoch = {"x": made}, [made[number] for number in range(len(made))]
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("sgd", loss=lambda y_true, y_pred: keras.ops.mean(keras.ops.square(y_pred)))
+    losses = model.fit(**fed, epochs=1, verbose=0).history["loss"]
+    assert np.isfinite(losses).all(), losses
+    return {"x": np.concatenate([x for x, y in epoch]), "y": np.concatenate([y for x, y in epoch])}
+
+given = pickle.loads(pathlib.Path("given.pickle").read_bytes())
+pathlib.Path("made.pickle").write_bytes(pickle.dumps({name: samples(name, given[name]) for name in given}))
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> ImageFolder:
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A workload, and by how much what its plain code gives may be off what autopipe gives; None: it is random."""
+
+    workload: Workload
+    tolerance: float | None = 0.0
+    config: Callable[[PipelineConfig], Any] = lambda config: config
+    forms: tuple[str, ...] = ("tf.data", "keras")
+
+
+def workload(data: Any, *ops: Any, batch_size: int = 4, **more: Any) -> Workload:
+    return Workload(data=data, ops=ops, batch_size=batch_size, shuffle=False, **more)
+
+
+def photos(root: Path) -> list[tuple[str, bytes]]:
     random = np.random.default_rng(0)
+    found = []
     for number in range(6):
-        path = tmp_path / "data" / "photos" / f"class {number % 2}" / f"{number}.png"
+        path = root / "photos" / f"class {number % 2}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(path), random.integers(0, 256, (20 + number, 30, 3), np.uint8))
-    return ImageFolder(tmp_path / "data" / "photos")
+        found.append((str(path.relative_to(root)), path.read_bytes()))
+    return found
 
 
-@pytest.fixture
-def pairs(tmp_path: Path) -> ImagePairs:
+def pairs(root: Path) -> ImagePairs:
     random = np.random.default_rng(0)
     for kind in ("images", "masks"):
-        (tmp_path / "data" / kind).mkdir(parents=True)
+        (root / kind).mkdir()
     for number in range(5):
-        cv2.imwrite(str(tmp_path / f"data/images/{number}.png"), random.integers(0, 256, (24, 32, 3), np.uint8))
+        cv2.imwrite(str(root / f"images/{number}.png"), random.integers(0, 256, (24, 32, 3), np.uint8))
         mask = np.asarray(PALETTE, np.uint8)[random.integers(0, 4, (24, 32))]
-        cv2.imwrite(str(tmp_path / f"data/masks/{number}_L.png"), cv2.cvtColor(mask, cv2.COLOR_RGB2BGR))
-    return ImagePairs(tmp_path / "data" / "images", tmp_path / "data" / "masks", mask_suffix="_L")
+        cv2.imwrite(str(root / f"masks/{number}_L.png"), cv2.cvtColor(mask, cv2.COLOR_RGB2BGR))
+    return ImagePairs(root / "images", root / "masks", mask_suffix="_L")
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
-    def run(source: str) -> dict[str, Any]:
-        (tmp_path / "plain.py").write_text(source)
-        code = RUN.format(out=str(tmp_path / "out.npz"))
-        environment = {
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-        }  # starts sooner; batches are NumPy arrays anyway
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+def cases(root: Path) -> dict[str, Case]:
+    files, masked = photos(root), pairs(root)
+    for name, cell in (("classes", "{0}"), ("numbers", "{0}.5")):
+        rows = [f"{path};{cell.format(f'{number}')}" for number, (path, _) in enumerate(files)]
+        (root / f"{name}.csv").write_text("\n".join(["file;y", *rows]))
+    records = [frame(serialise({"image/encoded": each, "image/class/label": n})) for n, (_, each) in enumerate(files)]
+    for shard in range(2):
+        (root / f"{shard}.tfrecord").write_bytes(b"".join(records[3 * shard : 3 * shard + 3]))
+    random = np.random.default_rng(0)
+    rows_of_arrays = random.integers(0, 256, (6, 9, 8, 3), np.uint8), random.integers(0, 3, 6)
+    for name, array in zip("xy", rows_of_arrays, strict=True):
+        np.save(root / f"{name}.npy", array)
+    own = importlib.import_module("mine")
+    small, kept = (
+        (Decode(), Resize(8, 9), Rescale(1 / 255)),
+        lambda config: config.model_copy(update={"cache": "memory"}),
+    )
+    smooth = 1.01 / 255  # TensorFlow's and OpenCV's bilinear pixels differ by one level
+    images = Path(masked.files()[0]).parent
+    twins = ImagePairs(images, shutil.copytree(images, root / "copy"))
+    colours = [RandomBrightness(), RandomContrast()]
+    return {
+        "folder": Case(
+            workload(
+                ImageFolder(root / "photos"), Decode(), Pad(24, 24, value=7.0), Resize(26, 28), CenterCrop(21, 20),
+                Normalize((1.0, 2.0, 3.0), 60.0), Cast("int32", on="mask"),
+            ), 1.01 / 60, kept,
+        ),
+        "masks": Case(
+            workload(
+                masked, Decode(), MaskToClass(PALETTE), Pad(30, 34, mask_value=3),
+                Resize(13, 15, interpolation="nearest"), OneHot(4), Rescale(1 / 255, 0.5),
+                batch_size=2, drop_remainder=True,
+            ), 1e-6,
+        ),
+        "table": Case(workload(Table(root / "classes.csv", path="file", label="y"), *small), smooth),
+        "regression": Case(workload(Table(root / "numbers.csv", path="file", label="y"), *small), smooth),
+        "records": Case(workload(TFRecords(root / "*.tfrecord"), *small, OneHot(6)), smooth),
+        "arrays": Case(workload(Arrays(*rows_of_arrays), Rescale(1 / 255), OneHot(3)), 1e-6,
+                       forms=("tf.data", "keras", "fit")),
+        "resized": Case(workload(Arrays(*rows_of_arrays), *small[1:]), smooth, forms=("tf.data", "keras", "fit")),
+        "mapped": Case(workload(Arrays(root / "x.npy", root / "y.npy"), OneHot(3)), forms=("tf.data", "keras", "fit")),
+        "own": Case(workload(own.Own(), Map(own.thinned), OneHot(3))),
+        "jitter": Case(workload(own.Own(), Map(own.jittered, random=True)), None),
+        "random": Case(
+            workload(masked, Decode(), MaskToClass(PALETTE), RandomCrop(16, 16), RandomFlip(vertical=True), *colours),
+            None, lambda config: config.model_copy(update={"channels": "first"}),
+        ),
+        "twins": Case(workload(twins, Decode(), RandomCrop(16, 16), RandomFlip(vertical=True)), None, kept),
+    }  # fmt: skip
+
+
+Made = dict[str, tuple[Case, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """Write every case in each of its forms, and run them all."""
+    root = tmp_path_factory.mktemp("ejected")
+    (root / "mine.py").write_text(OWN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(root)
+        patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        found = cases(root)
+        given = {}
+        for name, case in found.items():
+            for form in case.forms:
+                wanted = case.config(FORMS[form]) if form in FORMS else form
+                plain = module(case.workload, wanted)
+                file = f"{name}_{form.replace('.', '')}"
+                (root / f"{file}.py").write_text(plain.code)
+                given[file] = dict(plain.given)
+        (root / "given.pickle").write_bytes(pickle.dumps(given))
+        environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+        done = subprocess.run(
+            [sys.executable, "-c", RUN], cwd=root, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
-        return dict(np.load(tmp_path / "out.npz"))
+        outcomes = pickle.loads((root / "made.pickle").read_bytes())
+        yield {file: (found[file.rpartition("_")[0]], outcome) for file, outcome in outcomes.items()}
+        sys.modules.pop("mine", None)
 
-    return run
 
-
-def _expected(workload: Workload) -> dict[str, Any]:
-    with assembly.build_loader(workload, PipelineConfig(loader=Threads(workers=1), finish="host")) as loader:
+def _expected(wanted: Workload) -> dict[str, Any]:
+    with assembly.build_loader(wanted, PipelineConfig(loader=Threads(workers=1), finish="host")) as loader:
         batches = [(x.copy(), y.copy()) for x, y in loader.epoch(0)]
     return {"x": np.concatenate([x for x, _ in batches]), "y": np.concatenate([y for _, y in batches])}
 
 
-def _assert_alike(expected: dict[str, Any], found: dict[str, Any], tolerance: float) -> None:
-    assert {part: (value.shape, value.dtype) for part, value in expected.items()} == {
-        part: (value.shape, value.dtype if part == "x" else expected[part].dtype) for part, value in found.items()
-    }
-    np.testing.assert_array_equal(expected["y"], found["y"])
-    np.testing.assert_allclose(expected["x"], found["x"], atol=tolerance)
+@pytest.mark.slow
+def test_what_is_not_random_gives_what_autopipe_gives(made: Made) -> None:
+    for name, (case, found) in made.items():
+        if case.tolerance is None:
+            continue
+        expected = _expected(case.workload)
+        assert {part: value.shape for part, value in expected.items()} == {
+            part: value.shape for part, value in found.items()
+        }, name
+        assert expected["x"].dtype == found["x"].dtype, name
+        np.testing.assert_array_equal(expected["y"], found["y"], name)
+        np.testing.assert_allclose(found["x"], expected["x"], rtol=0, atol=case.tolerance, err_msg=name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: str(loader.kind))
-def test_deterministic_ops_on_photos_give_what_autopipe_gives(
-    folder: ImageFolder, run: Callable[[str], dict[str, Any]], loader: LoaderConfig
-) -> None:
-    ops = [Decode(), Pad(24, 24, value=7.0), Resize(26, 28), CenterCrop(21, 20), Normalize((1.0, 2.0, 3.0), 60.0)]
-    workload = Workload(data=folder, ops=[*ops, Cast("int32", on="mask")], batch_size=4, shuffle=False)
-    found = run(eject(workload, PipelineConfig(loader=loader, cache="memory")))
-    _assert_alike(_expected(workload), found, tolerance=1.01 / 60)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: str(loader.kind))
-def test_deterministic_ops_on_pairs_give_what_autopipe_gives(
-    pairs: ImagePairs, run: Callable[[str], dict[str, Any]], loader: LoaderConfig
-) -> None:
-    ops = [
-        Decode(),
-        MaskToClass(PALETTE),
-        Pad(30, 34, mask_value=3),
-        Resize(13, 15, interpolation="nearest"),  # here OpenCV and TensorFlow take other pixels
-        OneHot(4),
-    ]
-    workload = Workload(data=pairs, ops=[*ops, Rescale(1 / 255, 0.5)], batch_size=2, drop_remainder=True, shuffle=False)
-    found = run(eject(workload, PipelineConfig(loader=loader)))
-    _assert_alike(_expected(workload), found, tolerance=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: str(loader.kind))
-def test_random_ops_give_batches_of_the_right_kind(
-    pairs: ImagePairs, run: Callable[[str], dict[str, Any]], loader: LoaderConfig
-) -> None:
-    colours = [RandomBrightness(), RandomContrast()]
-    ops = [Decode(), MaskToClass(PALETTE), RandomCrop(16, 16), RandomFlip(vertical=True), *colours]
-    found = run(eject(Workload(data=pairs, ops=ops, batch_size=2), PipelineConfig(loader=loader, channels="first")))
+@pytest.mark.parametrize("form", ["tfdata", "keras"])
+def test_random_ops_give_batches_of_the_right_kind(made: Made, form: str) -> None:
+    _, found = made[f"random_{form}"]
     assert (found["x"].shape, found["x"].dtype, found["y"].shape) == ((5, 3, 16, 16), np.uint8, (5, 16, 16))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: str(loader.kind))
-def test_random_geometry_keeps_image_and_mask_together(
-    pairs: ImagePairs, run: Callable[[str], dict[str, Any]], loader: LoaderConfig
-) -> None:
-    images = Path(pairs.files()[0]).parent
-    twins = ImagePairs(images, shutil.copytree(images, images.parent / "copy"))
-    ops = [Decode(), RandomCrop(16, 16), RandomFlip(vertical=True)]
-    found = run(eject(Workload(data=twins, ops=ops, batch_size=2), PipelineConfig(loader=loader)))
+@pytest.mark.parametrize("form", ["tfdata", "keras"])
+def test_a_random_function_of_the_users_draws_from_the_generator_it_is_given(made: Made, form: str) -> None:
+    case, found = made[f"jitter_{form}"]
+    read = np.stack([case.workload.data.read(index)[0] for index in range(6)])
+    changed = found["x"] ^ read
+    assert set(np.unique(changed)) == {0, 1}
+    assert len(np.unique(changed.reshape(6, -1), axis=0)) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["tfdata", "keras"])
+def test_random_geometry_keeps_image_and_mask_together(made: Made, form: str) -> None:
+    _, found = made[f"twins_{form}"]
     np.testing.assert_array_equal(found["x"], found["y"])
     assert len(np.unique(found["x"].reshape(5, -1), axis=0)) == 5
-
-
-def test_every_reason_against_it_is_said(folder: ImageFolder) -> None:
-    workload = Workload(
-        data=folder, ops=[Decode(), Resize(8, 8, interpolation="area"), Map(abs)], batch_size=2, on_bad_sample="skip"
-    )
-    with pytest.raises(ConfigError) as error:
-        eject(workload, PipelineConfig(loader=TfData(), storage="array"))
-    for reason in ("`Map` runs code of your own", "interpolation='area'", "storage='array'", "bad samples"):
-        assert reason in error.value.message
-
-
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        (PipelineConfig(loader=Threads(workers=2)), "the `threads` loader is autopipe's own"),
-        (PipelineConfig(loader=Keras(workers=2, use_multiprocessing=True), cache="memory"), "cache in memory"),
-        (PipelineConfig(loader=TfData()), "`Arrays` has no counterpart"),
-    ],
-)
-def test_what_plain_code_cannot_express_is_refused(config: PipelineConfig, reason: str) -> None:
-    workload = Workload(data=Arrays(np.zeros((4, 2)), np.zeros(4)), ops=[], batch_size=2)
-    with pytest.raises(ConfigError, match=reason):
-        eject(workload, config)

@@ -12,14 +12,25 @@ import autopipe
 from autopipe.core.config import LOADERS, STORAGES
 
 PACKAGE = Path(autopipe.__file__).parent
-KINDS = ("loaders", "storage", "ops", "data")
+KINDS = ("loaders", "storage", "ops", "data", "devices")
+
+
+def strategies() -> Iterator[tuple[str, str]]:
+    """Yield the names of device strategies with their modules, which import frameworks when they are imported."""
+    for path in (PACKAGE / "devices").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and {"DeviceStrategy", "SharingStrategy"} & {
+                base.id for base in node.bases if isinstance(base, ast.Name)
+            }:
+                yield node.name, f"autopipe.devices.{path.stem}"
+
+
 NAMES = {
     "loaders": {*LOADERS},
     "storage": {*STORAGES},
-    **{
-        kind: {name for name, home in autopipe._HOMES.items() if home.startswith(f"{kind}.")}
-        for kind in ("ops", "data")
-    },
+    "ops": {name for name, home in autopipe._HOMES.items() if home.startswith("ops.")},
+    "data": {name for name, home in autopipe._HOMES.items() if home.startswith("data.")},
+    "devices": dict(strategies()).keys() - {"SharingStrategy"},
 }
 OTHER_THINGS = {
     "keras": "Keras itself: its package, its version, its modules",
@@ -37,6 +48,9 @@ USERS = {
     "cli/commands/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
     "measure/verify.py": "the reference that the others are compared with",
+    "tuned/eject/module.py": "which plain code a loader's settings are written as",
+    "tuned/eject/pydataset_form.py": "a PyDataset of one loader's settings",
+    "tuned/eject/tfdata_form.py": "a tf.data pipeline of one loader's settings",
     "tuned/images.py": "the workload of `--images`",
     "tuned/wrap.py": "a wrapped dataset is a source and a loader that need each other",
 }
@@ -66,11 +80,13 @@ def literals(tree: ast.Module) -> Iterator[str]:
 def plugin_modules() -> Mapping[str, str]:
     """Return the modules that hold a plugin, with their kind."""
     found = {f"autopipe.{home}": home.partition(".")[0] for home in autopipe._HOMES.values()}
+    found = {module: kind for module, kind in found.items() if kind in ("ops", "data")}
+    found |= {module: "devices" for name, module in strategies() if name in NAMES["devices"]}
     for kind, registry in (("loaders", LOADERS), ("storage", STORAGES)):
         for name in registry:
             plugin = registry[name]
             found[plugin.__module__ if isinstance(plugin, type) else type(plugin).__module__] = kind
-    return {module: kind for module, kind in found.items() if kind in KINDS}
+    return found
 
 
 def users() -> dict[str, set[str]]:
@@ -79,7 +95,7 @@ def users() -> dict[str, set[str]]:
     for where, tree in modules():
         imported = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         others = {each for each in imported & plugins.keys() if not where.startswith(f"{plugins[each]}/")}
-        if others and not where.startswith("tuned/eject/"):
+        if others:
             found[where] = others
     return found
 

@@ -15,6 +15,14 @@ def eject(
     workload: artifact_options.Override = None,
     allow_outside: artifact_options.AllowOutside = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; stdout by default.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tf.data|keras|fit",
+            help="The workload as it is usually written in that form, which a tune takes for a baseline: not as tuned. "
+            "With --workload, no artefact is needed.",
+        ),
+    ] = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="If the tuned configuration has no plain form, take the fastest that has.")
     ] = False,
@@ -27,8 +35,18 @@ def eject(
 
     from autopipe.api import ejecting, stored_workload
     from autopipe.reports import wording
+    from autopipe.trial import protocol
     from autopipe.tuned import artifact as files
 
+    if to is not None:
+        named = protocol.Reference(text=workload) if workload is not None else None
+        code = ejecting.eject_usual(named or stored_workload.read(artifact, allow_outside=allow_outside).workload, to)
+        if out is None:
+            print(code, end="")
+        else:
+            files.replace_text(out, code)
+            Console(stderr=True).print(f"wrote     {out}: {to} as it is usually written", highlight=False)
+        return
     ejected = ejecting.eject(
         stored_workload.read(artifact, workload=workload, allow_outside=allow_outside), plain=plain
     )

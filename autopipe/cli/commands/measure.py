@@ -19,6 +19,7 @@ def measure(
         ),
     ] = None,
     simulate_step: workload_options.SimulateStep = None,
+    virtual_devices: workload_options.VirtualDevices = 0,
     page_cache: Annotated[
         PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = PageCache.AUTO,
@@ -42,7 +43,7 @@ def measure(
     usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
     if setting:
         option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started
-    settings = Settings(simulate=workload_options.simulated(simulate_step))
+    settings = Settings(simulate=workload_options.simulated(simulate_step), virtual_devices=virtual_devices)
     console = Console(stderr=True)
     with (
         console.status("importing the workload and its framework"),

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.api.ejecting import eject
+from autopipe.api.ejecting import eject, eject_usual
 from autopipe.api.stored_workload import Stored
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
@@ -60,4 +60,14 @@ def test_if_nothing_has_a_plain_form_that_is_said(workload: Workload) -> None:
     other = Tried(config=config(loader=Threads(workers=1)), images_per_second=300.0)
     with pytest.raises(ConfigError) as raised:
         eject(stored(workload, config(), other), plain=True)
-    assert raised.value.hint == "Neither can any other configuration that was measured."
+    assert str(raised.value.hint).startswith("Neither can any other configuration that was measured")
+
+
+@pytest.mark.parametrize(("to", "line"), [("tf.data", "num_parallel_calls=tf.data.AUTOTUNE"), ("keras", "workers=1")])
+def test_a_workload_is_written_as_it_usually_is(workload: Workload, to: str, line: str) -> None:
+    assert line in eject_usual(workload, to)
+
+
+def test_an_unknown_form_is_refused_with_those_that_there_are(workload: Workload) -> None:
+    with pytest.raises(ConfigError, match=r"must be one of tf.data, keras, fit, but got 'tfdata'"):
+        eject_usual(workload, "tfdata")

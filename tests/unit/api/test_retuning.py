@@ -28,7 +28,6 @@ DESCRIBED = Description(
     compact_bytes=1,
     finished_bytes=1,
     backend="none",
-    devices=1,
     mean_bytes=1.0,
     data_digest="d",
     ops_digest="o",

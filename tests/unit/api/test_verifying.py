@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from autopipe.api import verifying
+from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description, WrappedDataset
-from autopipe.errors import ConfigError
+from autopipe.core.verification import Verification
+from autopipe.loaders.wrapped import Wrapped
+
+AS_IT_IS = PipelineConfig(loader=Wrapped.model_validate({"calls": 1, "prefetch": 0}), finish="host", device_prefetch=0)
 
 
-def test_a_wrapped_dataset_has_nothing_to_be_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     described = Description(
         samples=12,
         batch_size=4,
@@ -15,13 +22,25 @@ def test_a_wrapped_dataset_has_nothing_to_be_compared_with(monkeypatch: pytest.M
         compact_bytes=1,
         finished_bytes=1,
         backend="tensorflow",
-        devices=1,
         mean_bytes=1.0,
         data_digest="d",
         ops_digest="o",
         model_digest="m",
-        wrapped=WrappedDataset(as_it_is={}, choices={"calls": (1, 2)}),
+        wrapped=WrappedDataset(
+            as_it_is=AS_IT_IS.model_dump(mode="json"), choices={"calls": (1, 2), "prefetch": (0, 4)}
+        ),
     )
+    asked: list[str] = []
+
+    class Runner:
+        def verify(self, configs: Sequence[PipelineConfig], options: dict[str, Any]) -> Verification:
+            asked.extend(config.one_line().partition(" cache")[0] for config in configs)
+            return Verification(agreements=(), compared=False)
+
     monkeypatch.setattr(verifying, "description", lambda runner: described)
-    with pytest.raises(ConfigError, match="nothing to compare"):
-        verifying.verify(None, space="default", samples=1)  # type: ignore[arg-type]  # no trial is run
+    verifying.verify(Runner(), space="default", samples=1)  # type: ignore[arg-type]  # no trial is run
+    assert asked == [
+        "wrapped(calls=1, prefetch=0)",
+        "wrapped(calls=2, prefetch=0)",
+        "wrapped(calls=1, prefetch=4)",
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.batching.readahead import ReadAhead, batches_ahead
+from autopipe.batching.readahead import ReadAhead, batches_ahead, readers_of
 from autopipe.errors import BadSampleError, LoaderError
 
 WAIT = 30.0  # seconds; nothing here takes a hundredth of it
@@ -147,3 +147,10 @@ def test_it_looks_like_its_source(source: Gated) -> None:
 )
 def test_workers_say_enough_batches_ahead(read_ahead: int, workers: int, batch_size: int, batches: int) -> None:
     assert batches_ahead(read_ahead, workers, batch_size) == batches
+
+
+@pytest.mark.parametrize(("read_ahead", "workers"), [(0, 2), (1, 2), (4, 3), (64, 5), (64, 8)])
+def test_workers_share_all_readers_evenly(read_ahead: int, workers: int) -> None:
+    readers = readers_of(read_ahead, workers)
+    assert (len(readers), sum(readers)) == (workers, read_ahead)
+    assert max(readers) - min(readers) <= 1

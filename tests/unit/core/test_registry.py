@@ -97,6 +97,29 @@ class Numbers:
         return np.full((4, 4, 3), index, np.uint8), index
 """
 
+STRATEGY = """
+from contextlib import nullcontext
+
+from autopipe.devices.strategy import SharingStrategy
+
+
+class Pair(SharingStrategy):
+    looks_ahead = False
+
+    def __init__(self, devices):
+        self.devices = devices
+
+    @classmethod
+    def accelerators(cls):
+        return 2
+
+    def scope(self):
+        return nullcontext()
+
+    def place(self, array):
+        return array
+"""
+
 USE = """
 import warnings
 from pathlib import Path
@@ -105,6 +128,7 @@ import autopipe as ap
 from autopipe.api import converting
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import parameter_types, to_config
+from autopipe.devices import choose
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
@@ -117,6 +141,7 @@ converting.job(workload, "copied").run()
 with ap.build_loader(workload, config) as loader:
     print(sorted(int(label) for _, y in loader.epoch(0) for label in y))
     print(all((x[:, 0, 0, 0] == 255 - y).all() for x, y in loader.epoch(0)))
+print(type(choose.strategy(2)).__name__)
 """
 
 ENTRIES = """
@@ -125,6 +150,8 @@ borrowed = their_package.loader
 broken = their_package.missing
 [autopipe.storage]
 copied = their_package.storage
+[autopipe.device_strategies]
+numpy = their_package.strategy:Pair
 [autopipe.ops]
 Invert = their_package.op:Invert
 [autopipe.sources]
@@ -136,7 +163,8 @@ def test_an_installed_package_adds_plugins_of_every_kind_by_entry_points(tmp_pat
     """Installed by what an installer leaves behind: the package, and its dist-info on the path."""
     (tmp_path / "their_package").mkdir()
     (tmp_path / "their_package" / "__init__.py").touch()
-    for name, text in {"loader": LOADER, "storage": STORAGE, "op": OP, "source": SOURCE}.items():
+    texts = {"loader": LOADER, "storage": STORAGE, "op": OP, "source": SOURCE, "strategy": STRATEGY}
+    for name, text in texts.items():
         (tmp_path / "their_package" / f"{name}.py").write_text(text)
     info = tmp_path / "their_package-1.0.dist-info"
     info.mkdir()
@@ -146,10 +174,10 @@ def test_an_installed_package_adds_plugins_of_every_kind_by_entry_points(tmp_pat
     done = subprocess.run(
         [sys.executable, "-c", USE],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "KERAS_BACKEND": "numpy"},
         capture_output=True,
         text=True,
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[:2] == ["[0, 1, 2, 3, 4, 5, 6, 7]", "True"]
+    assert done.stdout.split("\n")[:3] == ["[0, 1, 2, 3, 4, 5, 6, 7]", "True", "Pair"]

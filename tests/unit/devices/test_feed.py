@@ -26,7 +26,7 @@ class Host(DeviceStrategy):
         self.placed = 0
 
     @classmethod
-    def available(cls) -> int:
+    def accelerators(cls) -> int:
         return 1
 
     def scope(self) -> Any:

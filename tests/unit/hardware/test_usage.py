@@ -49,6 +49,15 @@ def test_gpus_are_averaged_in_use_and_summed_in_memory_and_power() -> None:
     assert (used.gpu_busy_percent, used.peak_gpu_memory_bytes, used.gpu_watts) == (50, 6, 250)
 
 
+def test_cards_that_were_not_used_do_not_count() -> None:
+    busy, idle = (GpuUse(busy_percent=each, memory_used_bytes=1, power_watts=100) for each in (90, 0))
+    used = usage(sample(1, 0, busy, idle, idle), sample(2, 0, busy, busy, idle))
+    assert used.gpu_busy_percent == 45
+    assert used.of_gpus(2).gpus_busy_percent == (90, 45)
+    assert (used.of_gpus(1).gpu_busy_percent, used.of_gpus(1).gpu_watts) == (90, 100)
+    assert (used.of_gpus(0).gpu_busy_percent, used.of_gpus(0).gpus_busy_percent) == (None, ())
+
+
 def test_a_gpu_that_tells_nothing_leaves_no_figure() -> None:
     used = usage(sample(1, 0, SILENT))
     assert (used.gpu_busy_percent, used.gpu_watts) == (None, None)

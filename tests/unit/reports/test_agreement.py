@@ -18,13 +18,14 @@ OTHER = PipelineConfig(
 ).model_dump(mode="json")
 
 
-def shown(**other: Any) -> list[str]:
+def shown(*, compared: bool = True, **other: Any) -> list[str]:
     written = io.StringIO()
     found = Verification(
         agreements=(
             Agreement(config=FIRST, digest="ab", samples=256),
             Agreement(config=OTHER, **{"digest": "ab", "samples": 256, "largest_value": 255.0, **other}),
-        )
+        ),
+        compared=compared,
     )
     Console(file=written, width=80).print(agreement.render(found))
     return [line.rstrip() for line in written.getvalue().splitlines()]
@@ -57,3 +58,11 @@ def test_one_level_is_the_same() -> None:
     lines = shown(largest_difference=1.0, digest="cd")
     assert lines[2].startswith("within one level of 256")
     assert "all 2 configurations" in lines[-1]
+
+
+def test_of_datasets_of_ones_own_only_repeated_samples_are_told() -> None:
+    lines = shown(compared=False, repeated=1200)
+    assert lines[1].startswith("0 of 256 came before")
+    assert lines[2].startswith("1,200 of 256 came before")
+    assert "samples came twice in an epoch in 1 of 2 configurations" in " ".join(lines[-2:])
+    assert "no sample came twice in the first 256 of an epoch" in " ".join(shown(compared=False)[-2:])

@@ -29,6 +29,7 @@ KEYS = [
     "images_per_second",
     "baselines",
     "ceiling",
+    "devices",
     "accelerator_utilisation",
     "conversions",
     "trials",

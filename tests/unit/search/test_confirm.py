@@ -245,6 +245,7 @@ def test_cheap_means_no_conversion_then_few_workers_then_little_memory_then_fami
     def cost(chosen: PipelineConfig, memory: float = 0.0, *, baseline: bool = False) -> tuple[float, ...]:
         return confirm.cost(chosen, cores=4, memory_bytes=memory, baseline=baseline)
 
+    assert cost(config(8, storage="tfrecord")) < cost(config(1).model_copy(update={"devices": 2}))
     assert cost(config(8)) < cost(config(1, storage="tfrecord"))
     assert cost(config(1), memory=9e9) < cost(config(2))
     assert cost(config(2), memory=1e9) < cost(config(2), memory=2e9)

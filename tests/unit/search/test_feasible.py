@@ -153,16 +153,49 @@ def test_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
 def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
     trimmed = trim(space, FACTS, Limits())
     reasons = {drop.reason: drop.configs for drop in trimmed.drops}
-    # Two devices: half of the space, but for those that were left out before as forking.
-    assert reasons["devices > 1: Keras can train on 1 here"] == sum(
-        p["devices"] == 2 and not _forks(p) for p in space.grid()
-    )
-    assert reasons[next(reason for reason in reasons if "forks" in reason)] == sum(_forks(p) for p in space.grid())
+    assert reasons["devices > 1: Keras can train on 1 here"] == sum(p["devices"] == 2 for p in space.grid())
+    forking = sum(_forks(p) and p["devices"] == 1 for p in space.grid())
+    assert reasons[next(reason for reason in reasons if "forks" in reason)] == forking
     assert len({candidate.key for candidate in trimmed.candidates}) == len(trimmed.candidates)
 
 
 def _forks(params: Params) -> bool:
     return bool(params.get("keras.use_multiprocessing"))
+
+
+def _setups(known: Facts, limits: Limits | None = None) -> tuple[set[tuple[int, Any]], list[str]]:
+    """Return the devices and channels that a default search tries, and why it leaves others out."""
+    trimmed = trim(library.load("default", {"cores": 2, "gpus": known.gpus}), known, limits or Limits())
+    tried = {(each.config.devices, each.config.channels) for each in trimmed.candidates}
+    return tried, [drop.reason for drop in trimmed.drops if drop.reason.startswith(("devices", "channels"))]
+
+
+def test_without_an_accelerator_devices_and_channels_are_one_value_and_it_is_said_why() -> None:
+    no_gpu = {("channels", "first"): "there is no accelerator"}
+    known = facts(gpus=1, gpus_reason="there is no accelerator", pointless=no_gpu)
+    tried, reasons = _setups(known)
+    assert tried == {(1, "last")}
+    assert sorted(reasons) == ["channels first: there is no accelerator", "devices > 1: there is no accelerator"]
+    named, _ = _setups(known, Limits(only={"channels": ("first",)}))
+    assert named == {(1, "first")}  # what the user asks for is tried, whether it pays or not
+
+
+@pytest.mark.parametrize(
+    ("gpus", "counts"), [(1, {1}), (3, {1, 2}), (4, {1, 2, 4}), (8, {1, 2, 4, 8}), (32, {1, 2, 4, 8, 16, 32})]
+)
+def test_beside_accelerators_all_counts_that_share_a_batch_and_both_orders_are_tried(
+    gpus: int, counts: set[int]
+) -> None:
+    tried, reasons = _setups(facts(gpus=gpus, gpus_reason=f"NVML sees {gpus}"))
+    assert tried == {(count, channels) for count in counts for channels in ("last", "first")}
+    assert ("devices 3: a batch of 32 cannot be shared out evenly" in reasons) == (gpus == 3)
+
+
+def test_what_a_workload_rules_out_takes_no_trial() -> None:
+    known = facts(gpus=2, impossible={("devices", 2): "the model is built already", ("channels", "first"): "no image"})
+    tried, reasons = _setups(known)
+    assert tried == {(1, "last")}
+    assert {"devices 2: the model is built already", "channels first: no image"} <= set(reasons)
 
 
 def test_only_limits_the_space_and_says_so(space: Space) -> None:

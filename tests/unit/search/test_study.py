@@ -104,6 +104,42 @@ def test_among_equals_the_cheapest_wins_even_if_others_looked_better(space: Spac
     assert len(result.tied) > 1
 
 
+def with_devices(surface: Surface, gpus: int, **chosen: object) -> SearchResult:
+    """Search a space with so many devices."""
+    space = library.parse(SPACE.replace("devices: [1, 2]", "devices: [1, 2, 4, 8]"), {"cores": 4, "gpus": gpus})
+    known = dataclasses.replace(surface.facts(), gpus=gpus, virtual=True)
+    return study.run(space, surface, known, settings(surface, **chosen))
+
+
+def test_more_devices_are_measured_as_long_as_they_pay_and_the_winners_count_has_baselines_of_its_own() -> None:
+    surface = Surface(model_rate=900.0, read_seconds=1e-5, decode_seconds=1e-4, scaling=lambda devices: min(devices, 2))
+    result = with_devices(surface, 8)
+    assert result.best_config is not None
+    assert result.best_config.devices == 2
+    assert [each.devices for each in result.device_counts] == [1, 2, 4]  # four bring nothing, so eight are not asked
+    reasons = [drop.reason for drop in result.dropped]
+    assert "devices 8: with batches that are there already, 4 train 1,800 images/s and 2 1,800" in reasons
+    names = [each.name for each in result.baselines]
+    assert names == ["keras", "tfdata", "keras, 2 virtual devices", "tfdata, 2 virtual devices"]
+    assert [each.config.devices for each in result.baselines] == [1, 1, 2, 2]
+    assert all(each.estimate is not None for each in result.baselines)
+
+
+def test_where_the_loader_is_the_limit_one_device_wins_the_tie() -> None:
+    slow_loader = Surface(model_rate=60_000.0, scaling=float)
+    result = with_devices(slow_loader, 2, budget_seconds=None, trials=40, patience=99)
+    assert result.best_config is not None
+    assert result.best_config.devices == 1
+    assert [each.devices for each in result.device_counts] == [1, 2]
+
+
+def test_devices_that_the_user_names_are_tried_whether_they_pay_or_not() -> None:
+    surface = Surface(model_rate=900.0)
+    result = with_devices(surface, 4, limits=Limits(only={"devices": (4,)}), trials=8)
+    assert result.best_config is not None
+    assert result.best_config.devices == 4
+
+
 def test_a_model_that_is_the_limit_ends_the_search_before_it_begins(space: Space) -> None:
     surface = Surface(model_rate=30.0)
     result = run(space, surface)

@@ -1,4 +1,4 @@
-"""Lines of the plain code, run by themselves. Whole files of it are run in tests/integration/test_tuned_eject.py."""
+"""Plain code as text. Whole files of it are run in tests/integration/test_tuned_eject.py, lines in tests/contract."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 
 from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.op import Op
-from autopipe.core.plan import Step
-from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
+from autopipe.errors import ConfigError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
+from autopipe.loaders.threads import Threads
+from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.resize import Resize
-from autopipe.tuned.eject import listing
-from autopipe.tuned.eject import numpy as plain_numpy
-from autopipe.tuned.eject.module import eject
+from autopipe.tuned.eject.module import FORMS, eject
 
 LOADERS = [TfData(num_parallel_calls=2), Keras(workers=2)]
-LABELLED = SampleSpec(Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("u1"), 3), Field(FieldKind.LABEL, (), np.dtype("i8")))
+ROWS = Arrays(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
 
 
 def write_images(folder: Path, *names: str) -> Path:
@@ -49,34 +49,61 @@ def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader:
     assert [part for part in "xy" if f"transpose({part}, (0, 3, 1, 2))" in labelled] == ["x"]
 
 
-@pytest.mark.parametrize("y", [1, 7, np.array([0, 3, -1]), np.array([[2, 255]], np.uint8)])
-def test_a_number_of_no_class_is_all_zeros(y: Any) -> None:
-    op = OneHot(3)
-    expected = op.apply((None, y), LABELLED, np.empty(0))[1]
-    found = run(op, y)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
-
-
-def run(op: Op, y: Any) -> Any:
-    scope = {"np": np, "y": y}
-    exec("\n".join(plain_numpy.lines(Step(op, 0, LABELLED, LABELLED))), scope)
-    return scope["y"]
-
-
 def test_hidden_files_and_folders_are_left_out_as_autopipe_does(tmp_path: Path) -> None:
     seen = ("cat/1.png", "cat/2.PNG", "cat/more/3.jpg", "dog/4.png", "dog/5.png")
     hidden = ("cat/.6.png", "cat/.thumbnails/7.png", "dog/more/.trash/8/9.png")
     data = ImageFolder(write_images(tmp_path / ".data", *seen, *hidden))
-    constants, functions = listing.lines(data)
-    scope: dict[str, Any] = {"Path": Path}
-    exec(f"{constants}\n{functions}", scope)
+    code = eject(Workload(data=data, ops=[Decode()], batch_size=2), "keras")
+    scope: dict[str, Any] = {"keras": None, "__name__": "plain"}
+    exec(code.partition("class Batches")[0], scope)
     paths, labels = scope["samples"]()
     assert paths == data.files()
     assert labels == [data.read(index)[1] for index in range(len(data))]
 
 
-def test_samples_behind_a_url_are_not_listed_in_plain_code() -> None:
+@pytest.mark.parametrize("form", ["tf.data", "keras"])
+def test_samples_behind_a_url_are_not_listed_in_plain_code(form: str) -> None:
     for name in ("cat/1.jpg", "cat/2.jpg"):
-        fsspec.filesystem("memory").pipe_file(f"memory://ejected/{name}", b"image")
-    assert "behind a URL (memory://)" in str(listing.reason_against(ImageFolder("memory://ejected")))
+        fsspec.filesystem("memory").pipe_file(
+            f"memory://ejected/{name}", bytes(cv2.imencode(".jpg", np.ones((4, 4)))[1])
+        )
+    workload = Workload(data=ImageFolder("memory://ejected"), ops=[Decode()], batch_size=2)
+    with pytest.raises(ConfigError, match=r"behind a URL \(memory://\)"):
+        eject(workload, form)
+
+
+def test_every_reason_against_it_is_said() -> None:
+    workload = Workload(data=ROWS, ops=[Map(lambda x: x)], batch_size=2, on_bad_sample="skip")
+    with pytest.raises(ConfigError) as error:
+        eject(workload, PipelineConfig(loader=Threads(workers=2), storage="array"))
+    for reason in ("the `threads` loader is autopipe's own", "storage='array'", "bad samples"):
+        assert reason in error.value.message
+    with pytest.raises(
+        ConfigError, match="`function_0` cannot be imported: it has to stand at the top level of a file"
+    ):
+        eject(Workload(data=ROWS, ops=[Map(lambda x: x)], batch_size=2), "keras")
+
+
+def test_a_cache_that_processes_would_share_is_refused() -> None:
+    config = PipelineConfig(loader=Keras(workers=2, use_multiprocessing=True), cache="memory")
+    with pytest.raises(ConfigError, match="cache in memory"):
+        eject(Workload(data=ROWS, ops=[], batch_size=2), config)
+
+
+def test_arrays_for_fit_are_of_arrays_and_of_ops_that_give_the_same_in_every_epoch(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="random ones differ from epoch to epoch"):
+        eject(Workload(data=ROWS, ops=[RandomFlip()], batch_size=2), "fit")
+    photos = ImageFolder(write_images(tmp_path, "cat/1.png", "cat/2.png"))
+    with pytest.raises(ConfigError, match="takes data that are arrays"):
+        eject(Workload(data=photos, ops=[Decode()], batch_size=2), "fit")
+
+
+def test_a_user_function_is_imported_from_where_it_stands() -> None:
+    code = eject(Workload(data=ROWS, ops=[Map(np.flipud)], batch_size=2), "tf.data")
+    assert "from numpy import flipud  # your own" in code
+    assert "tf.numpy_function(flipud, [x], tf.uint8)" in code
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_imports_autopipe(form: str) -> None:
+    assert "import autopipe" not in eject(Workload(data=ROWS, ops=[OneHot(2)], batch_size=2), form)

@@ -4,7 +4,7 @@ import gc
 import itertools
 import pickle
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
@@ -14,6 +14,8 @@ import pytest
 import tensorflow as tf
 
 from autopipe import assembly
+from autopipe.batching import wrapped_data
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.params import from_config, to_config
 from autopipe.core.workload import Workload
@@ -217,7 +219,7 @@ def test_a_wrapped_dataset_cannot_be_converted() -> None:
     ("function", "said"),
     [
         (lambda calls: None, "returned None"),
-        (lambda calls: [1, 2], "must return a tf.data.Dataset"),
+        (lambda calls: [1, 2], "must return batches"),
         (lambda calls: 1 / 0, "raised ZeroDivisionError"),
         (lambda prefetch: None, "has no parameter `calls`"),
         (lambda calls: tf.data.Dataset.range(3), "must give batches"),
@@ -418,3 +420,93 @@ def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
     with assembly.build_loader(workload, config):
         pass
     assert (set(seen), config.loader) == ({None}, Wrapped.model_validate({"calls": 1}))
+
+
+# ---------------------------------------------------------------- what gives its batches one after the other
+
+
+def generated(count: int = 3) -> Iterator[Any]:
+    x = np.empty((4, 2), np.float32)
+    for number in range(count):
+        x.fill(number)
+        yield x, np.full(4, number)
+
+
+class Listed:
+    """Batches that can be read again and again."""
+
+    def __init__(self, count: int = 3) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        return generated(self._count)
+
+
+def from_grain(calls: int = 1) -> Any:
+    import grain
+
+    return grain.MapDataset.source(list(range(12))).map(lambda n: (np.full(2, n // 4, np.float32), n // 4)).batch(4)
+
+
+def iterated_by_grain(calls: int = 1) -> Any:
+    return from_grain().to_iter_dataset()
+
+
+ITERABLES = [
+    lambda calls=1: generated(),
+    lambda calls=1: Listed(),
+    from_grain,
+    iterated_by_grain,
+    lambda calls=1: count_up().take(3).filter(lambda x, y: True),
+]
+
+
+@pytest.mark.parametrize("make", ITERABLES, ids=["generator", "iterable", "MapDataset", "IterDataset", "unknown"])
+def test_batches_that_come_one_after_the_other_are_counted_and_read_epoch_after_epoch(make: Callable[..., Any]) -> None:
+    workload = _wrapped(make)
+    assert isinstance(workload.data, WrappedData)
+    assert workload.data.steps == 3
+    assert _first_numbers(workload, 3) == [[0, 1, 2]] * 3
+
+
+def test_an_array_that_a_generator_fills_again_was_copied() -> None:
+    workload = _wrapped(lambda calls=1: generated())
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        assert [int(x[0, 0]) for x, _ in list(loader.batches(0))] == [0, 1, 2]
+
+
+def test_an_epoch_may_be_a_part_of_what_a_generator_gives() -> None:
+    assert _first_numbers(_wrapped(lambda calls=1: generated(5), steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
+    assert _first_numbers(_wrapped(lambda calls=1: Listed(5), steps=2), 3) == [[0, 1], [2, 3], [4, 0]]
+
+
+def test_a_dataset_that_cannot_be_counted_in_time_needs_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrapped_data, "_COUNT_SECONDS", 0.0)
+    with pytest.raises(WorkloadError, match="none that could be counted") as error:
+        _wrapped(lambda calls=1: generated(10**9))
+    assert "steps=" in str(error.value.hint)
+
+
+def test_a_grain_dataset_that_repeats_for_ever_needs_its_steps() -> None:
+    with pytest.raises(WorkloadError, match="no length"):
+        _wrapped(lambda calls=1: from_grain().repeat())
+    assert _first_numbers(_wrapped(lambda calls=1: from_grain().repeat(), steps=4), 2) == [[0, 1, 2, 0], [1, 2, 0, 1]]
+
+
+def test_without_parameters_what_is_there_can_still_be_measured() -> None:
+    workload = wrap.wrap(make_tensors, model=None)
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    assert as_it_is.loader == Wrapped()
+    assert [params["device_prefetch"] for params in wrap.space(wrap.choices(workload)).grid()] == [0, 2]
+
+
+def test_arrays_are_told_that_they_need_no_wrapping() -> None:
+    with pytest.raises(WorkloadError, match="must return batches") as error:
+        _wrapped(lambda calls=1: (X, Y))
+    assert "ap.Arrays" in str(error.value.hint)

@@ -1,0 +1,97 @@
+"""A pipeline as a plain `keras.utils.PyDataset` on NumPy and OpenCV."""
+
+from __future__ import annotations
+
+from string import Template
+from typing import Final
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.workload import Workload
+from autopipe.loaders.keras import Keras
+from autopipe.tuned.eject.written import Written, function, indented
+
+TEMPLATE: Final = Template('''"""$title
+
+$notes
+"""
+
+from __future__ import annotations
+@imports
+
+$constants
+
+$functions
+$load$augment$finish
+class Batches(keras.utils.PyDataset):
+    """The batches of an epoch: `model.fit(Batches($passed), epochs=3)`."""
+
+    def __init__(self$given) -> None:
+        super().__init__(workers=$workers, use_multiprocessing=$forked, max_queue_size=$queue)
+        $opened
+        self._epoch = 0
+        self._order = self._next_order()
+
+    def __len__(self) -> int:
+        return $length
+
+    def __getitem__(self, number: int) -> Any:
+        chosen = self._order[number * BATCH_SIZE :][:BATCH_SIZE]
+$batch
+        return $finished
+$sample
+    def on_epoch_end(self) -> None:
+        """Give the next epoch an order and random numbers of its own."""
+        self._epoch += 1
+        self._order = self._next_order()
+
+    def _next_order(self) -> Any:
+        return $order
+''')
+
+
+def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:
+    """Return what the template is filled with."""
+    loader = config.loader
+    assert isinstance(loader, Keras)
+    source, made = parts.source, parts.finished
+    loading = [*source.reading, *parts.prefix]
+    load = function(
+        "load", "Read a sample: what is the same in every epoch.", loading, ", ".join(source.arguments), made
+    )
+    augment = function("augment", "Do to a sample what differs from epoch to epoch.", parts.body, f"{made}, rng", made)
+    finish = function("finish", "Do to a whole batch what needs no single sample.", parts.suffix, made, made)
+    loaded, opened = f"load({source.taken})" if load else source.taken, [source.opened]
+    sample = []
+    if load and config.cache == "memory":
+        opened.append("self._kept: dict[int, Any] = {}  # every sample, once it has been read")
+        sample = ["if index not in self._kept:", f"    self._kept[index] = {loaded}"]
+        loaded = "self._kept[index]"
+    rng = ", rng" if augment else ""
+    batch = ["rng = np.random.default_rng((SEED, self._epoch, number))"] if augment else []
+    batch.append(f"made = [self._sample(int(index){rng}) for index in chosen]")
+    stacked = "x, y = np.stack([x for x, _ in made]), np.stack([y for _, y in made])"
+    batch.append(stacked if made == "x, y" else "x = np.stack(made)")
+    if augment:
+        sample.append(f"{made} = {loaded}")
+        loaded = f"augment({made}, rng)"
+    method = ["", f"def _sample(self, index: int{rng and f'{rng}: Any'}) -> Any:", *(f"    {line}" for line in sample)]
+    method.append(f"    return {loaded}")
+    if not load and not augment:  # whole batches of rows
+        batch, method = [f"{made} = {source.taken.replace('[index]', '[chosen]')}"], []
+    order = f"np.arange({source.count})"
+    if workload.shuffle:
+        order = f"np.random.default_rng((SEED, self._epoch)).permutation({source.count})"
+    return {
+        "load": load,
+        "augment": augment,
+        "finish": finish,
+        "opened": "\n        ".join(opened),
+        "workers": loader.workers,
+        "forked": loader.use_multiprocessing,
+        "queue": loader.max_queue_size,
+        "length": f"{source.count} // BATCH_SIZE" if workload.drop_remainder else f"-(-{source.count} // BATCH_SIZE)",
+        "batch": indented([indented(batch)]),
+        "finished": f"finish({made})" if finish else made,
+        "sample": indented(method),
+        "order": order,
+    }

@@ -1,0 +1,170 @@
+"""The parts of a file of plain code: what ops and source write of themselves, put in order and given names.
+
+Which template they are filled into is for the modules of the forms (`tfdata_form`, `pydataset_form`, `arrays_form`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Mapping
+from string import Template
+from typing import Any, Final, Literal
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.plain_code import Lines, PlainSource, names
+from autopipe.core.plan import Plan, Step
+from autopipe.core.workload import Workload
+from autopipe.data import source as data_source
+from autopipe.errors import PlainCodeError
+
+_IMPORTS: Final = (
+    {
+        "csv.": "import csv",
+        "functools.": "import functools",
+        "Path": "from pathlib import Path",
+        "Any": "from typing import Any",
+    },
+    {
+        "cv2.": "import cv2",
+        "keras.": "import keras",
+        "np.": "import numpy as np",
+        "tf.": "import tensorflow as tf",
+    },
+)
+"""What stands in code that needs an import: of Python's own library, and of others."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a workload's ops and source write of themselves, in NumPy or in TensorFlow.
+
+    Attributes:
+        source: how samples are got at.
+        constants: lines at the top of the file.
+        prefix: what is the same in every epoch.
+        body: what differs from epoch to epoch.
+        suffix: what is done to a whole batch.
+        names: of a sample's parts as it is read.
+        finished: of a sample's parts in a batch.
+        functions: the user's own, by their names in the code.
+    """
+
+    source: PlainSource
+    constants: Lines
+    prefix: Lines
+    body: Lines
+    suffix: Lines
+    names: str
+    finished: str
+    functions: Mapping[str, Callable[..., Any]]
+
+    @property
+    def given(self) -> str:
+        """What the caller passes, as arguments of a function."""
+        return ", ".join(f"{name}: Any" for name in self.source.given)
+
+    @property
+    def passed(self) -> str:
+        """What the caller passes, in a call."""
+        return ", ".join(self.source.given)
+
+
+def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Literal["np", "tf"]) -> Written:
+    """Return what a workload's ops and source write of themselves.
+
+    Raises:
+        PlainCodeError: some of them cannot; the message gives every reason.
+    """
+    reasons: list[str] = []
+
+    def asked(ask: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return ask(*arguments)
+        except PlainCodeError as error:
+            reasons.append(error.message)
+            return []
+
+    def lines(steps: tuple[Step, ...]) -> Lines:
+        method = "plain_numpy" if dialect == "np" else "plain_tensorflow"
+        return [line for step in steps for line in asked(getattr(step.op, method), step)]
+
+    steps = (*plan.prefix, *plan.body, *plan.suffix)
+    reads = data_source.plain_numpy if dialect == "np" else data_source.plain_tensorflow
+    source = asked(reads, workload.data, plan.source)
+    found = [lines(part) for part in (plan.prefix, plan.body, plan.suffix)]
+    constants = [line for step in steps for line in asked(step.op.plain_constants, step)]
+    functions = {name: function for step in steps for name, function in asked(step.op.plain_functions, step).items()}
+    if reasons:
+        raise PlainCodeError("; ".join(dict.fromkeys(reasons)))
+    own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {workload.seed}"]
+    return Written(
+        source=source,
+        constants=[*source.constants, *own, *constants],
+        prefix=found[0],
+        body=found[1],
+        suffix=[*found[2], *_channels_first(config, plan, dialect)],
+        names=", ".join(names(plan.source)),
+        finished=", ".join(names(plan.finished)),
+        functions=functions,
+    )
+
+
+def _channels_first(config: PipelineConfig, plan: Plan, library: str) -> Lines:
+    if config.channels != "first":
+        return []
+    fields = (("x", plan.finished.x), ("y", plan.finished.y))
+    return [
+        f"{part} = {library}.transpose({part}, (0, 3, 1, 2))"
+        for part, field in fields
+        if field is not None and field.rank == 3
+    ]
+
+
+def function(name: str, says: str, lines: Lines, arguments: str, returned: str) -> str:
+    """Return a function as code; nothing if it would do nothing."""
+    if not lines:
+        return ""
+    typed = ", ".join(f"{each}: Any" for each in arguments.split(", "))
+    body = indented([f'"""{says}"""', *lines, f"return {returned}"])
+    return f"\ndef {name}({typed}) -> Any:\n{body}\n\n"
+
+
+def filled(template: Template, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:
+    """Return the file: the template filled in, with the imports that it needs; what is left out leaves no gap.
+
+    Args:
+        template: the file.
+        parts: what ops and source wrote.
+        texts: for the template.
+        own: whether the user's own functions are imported; else whoever runs the code puts them into its module.
+
+    Raises:
+        PlainCodeError: one of them cannot be imported.
+    """
+    top = "\n".join(parts.constants)
+    body = template.substitute(texts, constants=top, functions=parts.source.functions)
+    head, _, rest = body.partition("@imports\n")
+    groups = [[line for used, line in each.items() if re.search(rf"\b{re.escape(used)}", rest)] for each in _IMPORTS]
+    groups.append(_own_imports(parts) if own else [])
+    imports = "".join("\n" + "\n".join(each) + "\n" for each in groups if each)
+    return re.sub(r"\n{4,}", "\n\n\n", f"{head}{imports}{rest}").rstrip() + "\n"
+
+
+def _own_imports(parts: Written) -> Lines:
+    found = []
+    for name, called in parts.functions.items():
+        module = getattr(called, "__module__", None)
+        home = sys.modules.get(str(module))
+        if not isinstance(home, types.ModuleType) or module == "__main__" or getattr(home, name, None) is not called:
+            raise PlainCodeError(f"`{name}` cannot be imported: it has to stand at the top level of a file")
+        found.append(f"from {module} import {name}  # your own")
+    return sorted(found)
+
+
+def indented(lines: Lines) -> str:
+    """Return lines as the body of something."""
+    return textwrap.indent("\n".join(lines), "    ")

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+
+from autopipe.core.report import Report
+from autopipe.core.workload import Workload
+from autopipe.measure.repeats import repeats
+from autopipe.tuned import wrap
+
+SILENT = Mock(spec=Report)
+DATA = np.arange(24, dtype=np.float32).reshape(12, 2)
+
+
+def forked(workers: int = 1) -> Iterator[Any]:
+    """Give each batch once for each worker, as forks of one random generator do."""
+    for start in range(0, 12 // workers, 4):
+        for _ in range(workers):
+            yield DATA[start : start + 4], np.arange(start, start + 4)
+
+
+def look(workload: Workload, samples: int = 256) -> list[tuple[int, int]]:
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
+    found = repeats(workload, [as_it_is, two], samples=samples, report=SILENT)
+    assert not found.compared
+    return [(each.samples, each.repeated) for each in found.agreements]
+
+
+WORKLOAD = wrap.wrap(forked, model=None, parameters={"workers": [1, 2]}, steps=2)
+
+
+def test_samples_that_workers_give_once_more_are_counted() -> None:
+    assert look(WORKLOAD) == [(8, 0), (8, 4)]
+
+
+def test_no_more_samples_are_looked_at_than_asked_for() -> None:
+    assert look(WORKLOAD, samples=6) == [(6, 0), (6, 2)]
+
+
+def test_equal_images_with_different_targets_are_different_samples() -> None:
+    def one_image(workers: int = 1) -> Iterator[Any]:
+        yield np.zeros((4, 2), np.float32), np.arange(4)
+
+    assert look(wrap.wrap(one_image, model=None, parameters={"workers": [1]}))[0] == (4, 0)
+
+
+def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
+    def raises(workers: int = 1) -> Iterator[Any]:
+        if workers == 2:
+            raise ValueError("no more than one")
+        return forked()
+
+    as_it_is = wrap.as_it_is(workload := wrap.wrap(raises, model=None, parameters={"workers": [1, 2]}))
+    assert as_it_is is not None
+    two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
+    found = repeats(workload, [two, as_it_is], samples=9, report=SILENT).agreements
+    assert "no more than one" in str(found[0].message)
+    assert (found[1].samples, found[1].message) == (9, None)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import ModelSetup
+from autopipe.core.value import Estimate
+from autopipe.search import setups
+
+COUNTS = [ModelSetup(devices) for devices in (1, 2, 4, 8)]
+
+
+def ceiling(setup: ModelSetup, rate: float) -> Ceiling:
+    return Ceiling(
+        model_images_per_second=Estimate(value=rate, low=rate, high=rate),
+        model_core_seconds_per_image=0.0,
+        devices=setup.devices,
+        channels=setup.channels,
+        finish=setup.finish,
+    )
+
+
+def test_more_devices_stop_where_they_no_longer_pay() -> None:
+    measured = [ceiling(ModelSetup(1), 1000), ceiling(ModelSetup(2), 1800), ceiling(ModelSetup(4), 1850)]
+    found = setups.pointless(measured, COUNTS)
+    assert set(found) == {("devices", 4), ("devices", 8)}
+    assert found["devices", 8] == "with batches that are there already, 4 train 1,850 images/s and 2 1,800"
+    assert setups.hopeless(ModelSetup(8, "last", "host"), found)
+    assert not setups.hopeless(ModelSetup(2), found)
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    assert setups.pointless([ceiling(ModelSetup(1), 1000)], COUNTS) == {}
+
+
+def test_counts_are_compared_in_setups_that_else_are_alike() -> None:
+    on_host = ModelSetup(1, "last", "host")
+    measured = [ceiling(ModelSetup(1), 1000), ceiling(on_host, 2000), ceiling(ModelSetup(2), 1500)]
+    assert setups.pointless(measured, COUNTS) == {}  # 1.5 times the same finish on one device
+
+
+def test_another_channel_order_has_to_be_faster() -> None:
+    first = ModelSetup(channels="first")
+    slower = setups.pointless([ceiling(ModelSetup(), 1000), ceiling(first, 1010)], [ModelSetup(), first])
+    assert slower["channels", "first"] == "the model alone is no faster so: 1.01 times the rate of channels last"
+    assert setups.pointless([ceiling(ModelSetup(), 1000), ceiling(first, 1200)], [ModelSetup(), first]) == {}
+
+
+def test_setups_that_share_a_process_stay_together_and_the_usual_one_is_first() -> None:
+    every = [
+        ModelSetup(devices, channels, finish)
+        for devices in (4, 1)
+        for channels in ("first", "last")
+        for finish in ("host", "device")
+    ]
+    found = setups.ordered(every)
+    assert found[0] == ModelSetup()
+    assert [(each.devices, each.channels) for each in found[::2]] == [
+        (each.devices, each.channels) for each in found[1::2]
+    ]
+    assert [each.devices for each in found] == [1] * 4 + [4] * 4
