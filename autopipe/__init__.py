@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autopipe._version import __version__
 
 if TYPE_CHECKING:
+    from autopipe.api.diagnosing import Diagnose as Diagnose
     from autopipe.api.inspecting import verify_files as verify_files
     from autopipe.api.loading import load as load
     from autopipe.api.reporting import report as report
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from autopipe.tuned.wrap import wrap as wrap
 
 _HOMES = {
+    "Diagnose": "api.diagnosing",
     "verify_files": "api.inspecting",
     "load": "api.loading",
     "report": "api.reporting",

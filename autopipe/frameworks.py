@@ -134,6 +134,29 @@ def random_layer(function: Any) -> str | None:
     return None
 
 
+def held_variables(model: Any) -> list[Any]:
+    """Return what a training step may change where the model itself holds it: weights, metrics, optimizers, seeds."""
+    import keras
+
+    found = [*model.variables, *model.metrics_variables, *getattr(model.optimizer, "variables", ())]
+    if keras.backend.backend() == "tensorflow":  # also those of a `train_step` with optimizers of its own
+        import tensorflow as tf
+
+        kinds = (tf.Variable, keras.Variable)
+        found += [each for each in tf.train.TrackableView(model).descendants() if isinstance(each, kinds)]
+    return found
+
+
+def training_state(model: Any) -> tuple[Any, ...]:
+    """Return what the model's training function takes before the data: on JAX all variables' values, else nothing."""
+    import keras
+
+    if keras.backend.backend() != "jax":
+        return ()
+    kinds = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+    return (_attribute("keras", model, "_get_jax_state")(**dict.fromkeys(kinds, True)),)
+
+
 def output_spec(function: Callable[..., Any], *symbols: Any) -> Any:
     """Return the shapes and dtypes that a function of Keras tensors returns, without computing anything."""
     return _imported("keras", "src.backend", "compute_output_spec")(function, *symbols)

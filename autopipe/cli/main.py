@@ -55,8 +55,10 @@ def application() -> typer.Typer:
     )
     app.callback()(_common)
     for module in pkgutil.iter_modules(commands.__path__):
-        command = getattr(importlib.import_module(f"{commands.__name__}.{module.name}"), module.name)
-        app.command(module.name.replace("_", "-"), hidden=module.name in _HIDDEN)(ungrouped(command))
+        found = importlib.import_module(f"{commands.__name__}.{module.name}")
+        name, context = module.name.replace("_", "-"), getattr(found, "CONTEXT", None)
+        command = ungrouped(getattr(found, module.name))
+        app.command(name, hidden=module.name in _HIDDEN, context_settings=context)(command)
     return app
 
 
@@ -66,7 +68,7 @@ def main() -> None:
     0: done. 1: what was compared does not agree. 2: wrong use. 3: nothing could be measured. 4, 5: what was checked is
     stale, or has drifted. 130: interrupted.
     """
-    arguments = [each for each in sys.argv[1:] if each != _DEBUG]
+    arguments, debug = _without_debug(sys.argv[1:])
     warnings.showwarning = _show_warning
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job that is ended writes what it has, as on Ctrl-C
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
@@ -74,11 +76,19 @@ def main() -> None:
     try:
         application()(arguments, prog_name="autopipe")
     except AutopipeError as error:
-        sys.exit(_report(error, debug=_DEBUG in sys.argv[1:]))
+        sys.exit(_report(error, debug=debug))
     except SystemExit as end:
         if end.code == INTERRUPTED:
             print("interrupted", file=sys.stderr)
         raise
+
+
+def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
+    """Return the arguments without `--debug`, and whether it was there; what follows a script is the script's."""
+    script = next((place for place, each in enumerate(arguments) if each.endswith(".py")), len(arguments))
+    ours = script + 1 if arguments[:1] == ["diagnose"] else len(arguments)
+    kept = [each for each in arguments[:ours] if each != _DEBUG]
+    return [*kept, *arguments[ours:]], _DEBUG in arguments[:ours]
 
 
 def _hang_up(number: int, frame: FrameType | None) -> NoReturn:

@@ -1,0 +1,133 @@
+"""Diagnosing a training that knows nothing of autopipe: as a script, or by a callback in a running `fit`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from autopipe.core.watched import Watched
+from autopipe.errors import NothingMeasuredError, TrialError
+
+if TYPE_CHECKING:
+    from autopipe.measure.onlooker import Onlooker
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to look at.
+
+    Attributes:
+        script: the user's own.
+        arguments: of the script.
+        seconds: of training to look at.
+        steps: how many steps instead.
+        keep_running: let the script go on to its end, and look at every `fit`.
+        quiet: send what the script prints on stdout to stderr.
+    """
+
+    script: Path
+    arguments: Sequence[str] = ()
+    seconds: float = 10.0
+    steps: int | None = None
+    keep_running: bool = False
+    quiet: bool = False
+
+
+def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
+    """Run a script, and return what was seen of each `fit`, and the script's exit status.
+
+    Raises:
+        TrialError: there is no such script.
+        NothingMeasuredError: the script ended before a training could be watched.
+    """
+    if not request.script.is_file():
+        raise TrialError(
+            f"`diagnose` runs a Python script, but there is no file `{request.script}`.",
+            hint="For example: autopipe diagnose train.py --epochs 3",
+        )
+    with tempfile.TemporaryFile() as told:
+        status = _run(request, told)
+        told.seek(0)
+        lines = [json.loads(line) for line in told]
+    failed = next((line for line in lines if line["status"] == "failed"), None)
+    if failed is not None:
+        raise NothingMeasuredError(failed["message"], hint=failed["hint"])
+    watched = tuple(Watched.model_validate_json(json.dumps(line)) for line in lines)
+    if not watched:
+        raise _nothing(request.script, status)
+    return watched, status
+
+
+def _run(request: Request, told: IO[bytes]) -> int:
+    options = [f"--fd={told.fileno()}", f"--seconds={request.seconds}"]
+    options += [] if request.steps is None else [f"--steps={request.steps}"]
+    options += ["--keep-running"] if request.keep_running else []
+    command = [sys.executable, "-m", "autopipe.trial.onlook", *options, str(request.script), *request.arguments]
+    stdout = sys.stderr.fileno() if request.quiet else None
+    sys.stdout.flush()
+    process = subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env=_environment())
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # the script gets it, too; what was seen by then is shown
+            continue
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables of the script: the parent's own, and what finds this very autopipe."""
+    root = str(Path(__file__).parents[2])
+    if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+
+
+def _nothing(script: Path, status: int) -> NothingMeasuredError:
+    if status:
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        return NothingMeasuredError(
+            f"`{script}` {how} before a training could be watched.", hint="What it printed itself stands above."
+        )
+    return NothingMeasuredError(
+        f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process.",
+        hint="A training loop of one's own, tf_keras and child processes are not watched. In your own code, pass "
+        "callbacks=[ap.Diagnose()] to `fit`.",
+    )
+
+
+def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
+    """Return a Keras callback that looks at a running `fit`, and prints once what keeps it from being faster.
+
+    After some seconds of training, the model runs for about as long on one batch that is already there, on copies of
+    everything that a step changes; then the training goes on as if nothing had been. Each epoch's `images_per_second`
+    and `data_wait_share` go to the logs, and so to callbacks that come later in the list.
+
+    Args:
+        seconds: how much training to look at, the first step, which compiles, left out.
+        steps: how many steps to look at instead, after the first two.
+
+    Example:
+        >>> model.fit(dataset, epochs=3, callbacks=[ap.Diagnose()])  # doctest: +SKIP
+    """
+    from autopipe.measure.onlooker import Look, Onlooker  # imports Keras
+
+    return Onlooker(_print, Look(seconds=seconds, steps=steps))
+
+
+def _print(watched: Watched) -> None:
+    from rich.console import Console
+
+    from autopipe.reports import training
+
+    console: Any = Console()
+    console.print()
+    console.print(training.render(watched), soft_wrap=True, highlight=False)
+    if (code := training.to_paste(watched)) is not None:
+        console.print(f"\n{code}", soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,55 @@
+"""`autopipe diagnose`: what keeps a training from being faster, whoever wrote it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+"""What comes after the script is the script's."""
+
+
+def diagnose(
+    script: Annotated[Path, typer.Argument(metavar="train.py", help="Your training script, as it is.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="What the script takes.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How much training to look at.")] = 10.0,
+    steps: Annotated[int | None, typer.Option(min=1, help="How many steps to look at, instead of --seconds.")] = None,
+    keep_running: Annotated[
+        bool, typer.Option("--keep-running", help="Let the script go on to its end, and look at every fit.")
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON, one object a fit; what the script prints goes to stderr."),
+    ] = False,
+) -> None:
+    """Run a training script and tell whether its model waits for data, and how much there is to gain.
+
+    Options come before the script; what comes after it is the script's own. Once enough was seen the script is ended,
+    before it could save anything.
+    """
+    from rich.console import Console
+
+    from autopipe.api import diagnosing
+    from autopipe.reports import training
+
+    request = diagnosing.Request(
+        script=script,
+        arguments=tuple(arguments or ()),
+        seconds=seconds,
+        steps=steps,
+        keep_running=keep_running,
+        quiet=as_json,
+    )
+    seen, status = diagnosing.diagnose(request)
+    for watched in seen:
+        if as_json:
+            print(watched.model_dump_json())
+            continue
+        print()
+        Console().print(training.render(watched), soft_wrap=True, highlight=False)
+        if (code := training.to_paste(watched)) is not None:
+            print(f"\n{code}", end="")
+    if keep_running and status:
+        raise typer.Exit(status if status > 0 else 128 - status)

@@ -1,0 +1,134 @@
+"""What was seen of a training that somebody else wrote, and what follows from it: how long its steps wait for what.
+
+Values and arithmetic only. Who looks is `autopipe.measure.onlooker`; how it is said is `autopipe.reports.training`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Literal
+
+import pydantic
+
+from autopipe.core.outcome import Resources
+from autopipe.core.value import Value
+
+MODEL_SHARE = 0.9
+"""Of the model's own rate: from it on the model is called the limit."""
+
+
+class Verdict(enum.StrEnum):
+    """What keeps a training from being faster."""
+
+    MODEL = "model"  # its steps take as long as they do without any data
+    DATA = "data"  # steps wait for batches
+    CORES = "cores"  # steps take longer than they do alone, because making batches takes the same cores
+    CALLBACKS = "callbacks"  # time goes between steps
+    UNKNOWN = "unknown"  # the model alone was not timed
+
+
+class Watched(Value):
+    """Some steps of a training, and the same model on a batch that was already there.
+
+    Attributes:
+        data: what the training is fed from, such as "tf.data.Dataset"; None where that was not seen.
+        backend: of Keras.
+        batch_size: samples of a full batch.
+        steps: how many were timed.
+        images: samples in them.
+        seconds: that they took, from the end of the step before.
+        waiting_seconds: the part in which the training's thread waited for a batch.
+        between_seconds: the part between steps: callbacks, the progress bar, Keras.
+        first_step_seconds: the first step of all, which compiles.
+        alone_images_per_second: the model on one batch, again and again; None where that could not be timed.
+        augmentation: classes of the layers in the model that draw random changes.
+        without_augmentation_images_per_second: the model alone with these layers passing their input on.
+        cores: that the process may use.
+        resources: of the process and all it started.
+        left_out: the user's callbacks that were left out, because they write files.
+        warnings: what to know before the figures are believed.
+    """
+
+    status: Literal["watched"] = "watched"
+    schema_version: Literal[1] = 1
+    data: str | None = None
+    backend: str
+    batch_size: int = pydantic.Field(ge=1)
+    steps: int = pydantic.Field(ge=1)
+    images: int = pydantic.Field(ge=1)
+    seconds: float = pydantic.Field(gt=0)
+    waiting_seconds: float = pydantic.Field(ge=0)
+    between_seconds: float = pydantic.Field(ge=0)
+    first_step_seconds: float = pydantic.Field(ge=0)
+    alone_images_per_second: float | None = pydantic.Field(default=None, gt=0)
+    augmentation: tuple[str, ...] = ()
+    without_augmentation_images_per_second: float | None = pydantic.Field(default=None, gt=0)
+    cores: float = pydantic.Field(gt=0)
+    resources: Resources = Resources()
+    left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def images_per_second(self) -> float:
+        """What the training does."""
+        return self.images / self.seconds
+
+    @property
+    def lost_share(self) -> float | None:
+        """The part of the time in which the model could have trained, 0 to 1; None where its own rate is not known."""
+        if self.alone_images_per_second is None:
+            return None
+        return max(0.0, 1 - self.images_per_second / self.alone_images_per_second)
+
+    @property
+    def waiting_share(self) -> float:
+        """The part of the time in which the model waited for data, 0 to 1.
+
+        A device may still be busy with the step before while the host waits for a batch, so that the model cannot have
+        waited for longer than what is missing to its own rate.
+        """
+        lost = self.lost_share
+        return min(1.0, self.waiting_seconds / self.seconds, 1.0 if lost is None else lost)
+
+    @property
+    def between_share(self) -> float:
+        """The part of the time that is lost between steps, 0 to 1."""
+        lost = self.lost_share
+        left = 1.0 if lost is None else lost - self.waiting_share
+        return min(1.0, self.between_seconds / self.seconds, left)
+
+    @property
+    def slowed_share(self) -> float:
+        """The part of the time by which steps took longer than the model takes alone, 0 to 1."""
+        lost = self.lost_share
+        return 0.0 if lost is None else max(0.0, lost - self.waiting_share - self.between_share)
+
+    @property
+    def possible_gain(self) -> float | None:
+        """How many times as fast the training would be if data cost nothing; None where that is not known."""
+        if self.alone_images_per_second is None:
+            return None
+        left = 1 - self.waiting_share - self.slowed_share
+        return 1 / left if left > 0 else math.inf
+
+    @property
+    def augmentation_share(self) -> float | None:
+        """The part of the model's own time that augmentation in the model takes, 0 to 1; None where not known."""
+        alone, without = self.alone_images_per_second, self.without_augmentation_images_per_second
+        return None if alone is None or without is None else max(0.0, 1 - alone / without)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What keeps the training from being faster: of what is lost, the largest part."""
+        lost = self.lost_share
+        if lost is None:
+            return Verdict.UNKNOWN
+        if lost <= 1 - MODEL_SHARE:
+            return Verdict.MODEL
+        parts = {
+            Verdict.DATA: self.waiting_share,
+            Verdict.CORES: self.slowed_share,
+            Verdict.CALLBACKS: self.between_share,
+        }
+        return max(parts, key=lambda verdict: parts[verdict])

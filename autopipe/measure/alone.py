@@ -1,0 +1,96 @@
+"""A training function on one batch, again and again: the rate of a model that never waits, and none of its variables
+changed by it.
+
+The function is Keras's own, as `fit` calls it: TensorFlow's takes batches, JAX's takes the state first and returns it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import keras
+
+from autopipe import frameworks
+from autopipe.measure.augmentation import turned_off
+from autopipe.measure.probe import wait_for_device
+
+_WARM_UP_STEPS = 2
+_WINDOWS = 8
+
+
+def steps_per_second(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> float:
+    """Return how many calls of a training function a second takes.
+
+    Args:
+        function: called with the state, if there is one, and an iterator.
+        state: a copy, which may be used up; empty where the model holds it.
+        batch: what the iterator gives.
+        seconds: how long to look, without compiling.
+    """
+    batches = itertools.repeat(batch)
+    logs, state = _call(function, state, batches)  # compiles, if that was not done
+    wait_for_device(logs)
+    rates = []
+    began = time.perf_counter()
+    for _ in range(_WARM_UP_STEPS):
+        logs, state = _call(function, state, batches)
+    wait_for_device(logs)
+    step_seconds = max(time.perf_counter() - began, 1e-6) / _WARM_UP_STEPS
+    windows = max(3, min(_WINDOWS, int(seconds / step_seconds)))
+    count = max(1, int(seconds / windows / step_seconds))
+    for _ in range(windows):
+        began = time.perf_counter()
+        for _ in range(count):
+            logs, state = _call(function, state, batches)
+        wait_for_device(logs)
+        rates.append(count / max(time.perf_counter() - began, 1e-9))
+    return median(sorted(rates)[windows // 2 :])  # whoever else is busy on this machine can only slow it down
+
+
+def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
+    result = function(*state, batches)
+    return (result[0], tuple(result[1:])) if state else (result, ())
+
+
+def copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a copy of a state, whose arrays a step on JAX uses up."""
+    made: tuple[Any, ...] = keras.tree.map_structure(keras.ops.copy, state)
+    return made
+
+
+@contextlib.contextmanager
+def unchanged(model: Any) -> Iterator[None]:
+    """Put the model's variables, its optimizer's and its metrics' back to what they were."""
+    kept = [(variable, variable.numpy().copy()) for variable in frameworks.held_variables(model)]
+    try:
+        yield
+    finally:
+        for variable, value in kept:
+            variable.assign(value)
+
+
+def function_without(model: Any, layers: list[Any]) -> Callable[..., Any]:
+    """Return the model's training function as Keras makes it, to be called while `layers` are turned off."""
+    owners_step, owners_function = vars(model).get("train_step"), model.train_function
+    step = model.train_step
+    model.train_step = lambda *arguments: step(*arguments)  # another function: frameworks know the first one's trace
+    try:
+        model.make_train_function(force=True)
+        function = model.train_function
+    finally:
+        model.train_function = owners_function
+        if owners_step is None:
+            del model.train_step
+        else:
+            model.train_step = owners_step
+
+    def without(*arguments: Any) -> Any:
+        with turned_off(layers):  # it is traced at its first call
+            return function(*arguments)
+
+    return without

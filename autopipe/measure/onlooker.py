@@ -1,0 +1,259 @@
+"""Looks over the shoulder of `keras.Model.fit`: a callback that times steps, whatever the data come from.
+
+Keras keeps the function that does a step in `model.train_function` and gives it an iterator over batches. For as long
+as a `fit` lasts, a function stands in its place that hands the same batches on one by one and looks at the clock. When
+enough was seen, the model runs on the last batch alone, on copies of all that a step changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+
+from autopipe import frameworks
+from autopipe.core.outcome import Resources
+from autopipe.core.watched import Watched
+from autopipe.devices.single import SingleDevice
+from autopipe.errors import ModelError
+from autopipe.hardware import cpu
+from autopipe.hardware.sampler import Sampler
+from autopipe.measure import alone
+from autopipe.measure.augmentation import augmenting_layers
+from autopipe.measure.probe import wait_for_device
+from autopipe.measure.steps import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
+
+_FEWEST_STEPS = 4
+_FEW_SECONDS = 2.0
+_BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How long to look.
+
+    Attributes:
+        seconds: of training, the compiling of its first step left out.
+        steps: how many steps instead, after the first two; None: by `seconds`.
+        alone_seconds: how long the model runs alone, twice where it augments.
+    """
+
+    seconds: float = 10.0
+    steps: int | None = None
+    alone_seconds: float = 1.6
+
+    def is_enough(self, steps: list[Step]) -> bool:
+        """Tell whether this much was seen."""
+        rest = steps[WARM_UP_STEPS:]
+        if self.steps is not None:
+            return len(rest) >= self.steps
+        return len(rest) >= _FEWEST_STEPS and sum(step.seconds for step in rest) >= self.seconds
+
+
+class Onlooker(keras.callbacks.Callback):
+    """Watches one `fit`, tells what it saw, and leaves the model as it is.
+
+    Each epoch's `images_per_second` and `data_wait_share` go to the logs; callbacks that come later in the list see
+    them.
+    """
+
+    def __init__(
+        self,
+        told: Callable[[Watched], None],
+        look: Look | None = None,
+        *,
+        data: str | None = None,
+        left_out: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Tell `told`, once: when enough was seen, or at the end of a training that ends before.
+
+        Args:
+            told: may raise, which ends the training.
+            look: how long to look.
+            data: what the training is fed from, for the report.
+            left_out: callbacks that were left out, for the report.
+            clock: seconds.
+        """
+        super().__init__()
+        self._told = told
+        self._look = look or Look()
+        self._report = {"data": data, "left_out": left_out}
+        self._clock = clock
+        self._owners: Any = None
+        self._steps = StepClock(clock)
+        self._sampler: Sampler | None = None
+        self._batch: Any = None
+        self._epoch_from = 0
+        self._batch_size = 0
+        self._done = False
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Take the place of the model's training function."""
+        if type(self.model).make_train_function is not keras.Model.make_train_function:
+            raise ModelError(
+                f"A training can be watched where Keras makes its training function, but {type(self.model).__name__} "
+                "has a `make_train_function` of its own.",
+                hint="Put what is special into `train_step`.",
+            )
+        self._steps, self._epoch_from, self._batch_size, self._done = StepClock(self._clock), 0, 0, False
+        self._owners = self.model.train_function
+        self.model.train_function = self._step
+        self._sampler = Sampler()
+        self._sampler.start()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Leave out what came since the last step."""
+        self._steps.epoch_began()
+        self._epoch_from = len(self._steps.steps)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Log the epoch, the first steps of the training left out."""
+        steps = self._steps.steps[max(self._epoch_from, WARM_UP_STEPS) :]
+        seconds = sum(step.seconds for step in steps)
+        if logs is not None and seconds > 0:
+            logs["images_per_second"] = sum(step.images for step in steps) / seconds
+            logs["data_wait_share"] = sum(step.waiting_seconds for step in steps) / seconds
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Give the model its function back; tell what was seen, if that was not done."""
+        try:
+            if not self._done and len(self._steps.steps) > WARM_UP_STEPS:
+                self._tell(frameworks.training_state(self.model))
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Give the model its function back, also where `fit` ended with an error."""
+        if self._owners is not None:
+            self.model.train_function = self._owners
+        if self._sampler is not None:
+            self._sampler.stop()
+        self._owners, self._sampler, self._batch = None, None, None
+
+    def _step(self, *arguments: Any) -> Any:
+        """Do what the model's own training function does, and look at the clock."""
+        *state, batches = arguments
+        self._steps.step_began()
+        source = self._noted(self._steps.waiting(batches))
+        rows = _Rows(next(source))  # at the end of the data it ends here, as Keras expects it to
+        result = self._owners(*state, rows.counted(source))
+        logs = result[0] if state else result
+        enough = not self._done and self._look.is_enough(self._steps.steps)
+        if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:
+            wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
+        self._batch_size = max(self._batch_size, rows.most)
+        self._steps.step_ended(rows.images)
+        if enough:
+            self._tell(tuple(result[1:]) if state else ())
+            self._steps.pause_ended()
+        return result
+
+    def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if not self._done:
+                self._batch = batch
+            yield batch
+
+    def _tell(self, state: tuple[Any, ...]) -> None:
+        self._done = True
+        assert self._sampler is not None
+        usage = self._sampler.stop()
+        seen = steady(self._steps.steps)
+        rows = _rows(self._batch)
+        rates, warnings = self._alone(state)
+        watched = Watched(
+            **self._report,  # type: ignore[arg-type]  # two fields
+            backend=keras.backend.backend(),
+            batch_size=self._batch_size,
+            steps=len(seen),
+            images=sum(step.images for step in seen),
+            seconds=sum(step.seconds for step in seen),
+            waiting_seconds=sum(step.waiting_seconds for step in seen),
+            between_seconds=sum(step.between_seconds for step in seen),
+            first_step_seconds=self._steps.steps[0].seconds,
+            alone_images_per_second=None if not rates else rates[0] * rows,
+            augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
+            without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
+            cores=float(cpu.usable_cores()),
+            resources=Resources(
+                cpu_percent=usage.cpu_percent,
+                others_cpu_percent=usage.others_cpu_percent,
+                peak_rss_bytes=usage.peak_memory_bytes,
+                gpu_percent=usage.gpu_busy_percent,
+                gpu_memory_bytes=usage.peak_gpu_memory_bytes,
+                gpu_watts=usage.gpu_watts,
+            ),
+            warnings=(*_warnings(seen, self.model, usage.others_cpu_percent), *warnings),
+        )
+        self._batch = None
+        self._told(watched)
+
+    def _alone(self, state: tuple[Any, ...]) -> tuple[list[float], tuple[str, ...]]:
+        """Return steps/s of the model on a batch that is there, and without its augmentation, if it has any."""
+        batch = _placed(self._batch)
+        layers = augmenting_layers(self.model)
+        per_call = self.model.steps_per_execution
+        rates = []
+        try:
+            with contextlib.nullcontext() if state else alone.unchanged(self.model):
+                functions = [self._owners, *([alone.function_without(self.model, layers)] if layers else [])]
+                for function in functions:
+                    rate = alone.steps_per_second(function, alone.copied(state), batch, self._look.alone_seconds)
+                    rates.append(per_call * rate)
+        except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+            line = (str(error).splitlines() or [type(error).__name__])[0]
+            return rates, (f"The model could not be timed on a batch alone: {line}",)
+        return rates, ()
+
+
+class _Rows:
+    """Counts the samples of a step's batches, of which the first was taken already."""
+
+    def __init__(self, first: Any) -> None:
+        self._first = first
+        self.images = 0
+        self.most = 0
+
+    def counted(self, others: Iterator[Any]) -> Iterator[Any]:
+        for batch in itertools.chain((self._first,), others):
+            self._first = None
+            rows = _rows(batch)
+            self.images += rows
+            self.most = max(self.most, rows)
+            yield batch
+
+
+def _rows(batch: Any) -> int:
+    """Return how many samples a batch has, over all devices."""
+    first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
+    parts = getattr(first, "values", None)  # TensorFlow's PerReplica
+    return sum(int(part.shape[0]) for part in parts) if isinstance(parts, tuple) else int(first.shape[0])
+
+
+def _placed(batch: Any) -> Any:
+    """Return the batch on the device, where that is not the host's memory."""
+    place = SingleDevice().place
+    return keras.tree.map_structure(lambda leaf: place(leaf) if _is_numbers(leaf) else leaf, batch)
+
+
+def _is_numbers(leaf: Any) -> bool:
+    return hasattr(leaf, "__array__") and hasattr(leaf, "shape") and getattr(leaf, "dtype", None) != "string"
+
+
+def _warnings(seen: Sequence[Step], model: Any, others_cpu_percent: float | None) -> tuple[str, ...]:
+    said = []
+    if others_cpu_percent is not None and others_cpu_percent > _BUSY_NEIGHBOUR_PERCENT:
+        said.append(f"Meanwhile other processes of this machine used {others_cpu_percent / 100:.1f} cores.")
+    if sum(step.seconds for step in seen) < _FEW_SECONDS:
+        said.append(f"Only {len(seen)} steps were timed: train for longer to be surer.")
+    if waits_more_and_more(seen):
+        said.append("Steps waited more and more: a queue was running empty. Look for longer.")
+    if model.steps_per_execution > 1:
+        said.append("Steps were done one by one here, though `steps_per_execution` is set.")
+    return tuple(said)

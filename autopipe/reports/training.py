@@ -1,0 +1,155 @@
+"""What was seen of somebody's training, as text: the rate, where the time goes, a verdict, and code to paste."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from autopipe.core.outcome import Resources
+from autopipe.core.watched import Verdict, Watched
+from autopipe.hardware.memory import size_text
+from autopipe.reports import wording
+
+_NOTEWORTHY = 0.1  # of the model's time, that its augmentation takes
+
+
+def render(watched: Watched) -> Table:
+    """Return the table that `autopipe diagnose` prints; the code to paste is in `to_paste`."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, text in rows(watched):
+        table.add_row(name, text)
+    return table
+
+
+def rows(watched: Watched) -> list[tuple[str, str]]:
+    """Return what is said, line by line."""
+    found = [
+        ("images/s", wording.rate(watched.images_per_second)),
+        ("model alone", _alone(watched)),
+        ("a step", f"{_step(watched)} for {watched.images / watched.steps:.3g} images: {_shares(watched)}"),
+    ]
+    if watched.augmentation:
+        found.append(("augmentation", _augmentation(watched)))
+    found += [
+        ("resources", _resources(watched.resources, watched.cores)),
+        (
+            "watched",
+            f"{watched.steps} steps, {wording.seconds(watched.seconds)}; the first of all took "
+            f"{wording.seconds(watched.first_step_seconds)}",
+        ),
+        ("data", f"{watched.data or 'not seen'} ({watched.backend})"),
+    ]
+    if watched.left_out:
+        found.append(("left out", f"{', '.join(watched.left_out)}: callbacks that write files"))
+    found += [("note", warning) for warning in watched.warnings]
+    return [*found, ("verdict", sentence(watched))]
+
+
+def sentence(watched: Watched) -> str:
+    """Return the verdict in one sentence."""
+    gain = watched.possible_gain
+    if watched.verdict is Verdict.UNKNOWN:
+        waits = f"{watched.waiting_share:.0%} of the time waits for data"
+        return f"{waits}; what the model could do alone is not known."
+    assert gain is not None
+    if watched.verdict is Verdict.MODEL:
+        return "the model is the limit: nothing to gain from how its data are made" + _cheaper_model(watched)
+    if watched.verdict is Verdict.CALLBACKS:
+        return (
+            f"{watched.between_share:.0%} of the time goes between steps: callbacks, the progress bar, Keras. "
+            "steps_per_execution=8 in model.compile, or fewer callbacks, is the next step."
+        )
+    up_to = f"up to {gain:.1f}x" if gain < 100 else "more than 100x"
+    if watched.verdict is Verdict.CORES:
+        return (
+            f"{watched.slowed_share:.0%} of the time goes because steps take longer than they do alone: what makes the "
+            f"data, or another program, takes the same cores: {up_to}. A cheaper pipeline is the next step: "
+            "`autopipe tune` or `ap.wrap`."
+        )
+    return (
+        f"{watched.waiting_share:.0%} of the time waits for data: {up_to}. "
+        "`autopipe tune` or `ap.wrap` is the next step."
+    )
+
+
+def _cheaper_model(watched: Watched) -> str:
+    share = watched.augmentation_share
+    if share is None or share < _NOTEWORTHY:
+        return "."
+    return f"; its own augmentation takes {share:.0%} of its time, which workers could do instead."
+
+
+def to_paste(watched: Watched) -> str | None:
+    """Return code that tunes such a training, for its owner to complete; None where there is nothing to gain."""
+    if watched.verdict not in (Verdict.DATA, Verdict.CORES):
+        return None
+    if watched.data == "arrays":
+        return _HEAD + _ARRAYS.format(batch_size=watched.batch_size)
+    parameters = _PARAMETERS.get(watched.data or "")
+    hint = ", whose arguments change its speed and nothing else" if parameters else ""
+    return _HEAD + _WRAP.format(hint=hint, parameters=f", parameters={parameters}" if parameters else "")
+
+
+_HEAD = """\
+# tune_me.py: build_model() returns your compiled model. Then: autopipe tune tune_me.py:workload
+import autopipe as ap
+
+"""
+_WRAP = """\
+# make_dataset() returns what you give to fit{hint}.
+workload = ap.wrap(make_dataset, model=build_model{parameters})
+"""
+_PARAMETERS = {
+    "tf.data.Dataset": '{"num_parallel_calls": [1, 2, 4, 8], "prefetch": [1, 2, 8]}',
+    "keras.utils.PyDataset": '{"workers": [1, 2, 4, 8], "max_queue_size": [4, 16]}',
+    "torch DataLoader": '{"num_workers": [1, 2, 4, 8], "prefetch_factor": [2, 4]}',
+}
+_ARRAYS = """\
+workload = ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size={batch_size}, model=build_model)
+"""
+
+
+def _alone(watched: Watched) -> str:
+    alone = watched.alone_images_per_second
+    return "not known" if alone is None else f"{wording.rate(alone)} images/s on a batch that is already there"
+
+
+def _step(watched: Watched) -> str:
+    seconds = watched.seconds / watched.steps
+    return wording.seconds(seconds) if seconds >= 1 else wording.milliseconds(seconds)
+
+
+def _shares(watched: Watched) -> str:
+    parts = [(watched.waiting_share, "waits for data")]
+    if watched.slowed_share >= 0.005:
+        parts.append((watched.slowed_share, "slower than alone"))
+    if watched.between_share >= 0.005:
+        parts.append((watched.between_share, "callbacks and Keras"))
+    parts.append((max(0.0, 1 - sum(share for share, _ in parts)), "the model"))
+    return ", ".join(f"{share:.0%} {what}" for share, what in parts)
+
+
+def _augmentation(watched: Watched) -> str:
+    names = ", ".join(watched.augmentation)
+    share, alone = watched.augmentation_share, watched.alone_images_per_second
+    if share is None or alone is None:
+        return f"{names} in the model"
+    step = watched.batch_size / alone
+    return (
+        f"{names} in the model: {wording.milliseconds(share * step)} of its {wording.milliseconds(step)} a step "
+        f"({share:.0%})"
+    )
+
+
+def _resources(used: Resources, cores: float) -> str:
+    parts = []
+    if used.cpu_percent is not None:
+        parts.append(f"{used.cpu_percent / 100:.1f} of {cores:g} cores")
+    if used.peak_rss_bytes is not None:
+        parts.append(f"memory {size_text(used.peak_rss_bytes)}")
+    if used.gpu_percent is not None:
+        parts.append(f"GPU {used.gpu_percent:.0f} %")
+    if used.gpu_memory_bytes is not None:
+        parts.append(f"GPU memory {size_text(used.gpu_memory_bytes)}")
+    return ", ".join(parts) or "not known"

@@ -1,0 +1,177 @@
+"""Runs somebody's training script as it is, and looks over the shoulder of `keras.Model.fit`.
+
+`python -m autopipe.trial.onlook --fd N SCRIPT [ARGUMENTS]`: what was seen goes to the descriptor, one JSON object a
+line. Keras is imported by the script and not before, so that the script chooses its backend. Once enough was seen the
+process ends on the spot, before the script can save a model that was hardly trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gc
+import importlib.abc
+import importlib.util
+import inspect
+import json
+import os
+import runpy
+import sys
+import types
+from collections.abc import Callable, Iterable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:  # nothing is imported that the script has not asked for
+    from autopipe.core.watched import Watched
+
+_WRITE_FILES = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "RemoteMonitor", "TensorBoard")
+
+
+class _Enough(BaseException):
+    """Enough was seen. No `Exception`, so that nothing in between takes it for one of its own."""
+
+
+class _Watch:
+    """What is looked for in every `fit` of this process."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._inside = False
+
+    def patch(self, keras: types.ModuleType) -> None:
+        """Look at every `fit` from now on."""
+        original = keras.Model.fit
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def fit(*arguments: Any, **named: Any) -> Any:
+            if self._inside:
+                return original(*arguments, **named)
+            bound = signature.bind(*arguments, **named)
+            return self._watched(keras, original, bound)
+
+        keras.Model.fit = fit
+
+    def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+        from autopipe.errors import AutopipeError
+        from autopipe.measure.onlooker import Look, Onlooker
+
+        given = bound.arguments.get("callbacks")
+        users, left_out = self._kept(keras, getattr(given, "callbacks", given))
+        onlooker = Onlooker(
+            self._told,
+            Look(seconds=self._arguments.seconds, steps=self._arguments.steps),
+            data=kind_of_data(bound.arguments.get("x")),
+            left_out=left_out,
+        )
+        if isinstance(given, keras.callbacks.CallbackList):
+            onlooker.set_model(bound.args[0])
+            given.callbacks = [onlooker, *users]
+        else:
+            bound.arguments["callbacks"] = [onlooker, *users]
+        self._inside = True
+        try:
+            return original(*bound.args, **bound.kwargs)
+        except _Enough:
+            pass
+        except AutopipeError as error:
+            self._write({"status": "failed", "message": error.message, "hint": error.hint})
+        finally:
+            self._inside = False
+            onlooker.leave()
+        bound.arguments.clear()
+        _end_here()
+
+    def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
+        """Return the user's callbacks without those that write files, which a training cut short must not touch."""
+        every = [] if callbacks is None else list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+        if self._arguments.keep_running:
+            return every, ()
+        kinds = tuple(getattr(keras.callbacks, name) for name in _WRITE_FILES)
+        kept = [each for each in every if not isinstance(each, kinds)]
+        return kept, tuple(type(each).__name__ for each in every if isinstance(each, kinds))
+
+    def _told(self, watched: Watched) -> None:
+        self._write(watched.model_dump(mode="json"))
+        if not self._arguments.keep_running:
+            raise _Enough
+
+    def _write(self, told: dict[str, Any]) -> None:
+        os.write(self._arguments.fd, json.dumps(told).encode() + b"\n")
+
+
+def kind_of_data(x: Any) -> str:
+    """Return what `fit` is given in the words of its makers."""
+    if inspect.isgenerator(x):
+        return "a generator"
+    for kind in type(x).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package == "tensorflow" and hasattr(x, "element_spec"):
+            return "tf.data.Dataset"
+        if package == "keras" and kind.__name__ == "PyDataset":
+            return "keras.utils.PyDataset"
+        if package == "torch" and kind.__name__ == "DataLoader":
+            return "torch DataLoader"
+        if package == "grain":
+            return f"grain {kind.__name__}"
+    if hasattr(x, "__array__") or isinstance(x, list | tuple | dict):
+        return "arrays"
+    return type(x).__name__
+
+
+class _After(importlib.abc.MetaPathFinder):
+    """Calls a function with a module as soon as that was imported for the first time."""
+
+    def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
+        self._name = name
+        self._then = then
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return spec
+        executed = spec.loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            executed(module)
+            self._then(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _end_here() -> NoReturn:
+    """End without the rest of the script, and without what it has registered for its end."""
+    from autopipe.trial import group
+
+    gc.collect()  # iterators give back files and locks that they hold
+    sys.stdout.flush()
+    sys.stderr.flush()
+    group.kill_others()
+    os._exit(0)
+
+
+def main() -> None:
+    """Run one script."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="where to write what was seen")
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--keep-running", action="store_true")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    os.set_inheritable(arguments.fd, False)
+    sys.meta_path.insert(0, _After("keras", _Watch(arguments).patch))
+    sys.argv = [arguments.script, *arguments.arguments]
+    sys.path[0] = str(Path(arguments.script).resolve().parent)  # as for `python SCRIPT`
+    runpy.run_path(arguments.script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""`autopipe diagnose`: the user's own script, as it is. How fast anything runs is not tested."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+HEAD = """
+import os
+import sys
+import numpy as np
+import keras
+
+x, y = np.zeros((64, 8, 8, 3), "float32"), np.zeros((64,), "int32")
+model = keras.Sequential(
+    [keras.Input((8, 8, 3)), *augmentation, keras.layers.Flatten(), keras.layers.Dense(2)]
+)
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+"""
+SLOW = """
+import threading
+
+def batches():
+    while True:
+        threading.Event().wait(0.05)  # for longer than this model takes
+        yield x[:8], y[:8]
+
+print("arguments", sys.argv[1:], __name__)
+sys.stdout.flush()
+saves = keras.callbacks.CSVLogger("log.csv")
+try:
+    model.fit(batches(), steps_per_epoch=1000, epochs=1000, callbacks=[saves])
+finally:
+    model.save("final.keras")
+"""
+SEVERAL = """
+model.fit(x[:8], y[:8], verbose=0)  # one step: nothing to see
+for rate in (0.1, 0.01):
+    model.optimizer.learning_rate = rate
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=keras.callbacks.CSVLogger("log.csv"))
+print("fit is", keras.Model.fit.__name__, model.train_function.__qualname__)
+model.save("final.keras")
+"""
+
+
+def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)} | variables
+    command = [sys.executable, "-m", "autopipe", "diagnose", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def seen(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_script_that_waits_is_told_so_and_ended_before_it_writes_anything(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation", "keras.layers.RandomFlip()") + SLOW)
+    done = run(tmp_path, "--json", "--steps", "12", "train.py", "--debug", "--json")
+    (watched,) = seen(done)
+    assert "arguments ['--debug', '--json'] __main__" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert (watched["data"], watched["left_out"]) == ("a generator", ["CSVLogger"])
+    assert watched["waiting_seconds"] >= 0.04 * watched["steps"]
+    assert watched["alone_images_per_second"] > 0
+    assert watched["augmentation"] == ["RandomFlip"]
+
+
+def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + SEVERAL)
+    done = run(tmp_path, "--keep-running", "train.py")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("verdict") == 2
+    assert "fit is fit JAXTrainer." in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "final.keras", "log.csv"}
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("print('no training')", "came to its end, but no `fit` of a keras.Model"),
+        ("raise ValueError('its own')", "ended with exit status 1 before a training could be watched"),
+        ("import sys; sys.exit(7)", "ended with exit status 7"),
+    ],
+)
+def test_a_script_without_a_training_is_told_so(tmp_path: Path, script: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(script)
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 3
+    assert said in done.stderr
+    assert ("ValueError: its own" in done.stderr) == ("its own" in script)
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, "nothing.py")
+    assert done.returncode == 2
+    assert "there is no file `nothing.py`" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["image_classification", "segmentation"])
+def test_scripts_as_keras_io_teaches_them_are_watched_as_they_are(name: str, tmp_path: Path) -> None:
+    """On TensorFlow, because their data are tf.data's."""
+    images, classes, masks, work = (tmp_path / each for each in ("images", "photos", "annotations/trimaps", "work"))
+    for folder in (images, classes / "cat", classes / "dog", masks, work):
+        folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for number in range(96):
+        file, image = f"{number:02}.jpg", generator.integers(0, 256, (40, 60, 3), np.uint8)
+        cv2.imwrite(str(images / file), image)
+        cv2.imwrite(str(classes / ("cat" if number % 2 else "dog") / file), image)
+        cv2.imwrite(str(masks / f"{number:02}.png"), generator.integers(1, 4, (40, 60), np.uint8))
+    places = {"PHOTOS": str(classes), "PETS": str(tmp_path), "KERAS_BACKEND": "tensorflow"}
+    done = run(work, "--json", "--steps", "1", str(ROOT / "examples" / "diagnose" / f"{name}.py"), **places)
+    (watched,) = seen(done)
+    assert (watched["data"], watched["left_out"]) == ("tf.data.Dataset", ["ModelCheckpoint"])
+    assert watched["alone_images_per_second"] > 0
+    assert list(work.iterdir()) == []

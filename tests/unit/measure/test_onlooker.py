@@ -1,0 +1,227 @@
+"""Looking over the shoulder of `fit`: what is fed, what is told, and that the training is the same as unwatched.
+
+No test asserts how long anything took. Runs on the backend of the process, and for JAX from `test_diagnose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from autopipe.core.watched import Watched
+from autopipe.errors import ModelError
+from autopipe.measure import alone, augmentation
+from autopipe.measure.onlooker import Look, Onlooker
+
+X = np.random.default_rng(0).random((24, 6, 6, 3), np.float32)
+Y = np.arange(24) % 3
+
+
+class RandomDouble(keras.layers.Layer):
+    """Doubles what passes in training, and notes how it was called."""
+
+    called: list[bool]
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        self.called.append(bool(training))
+        return inputs * (2.0 if training else 1.0)
+
+
+class TwoOptimizers(keras.Model):
+    """A training step of its own, with a metric and an optimizer that `compile` knows nothing of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = model()
+        self.others = keras.optimizers.Adam(0.1)
+        self.seen = keras.metrics.Sum(name="seen")
+        self.others.build(self.inner.trainable_variables)
+
+    def call(self, inputs: Any) -> Any:
+        return self.inner(inputs)
+
+    def train_step(self, data: Any) -> Any:
+        import tensorflow as tf
+
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y, self.inner(x)))
+        variables = self.inner.trainable_variables
+        self.others.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        self.seen.update_state(keras.ops.ones(()))
+        return {"loss": loss, "seen": self.seen.result()}
+
+
+def model(*first: Any, **compiled: Any) -> keras.Model:
+    keras.utils.set_random_seed(1)
+    made = keras.Sequential(
+        [
+            keras.Input((6, 6, 3)),
+            *first,
+            keras.layers.BatchNormalization(),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.5, seed=3),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], **compiled)
+    return made
+
+
+class Sequence(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        return X[4 * index :][:4], Y[4 * index :][:4]
+
+
+def batches() -> Iterator[Any]:
+    while True:
+        yield X[:4], Y[:4]
+
+
+def tf_dataset() -> Any:
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
+
+
+def watch(made: keras.Model, look: Look | None = None, **fit: Any) -> list[Watched]:
+    told: list[Watched] = []
+    arguments: dict[str, Any] = {"x": X, "y": Y, "batch_size": 4, "epochs": 2, "shuffle": False, "verbose": 0, **fit}
+    made.fit(callbacks=[Onlooker(told.append, look or Look(steps=3, alone_seconds=0.05))], **arguments)
+    return told
+
+
+SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
+    "arrays": lambda: {"x": X, "y": Y, "batch_size": 4},
+    "PyDataset": lambda: {"x": Sequence(), "y": None, "batch_size": None},
+    "generator": lambda: {"x": batches(), "y": None, "batch_size": None, "steps_per_epoch": 6},
+    "tf.data": lambda: {"x": tf_dataset(), "y": None, "batch_size": None},
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
+def test_a_watched_training_is_the_unwatched_one(source: str) -> None:
+    plain, seen = model(), model()
+    arguments = {"epochs": 2, "shuffle": False, "verbose": 0}
+    expected = plain.fit(**{**arguments, **SOURCES[source]()}).history
+    function_before = seen.train_function
+    (told,) = watch(seen, **SOURCES[source]())
+    assert (told.batch_size, told.backend) == (4, keras.backend.backend())
+    assert told.steps * 4 == told.images
+    assert told.alone_images_per_second is not None
+    for ours, theirs in zip(
+        seen.variables + seen.optimizer.variables, plain.variables + plain.optimizer.variables, strict=True
+    ):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    again = {key: values for key, values in seen.history.history.items() if key in expected}
+    assert again == expected
+    assert len(seen.history.history["images_per_second"]) == 2
+    assert all(0 <= share <= 1 for share in seen.history.history["data_wait_share"])
+    assert seen.train_function is not function_before  # Keras's own, made by now
+    assert seen.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+
+
+def test_a_source_that_each_step_has_to_wait_for_is_what_is_waited_for() -> None:
+    clock = [0.0]
+
+    def slow() -> Iterator[Any]:
+        for _ in range(12):
+            clock[0] += 10.0  # the only thing that takes any time on this clock
+            yield X[:4], Y[:4]
+
+    told: list[Watched] = []
+    onlooker = Onlooker(told.append, Look(steps=3, alone_seconds=0.05), clock=lambda: clock[0])
+    onlooker.set_model(model())
+    onlooker.model.make_train_function()
+    onlooker.on_train_begin()
+    taken = slow()
+    if keras.backend.backend() == "tensorflow":
+        for _ in range(8):
+            onlooker.model.train_function(taken)
+        (seen,) = told
+        assert seen.seconds == seen.waiting_seconds == 10.0 * seen.steps
+    onlooker.leave()
+
+
+def test_a_training_that_ends_before_enough_was_seen_is_told_at_its_end() -> None:
+    (told,) = watch(model(), Look(seconds=1e9, alone_seconds=0.05))
+    assert told.alone_images_per_second is not None
+    assert any("steps were timed" in warning for warning in told.warnings)
+
+
+def test_a_training_of_two_steps_tells_nothing() -> None:
+    assert watch(model(), epochs=1, x=X[:8], y=Y[:8]) == []
+
+
+def test_several_steps_at_once_are_taken_one_by_one() -> None:
+    (told,) = watch(model(steps_per_execution=2), look=Look(steps=2, alone_seconds=0.05), epochs=3)
+    assert told.images == 8 * told.steps
+    assert any("steps_per_execution" in warning for warning in told.warnings)
+
+
+def test_augmentation_in_the_model_is_timed_by_leaving_it_out() -> None:
+    RandomDouble.called = []
+    made = model(keras.Sequential([RandomDouble(), keras.layers.RandomFlip(seed=1)]))
+    (told,) = watch(made)
+    assert set(told.augmentation) == {"RandomDouble", "RandomFlip"}
+    assert told.without_augmentation_images_per_second is not None
+    assert RandomDouble.called[-1] is False  # the last trace was the one without
+    assert "call" not in vars(made.layers[0].layers[0])
+
+
+def test_without_augmentation_means_what_a_model_does_when_it_predicts() -> None:
+    RandomDouble.called = []
+    layer = RandomDouble()
+    with augmentation.turned_off([layer]):
+        off = layer(X, training=True)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(off), X)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(layer(X, training=True)), 2 * X)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="its training step is TensorFlow's")
+def test_nothing_of_a_training_step_of_its_own_is_changed_by_running_it_alone() -> None:
+    made = TwoOptimizers()
+    made.compile()
+    made.fit(X, Y, batch_size=4, verbose=0)
+    held = [made.others.iterations, made.others.variables[2], made.seen.variables[0], *made.inner.variables]
+    before = [variable.numpy().copy() for variable in held]
+    with alone.unchanged(made):
+        alone.steps_per_second(made.train_function, (), (X[:4], Y[:4]), 0.05)
+        assert made.others.iterations.numpy() > before[0]
+    for variable, value in zip(held, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_a_model_that_makes_its_own_training_function_is_refused() -> None:
+    class Own(keras.Sequential):
+        def make_train_function(self, force: bool = False) -> Any:
+            return super().make_train_function(force)
+
+    made = Own([keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    with pytest.raises(ModelError, match="`make_train_function` of its own"):
+        watch(made)
+
+
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
+def test_an_error_of_the_data_is_the_trainings_own_and_the_model_is_left_alone() -> None:
+    def broken() -> Iterator[Any]:
+        for _ in range(3):
+            yield X[:4], Y[:4]
+        raise ZeroDivisionError
+
+    made = model()
+    onlooker = Onlooker(lambda watched: None)
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        made.fit(broken(), epochs=1, steps_per_epoch=5, verbose=0, callbacks=[onlooker])
+    assert made.train_function == onlooker._step
+    onlooker.leave()
+    assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
