@@ -26,7 +26,7 @@ from autopipe.hardware.sampler import Sampler
 from autopipe.measure import alone
 from autopipe.measure.augmentation import augmenting_layers
 from autopipe.measure.probe import wait_for_device
-from autopipe.measure.steps import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
+from autopipe.measure.step_clock import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
 
 _FEWEST_STEPS = 4
 _FEW_SECONDS = 2.0

@@ -216,3 +216,20 @@ def test_nothing_private_is_used_elsewhere() -> None:
     package = Path(frameworks.__file__).parent
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if private.search(path.read_text())}
     assert found == {"frameworks.py"}
+
+
+def test_all_that_a_training_step_changes_is_held_by_the_model() -> None:
+    model = classifier()
+    model.fit(X, Y, verbose=0)
+    held = {id(variable) for variable in frameworks.held_variables(model)}
+    assert {
+        id(variable) for variable in (*model.variables, *model.optimizer.variables, *model.metrics_variables)
+    } <= held
+
+
+def test_the_training_function_takes_this_state_and_an_iterator_over_batches() -> None:
+    model = classifier()
+    model.fit(X, Y, verbose=0)
+    result = model.train_function(*frameworks.training_state(model), iter([(X, Y)]))
+    logs = result[0] if frameworks.training_state(model) else result
+    assert "loss" in logs

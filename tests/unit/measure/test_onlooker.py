@@ -5,7 +5,9 @@ No test asserts how long anything took. Runs on the backend of the process, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -225,3 +227,12 @@ def test_an_error_of_the_data_is_the_trainings_own_and_the_model_is_left_alone()
     assert made.train_function == onlooker._step
     onlooker.leave()
     assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+
+
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
+def test_the_callback_of_the_docs_prints_its_verdict_once(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "diagnose.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
+    short = code.replace("ap.Diagnose()", "ap.Diagnose(steps=3)")
+    exec(short, {"model": model(), "dataset": tf_dataset()})
+    assert capsys.readouterr().out.count("verdict") == 1
