@@ -35,13 +35,22 @@ if TYPE_CHECKING:
     from autopipe.loaders.processes import Processes as Processes
     from autopipe.loaders.tfdata import TfData as TfData
     from autopipe.loaders.threads import Threads as Threads
+    from autopipe.ops.affine import RandomAffine as RandomAffine
+    from autopipe.ops.blur import GaussianBlur as GaussianBlur
     from autopipe.ops.color import RandomBrightness as RandomBrightness
     from autopipe.ops.color import RandomContrast as RandomContrast
     from autopipe.ops.crop import CenterCrop as CenterCrop
     from autopipe.ops.crop import RandomCrop as RandomCrop
+    from autopipe.ops.crop import RandomResizedCrop as RandomResizedCrop
     from autopipe.ops.custom import Map as Map
     from autopipe.ops.decode import Decode as Decode
+    from autopipe.ops.erasing import RandomErasing as RandomErasing
     from autopipe.ops.flip import RandomFlip as RandomFlip
+    from autopipe.ops.grayscale import RandomGrayscale as RandomGrayscale
+    from autopipe.ops.hue import RandomHue as RandomHue
+    from autopipe.ops.hue import RandomSaturation as RandomSaturation
+    from autopipe.ops.image_data_generator import from_image_data_generator as from_image_data_generator
+    from autopipe.ops.letterbox import ResizeKeepingAspect as ResizeKeepingAspect
     from autopipe.ops.mask import MaskToClass as MaskToClass
     from autopipe.ops.onehot import OneHot as OneHot
     from autopipe.ops.pad import Pad as Pad
@@ -78,6 +87,15 @@ _HOMES = {
     "Threads": "loaders.threads",
     "RandomBrightness": "ops.color",
     "RandomContrast": "ops.color",
+    "GaussianBlur": "ops.blur",
+    "RandomAffine": "ops.affine",
+    "RandomErasing": "ops.erasing",
+    "RandomGrayscale": "ops.grayscale",
+    "RandomHue": "ops.hue",
+    "RandomResizedCrop": "ops.crop",
+    "RandomSaturation": "ops.hue",
+    "ResizeKeepingAspect": "ops.letterbox",
+    "from_image_data_generator": "ops.image_data_generator",
     "CenterCrop": "ops.crop",
     "RandomCrop": "ops.crop",
     "Map": "ops.custom",

@@ -14,10 +14,19 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import Lines, is_integer, parts
+from autopipe.core.op import LATER
+from autopipe.core.plain_code import Lines, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
-from autopipe.errors import ConfigError
+from autopipe.ops import chance
+from autopipe.ops.levels import (
+    largest,
+    plain_levels,
+    plain_levels_tensorflow,
+    plain_top,
+    to_levels,
+    to_levels_tensorflow,
+)
 from autopipe.ops.pixels import PixelOp
 
 _LEVELS = np.arange(256, dtype=np.float32)
@@ -30,65 +39,82 @@ class RandomBrightness(PixelOp):
     """Add the same amount to all pixels: uniform in [-delta, delta] of the full range.
 
     Attributes:
-        delta: share of the range, 0 to 1. The range is 255 for 8-bit images and 1 for others.
+        delta: share of the range, 0 to 1. The range is 255 for 8-bit images, 65535 for 16-bit ones, and 1 for floating
+            point.
+        factor: (lower, upper): multiply all pixels by a factor uniform in this range, and add nothing.
     """
 
     delta: float = 0.2
+    factor: tuple[float, float] | None = dataclasses.field(default=None, kw_only=True, metadata=LATER)
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        if not 0 < self.delta <= 1:
-            raise ConfigError(f"`delta` of RandomBrightness must be in (0, 1], but got delta={self.delta!r}.")
+        chance.check_number(self, "delta", above=True)
+        if self.factor is not None:
+            chance.checked_range(self, "factor")
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        shift = np.float32((2 * random[0] - 1) * self.delta)
-        if array.dtype != np.uint8:
-            shifted: NDArray[Any] = array + shift.astype(array.dtype)
-            return shifted
-        table = np.clip(np.rint(_LEVELS + shift * np.float32(255)), 0, 255).astype(np.uint8)
-        return _look_up(array, table)
+        gain, shift = (np.float32(number) for number in self._change(random[0]))
+        if array.dtype == np.uint8:
+            return _look_up(array, to_levels(_LEVELS * gain + shift * np.float32(255), array.dtype))
+        if array.dtype.kind == "f":
+            changed: NDArray[Any] = array * gain.astype(array.dtype) + shift.astype(array.dtype)
+            return changed
+        return to_levels(array * gain + shift * np.float32(largest(array.dtype)), array.dtype)
 
     def batches_of(self, field: Field) -> bool:
-        return True
+        return field.dtype is not None and (field.dtype == np.uint8 or field.dtype.kind == "f")
 
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        shift = _for_each(((2 * random[:, 0] - 1) * self.delta).astype(np.float32), arrays)
+        gain, shift = (
+            _for_each(np.broadcast_to(number, len(arrays)).astype(np.float32), arrays)
+            for number in self._change(random[:, 0])
+        )
         if arrays.dtype != np.uint8:
-            shifted: NDArray[Any] = arrays + shift.astype(arrays.dtype)
-            return shifted
+            changed: NDArray[Any] = arrays * gain.astype(arrays.dtype) + shift.astype(arrays.dtype)
+            return changed
         shift *= np.float32(255)
         for part in _parts(arrays):
-            _put_levels(arrays[part].astype(np.float32) + shift[part], arrays[part])
+            _put_levels(arrays[part].astype(np.float32) * gain[part] + shift[part], arrays[part])
         return arrays
 
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf
 
-        shift = tf.cast((2 * random[0] - 1) * self.delta, tf.float32)
-        if tensor.dtype != tf.uint8:
-            return tensor + tf.cast(shift, tensor.dtype)
-        table = tf.cast(tf.clip_by_value(tf.round(_LEVELS + shift * 255.0), 0, 255), tf.uint8)
-        return tf.gather(table, tf.cast(tensor, tf.int32))
+        gain, shift = (tf.cast(number, tf.float32) for number in self._change(random[0]))
+        if tensor.dtype == tf.uint8:
+            table = to_levels_tensorflow(_LEVELS * gain + shift * 255.0, tf.uint8)
+            return tf.gather(table, tf.cast(tensor, tf.int32))
+        if not tensor.dtype.is_integer:
+            return tensor * tf.cast(gain, tensor.dtype) + tf.cast(shift, tensor.dtype)
+        return to_levels_tensorflow(tf.cast(tensor, tf.float32) * gain + shift * tensor.dtype.max, tensor.dtype)
+
+    def _change(self, number: Any) -> tuple[Any, Any]:
+        """Return what levels are multiplied by, and what share of the range is added."""
+        if self.factor is not None:
+            return chance.between(self.factor, number), 0.0
+        return 1.0, chance.symmetric(self.delta, number)
 
     def plain_numpy(self, step: Step) -> Lines:
-        found = [f"shift = rng.uniform({-self.delta!r}, {self.delta!r})"]
+        found = [f"change = rng.uniform{self._limits}"]
         for part in parts(step):
-            if is_integer(step, part):
-                found.append(f"{part} = np.clip(np.rint({part} + 255 * shift), 0, 255).astype(np.uint8)")
-            else:
-                found.append(f"{part} = {part} + np.asarray(shift, {part}.dtype)")
+            found.append(f"{part} = {plain_levels(self._plain_change(part, step, part), step, part)}")
         return found
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        found = [f"shift = tf.random.uniform((), {-self.delta!r}, {self.delta!r})"]
+        found = [f"change = tf.random.uniform((), {', '.join(map(repr, self._limits))})"]
         for part in parts(step):
-            if is_integer(step, part):
-                shifted = f"tf.cast({part}, tf.float32) + 255.0 * shift"
-                found.append(f"{part} = tf.saturate_cast(tf.round({shifted}), tf.uint8)")
-            else:
-                found.append(f"{part} = {part} + tf.cast(shift, {part}.dtype)")
+            changed = self._plain_change(f"tf.cast({part}, tf.float32)", step, part)
+            found.append(f"{part} = {plain_levels_tensorflow(changed, step, part)}")
         return found
+
+    def _plain_change(self, pixels: str, step: Step, part: str) -> str:
+        return f"{pixels} + {plain_top(step, part)} * change" if self.factor is None else f"{pixels} * change"
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        return (-self.delta, self.delta) if self.factor is None else self.factor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,21 +132,20 @@ class RandomContrast(PixelOp):
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lower < self.upper:
-            raise ConfigError(
-                f"RandomContrast needs 0 <= lower < upper, but got lower={self.lower!r}, upper={self.upper!r}."
-            )
+        chance.check_ordered(self, self.lower, self.upper)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        factor = np.float32(self.lower + (self.upper - self.lower) * random[0])
-        if array.dtype != np.uint8:
+        factor = np.float32(chance.between((self.lower, self.upper), random[0]))
+        if array.dtype.kind == "f":
             mean = array.mean(axis=(0, 1), keepdims=True, dtype=np.float64).astype(array.dtype)
             stretched: NDArray[Any] = (array - mean) * factor.astype(array.dtype) + mean
             return stretched
         # Whole-number sums make the mean, and so the table, the same in both halves.
         mean = (array.sum(axis=(0, 1), dtype=np.int64) / (array.shape[0] * array.shape[1])).astype(np.float32)
-        table = np.clip(np.rint((_LEVELS[:, None] - mean) * factor + mean), 0, 255).astype(np.uint8)
-        return _look_up(array, table[None])
+        if array.dtype == np.uint8:
+            return _look_up(array, to_levels((_LEVELS[:, None] - mean) * factor + mean, array.dtype)[None])
+        largest(array.dtype)  # refuses what has no levels
+        return to_levels((array.astype(np.float32) - mean) * factor + mean, array.dtype)
 
     def batches_of(self, field: Field) -> bool:  # of others, a sum rounds by the order of its numbers
         return field.dtype == np.uint8 and field.rank == 3 and 255 * math.prod((field.shape or ())[:2]) < _EXACT
@@ -144,32 +169,24 @@ class RandomContrast(PixelOp):
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf
 
-        factor = tf.cast(self.lower + (self.upper - self.lower) * random[0], tf.float32)
+        factor = tf.cast(chance.between((self.lower, self.upper), random[0]), tf.float32)
         count = tf.cast(tf.size(tensor) // tf.shape(tensor)[-1], tf.float64)
         total = tf.reduce_sum(tf.cast(tensor, tf.int64 if tensor.dtype.is_integer else tf.float64), axis=(0, 1))
         mean = tf.cast(tf.cast(total, tf.float64) / count, tf.float32)
-        stretched = (tf.cast(tensor, tf.float32) - mean) * factor + mean
-        if tensor.dtype != tf.uint8:
-            return tf.cast(stretched, tensor.dtype)
-        return tf.cast(tf.clip_by_value(tf.round(stretched), 0, 255), tf.uint8)
+        return to_levels_tensorflow((tf.cast(tensor, tf.float32) - mean) * factor + mean, tensor.dtype)
 
     def plain_numpy(self, step: Step) -> Lines:
         found = [f"factor = rng.uniform({self.lower!r}, {self.upper!r})"]
         for part in parts(step):
             found.append(f"mean = {part}.mean(axis=(0, 1))")
-            stretched = f"({part} - mean) * factor + mean"
-            if is_integer(step, part):
-                stretched = f"np.clip(np.rint({stretched}), 0, 255)"
-            found.append(f"{part} = ({stretched}).astype({part}.dtype)")
+            found.append(f"{part} = {plain_levels(f'({part} - mean) * factor + mean', step, part)}")
         return found
 
     def plain_tensorflow(self, step: Step) -> Lines:
         found = [f"factor = tf.random.uniform((), {self.lower!r}, {self.upper!r})"]
         for part in parts(step):
             stretched = f"tf.image.adjust_contrast(tf.cast({part}, tf.float32), factor)"
-            if is_integer(step, part):
-                stretched = f"tf.round({stretched})"
-            found.append(f"{part} = tf.saturate_cast({stretched}, {part}.dtype)")
+            found.append(f"{part} = {plain_levels_tensorflow(stretched, step, part)}")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Crops: the centre, or a place of the sample's own."""
+"""Crops: the centre, a place of the sample's own, or a rectangle of its own that is resized."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ from autopipe.core.plain_code import Lines, is_flat, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import BadSampleError
+from autopipe.ops import chance
 from autopipe.ops.pixels import PixelOp
-from autopipe.ops.resize import check_size
+from autopipe.ops.resize import (
+    Interpolation,
+    check_interpolation,
+    how,
+    plain_resized,
+    plain_resized_tensorflow,
+    resized,
+    resized_tensorflow,
+)
+from autopipe.ops.size import check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,3 +138,54 @@ class RandomCrop(_Crop):
             f"free = tf.cast({free}, tf.float32)",
             "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
         ]
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomResizedCrop(PixelOp):
+    """Cut a rectangle of random size, shape and place out, and resize it; image and mask alike.
+
+    Attributes:
+        height: pixels after resizing.
+        width: pixels after resizing.
+        area: the rectangle's smallest and largest share of the image.
+        ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; what would be larger than
+            the image is cut to it.
+        interpolation: as of `Resize`; masks always take the nearest pixel.
+    """
+
+    height: int
+    width: int
+    area: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
+    draws: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        check_size(self, self.height, self.width)
+        check_interpolation(self.interpolation)
+        chance.checked_range(self, "area", most=1, above=True)
+        chance.checked_range(self, "ratio", above=True)
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        size = (array.shape[0], array.shape[1])
+        top, left, height, width = chance.box(size, self.area, self.ratio, random)
+        cut = array[top : top + height, left : left + width]
+        return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
+
+    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
+        import tensorflow as tf
+
+        shape = tf.shape(tensor)
+        top, left, height, width = chance.box_tensorflow((shape[0], shape[1]), self.area, self.ratio, random)
+        cut = tensor[top : top + height, left : left + width]
+        return resized_tensorflow(cut, (self.height, self.width), how(self.interpolation, kind))
+
+    def plain_numpy(self, step: Step) -> Lines:
+        cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))
+        box = chance.plain_box(parts(step)[0], self.area, self.ratio)
+        return [*box, *cuts, *plain_resized(step, (str(self.height), str(self.width)), self.interpolation)]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))
+        box = chance.plain_box_tensorflow(parts(step)[0], self.area, self.ratio)
+        return [*box, *cuts, *plain_resized_tensorflow(step, (str(self.height), str(self.width)), self.interpolation)]

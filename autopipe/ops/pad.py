@@ -13,7 +13,7 @@ from autopipe.core.plain_code import Lines, is_flat, is_grey, is_mask, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.ops.pixels import PixelOp
-from autopipe.ops.resize import check_size
+from autopipe.ops.size import check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +36,7 @@ class Pad(PixelOp):
         check_size(self, self.height, self.width)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        down, right = max(0, self.height - array.shape[0]), max(0, self.width - array.shape[1])
-        if not down and not right:
-            return array
-        value = self.mask_value if kind is FieldKind.MASK else self.value
-        top, left = down // 2, right // 2
-        padded = cv2.copyMakeBorder(array, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value=(value,) * 4)
-        return padded if padded.ndim == array.ndim else padded[..., None]
+        return padded(array, (self.height, self.width), self.mask_value if kind is FieldKind.MASK else self.value)
 
     def batches_of(self, field: Field) -> bool:
         return True
@@ -59,14 +53,8 @@ class Pad(PixelOp):
         return padded
 
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        shape = tf.shape(tensor)
-        down, right = tf.maximum(0, self.height - shape[0]), tf.maximum(0, self.width - shape[1])
-        top, left = down // 2, right // 2
-        edges = [[top, down - top], [left, right - left]] + [[0, 0]] * (tensor.shape.rank - 2)
         value = self.mask_value if kind is FieldKind.MASK else self.value
-        return tf.pad(tensor, edges, constant_values=tf.cast(value, tensor.dtype))
+        return padded_tensorflow(tensor, (self.height, self.width), value)
 
     def plain_numpy(self, step: Step) -> Lines:
         found = []
@@ -91,3 +79,24 @@ class Pad(PixelOp):
                 f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))",
             ]
         return found
+
+
+def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:
+    """Return an image that is padded evenly around to at least `size` (height, width)."""
+    down, right = max(0, size[0] - array.shape[0]), max(0, size[1] - array.shape[1])
+    if not down and not right:
+        return array
+    top, left = down // 2, right // 2
+    larger = cv2.copyMakeBorder(array, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value=(value,) * 4)
+    return larger if larger.ndim == array.ndim else larger[..., None]
+
+
+def padded_tensorflow(tensor: Any, size: tuple[int, int], value: float) -> Any:
+    """Return the same of a tensor."""
+    import tensorflow as tf
+
+    shape = tf.shape(tensor)
+    down, right = tf.maximum(0, size[0] - shape[0]), tf.maximum(0, size[1] - shape[1])
+    top, left = down // 2, right // 2
+    edges = [[top, down - top], [left, right - left]] + [[0, 0]] * (tensor.shape.rank - 2)
+    return tf.pad(tensor, edges, constant_values=tf.cast(value, tensor.dtype))

@@ -8,7 +8,7 @@ the two takes another one, by how it happens to round.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import cv2
 import numpy as np
@@ -19,6 +19,9 @@ from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.errors import ConfigError
 from autopipe.ops.pixels import PixelOp
+from autopipe.ops.size import check_size
+
+Interpolation: TypeAlias = Literal["bilinear", "nearest", "area", "bicubic"]
 
 _SMOOTH = {
     "bilinear": cv2.INTER_LINEAR,
@@ -39,88 +42,119 @@ class Resize(PixelOp):
 
     height: int
     width: int
-    interpolation: Literal["bilinear", "nearest", "area", "bicubic"] = "bilinear"
+    interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
-        if self.interpolation not in ("nearest", *_SMOOTH):
-            raise ConfigError(
-                f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {self.interpolation!r}."
-            )
+        check_interpolation(self.interpolation)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        if array.shape[:2] == (self.height, self.width):
-            return array
-        if kind is FieldKind.MASK or self.interpolation == "nearest":
-            rows = array.take(_nearest(array.shape[0], np.arange(self.height), self.height), axis=0)
-            nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(self.width), self.width), axis=1)
-            return nearest
-        method = _SMOOTH[self.interpolation]
-        if out is None or np.may_share_memory(out, array):
-            resized = cv2.resize(array, (self.width, self.height), interpolation=method)
-        else:
-            resized = cv2.resize(array, (self.width, self.height), dst=out, interpolation=method)
-        return resized if resized.ndim == array.ndim else resized[..., None]
+        return resized(array, (self.height, self.width), how(self.interpolation, kind), out)
 
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        if kind is FieldKind.MASK or self.interpolation == "nearest":
-            before = tf.shape(tensor, tf.int64)
-            rows = tf.gather(tensor, _nearest(before[0], tf.range(self.height, dtype=tf.int64), self.height), axis=0)
-            return tf.gather(rows, _nearest(before[1], tf.range(self.width, dtype=tf.int64), self.width), axis=1)
-        if self.interpolation != "bilinear":
-            raise NotImplementedError("TensorFlow's area and bicubic kernels place pixels differently")
-        resized = tf.image.resize(tensor, (self.height, self.width))
-        if tensor.dtype in (tf.uint8, tf.uint16):  # means of pixels: nothing to saturate
-            return tf.cast(resized + 0.5, tensor.dtype)
-        if tensor.dtype.is_integer:
-            return tf.saturate_cast(tf.round(tf.cast(resized, tf.float32)), tensor.dtype)
-        return resized
+        return resized_tensorflow(tensor, (self.height, self.width), how(self.interpolation, kind))
 
     def plain_numpy(self, step: Step) -> Lines:
-        found = []
-        for part in parts(step):
-            if is_mask(step, part) or self.interpolation == "nearest":
-                found += [
-                    f"rows = (2 * np.arange({self.height}) + 1) * {part}.shape[0] // {2 * self.height}",
-                    f"columns = (2 * np.arange({self.width}) + 1) * {part}.shape[1] // {2 * self.width}",
-                    f"{part} = {part}[rows][:, columns]",
-                ]
-                continue
-            method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(self.interpolation, self.interpolation.upper())
-            resized = f"cv2.resize({part}, ({self.width}, {self.height}), interpolation=cv2.INTER_{method})"
-            found.append(f"{part} = {resized}{'[..., None]' if is_grey(step, part) else ''}")
-        return found
+        return plain_resized(step, (str(self.height), str(self.width)), self.interpolation)
 
     def plain_tensorflow(self, step: Step) -> Lines:
         """Return the lines; "area" and "bicubic" of TensorFlow place pixels somewhat differently."""
-        return [line for part in parts(step) for line in self._plain_tensorflow(step, part)]
+        return plain_resized_tensorflow(step, (str(self.height), str(self.width)), self.interpolation)
 
-    def _plain_tensorflow(self, step: Step, part: str) -> Lines:
-        if is_mask(step, part) or self.interpolation == "nearest":
-            return [
-                f"rows = (2 * tf.range({self.height}) + 1) * tf.shape({part})[0] // {2 * self.height}",
-                f"columns = (2 * tf.range({self.width}) + 1) * tf.shape({part})[1] // {2 * self.width}",
+
+def how(interpolation: Interpolation, kind: FieldKind) -> Interpolation:
+    """Return the interpolation of a part: a mask's class numbers have no means."""
+    return "nearest" if kind is FieldKind.MASK else interpolation
+
+
+def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpolation, out: Part = None) -> NDArray[Any]:
+    """Return an image of another (height, width); in `out`, if that is given and apart from `array`."""
+    if array.shape[:2] == size:
+        return array
+    height, width = size
+    if interpolation == "nearest":
+        rows = array.take(_nearest(array.shape[0], np.arange(height), height), axis=0)
+        nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(width), width), axis=1)
+        return nearest
+    method = _SMOOTH[interpolation]
+    if out is None or np.may_share_memory(out, array):
+        smooth = cv2.resize(array, (width, height), interpolation=method)
+    else:
+        smooth = cv2.resize(array, (width, height), dst=out, interpolation=method)
+    return smooth if smooth.ndim == array.ndim else smooth[..., None]
+
+
+def resized_tensorflow(tensor: Any, size: tuple[Any, Any], interpolation: Interpolation) -> Any:
+    """Return the same of a tensor; the sizes may be tensors.
+
+    Raises:
+        NotImplementedError: TensorFlow's kernel of that name gives other pixels.
+    """
+    import tensorflow as tf
+
+    if interpolation == "nearest":
+        before = tf.shape(tensor, tf.int64)
+        height, width = (tf.cast(side, tf.int64) for side in size)
+        rows = tf.gather(tensor, _nearest(before[0], tf.range(height), height), axis=0)
+        return tf.gather(rows, _nearest(before[1], tf.range(width), width), axis=1)
+    if interpolation != "bilinear":
+        raise NotImplementedError("TensorFlow's area and bicubic kernels place pixels differently")
+    smooth = tf.image.resize(tensor, tuple(tf.cast(side, tf.int32) for side in size))
+    if tensor.dtype in (tf.uint8, tf.uint16):  # means of pixels: nothing to saturate
+        return tf.cast(smooth + 0.5, tensor.dtype)
+    if tensor.dtype.is_integer:
+        return tf.saturate_cast(tf.round(tf.cast(smooth, tf.float32)), tensor.dtype)
+    return smooth
+
+
+def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation) -> Lines:
+    """Return lines of NumPy and OpenCV that resize the parts of an op; height and width are code."""
+    height, width = size
+    found = []
+    for part in parts(step):
+        if is_mask(step, part) or interpolation == "nearest":
+            found += [
+                f"rows = (2 * np.arange({height}) + 1) * {part}.shape[0] // {_twice(height)}",
+                f"columns = (2 * np.arange({width}) + 1) * {part}.shape[1] // {_twice(width)}",
+                f"{part} = {part}[rows][:, columns]",
+            ]
+            continue
+        method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
+        smooth = f"cv2.resize({part}, ({width}, {height}), interpolation=cv2.INTER_{method})"
+        found.append(f"{part} = {smooth}{'[..., None]' if is_grey(step, part) else ''}")
+    return found
+
+
+def plain_resized_tensorflow(step: Step, size: tuple[str, str], interpolation: Interpolation) -> Lines:
+    """Return the same as lines of TensorFlow."""
+    height, width = size
+    found = []
+    for part in parts(step):
+        if is_mask(step, part) or interpolation == "nearest":
+            found += [
+                f"rows = (2 * tf.range({height}) + 1) * tf.shape({part})[0] // {_twice(height)}",
+                f"columns = (2 * tf.range({width}) + 1) * tf.shape({part})[1] // {_twice(width)}",
                 f"{part} = tf.gather(tf.gather({part}, rows), columns, axis=1)",
             ]
-        method = "" if self.interpolation == "bilinear" else f", method={quoted(self.interpolation)}"
-        resized = f"tf.image.resize({part}, ({self.height}, {self.width}){method})"
-        if not is_integer(step, part):
-            return [f"{part} = {resized}"]
-        dtype = tensor_type(part_of(step.before, part))
-        return [f"{part} = tf.saturate_cast(tf.round({resized}), {dtype})"]
+            continue
+        method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
+        smooth = f"tf.image.resize({part}, ({height}, {width}){method})"
+        if is_integer(step, part):
+            smooth = f"tf.saturate_cast(tf.round({smooth}), {tensor_type(part_of(step.before, part))})"
+        found.append(f"{part} = {smooth}")
+    return found
 
 
-def _nearest(before: Any, places: Any, after: int) -> Any:
+def _twice(size: str) -> str:
+    return str(2 * int(size)) if size.isdigit() else f"(2 * {size})"
+
+
+def check_interpolation(interpolation: str) -> None:
+    """Refuse an interpolation that is not known."""
+    if interpolation not in ("nearest", *_SMOOTH):
+        raise ConfigError(f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {interpolation!r}.")
+
+
+def _nearest(before: Any, places: Any, after: Any) -> Any:
     """Return the pixels, of `before` along an axis, in which the centres of the new ones lie, exactly."""
     return (2 * places + 1) * before // (2 * after)
-
-
-def check_size(op: object, height: int, width: int) -> None:
-    """Refuse sizes that are not whole positive numbers of pixels."""
-    for name, value in (("height", height), ("width", width)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(
-                f"`{name}` of {type(op).__name__} must be a whole number of pixels >= 1, but got {name}={value!r}."
-            )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,19 +17,27 @@ from PIL import Image
 
 from autopipe.core.op import Op
 from autopipe.core.sample import FieldKind
+from autopipe.ops.affine import RandomAffine
+from autopipe.ops.blur import GaussianBlur
 from autopipe.ops.color import RandomBrightness, RandomContrast
-from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
+from autopipe.ops.erasing import RandomErasing
 from autopipe.ops.flip import RandomFlip
+from autopipe.ops.grayscale import RandomGrayscale
+from autopipe.ops.hue import RandomHue, RandomSaturation
+from autopipe.ops.letterbox import ResizeKeepingAspect
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Cast, Normalize, Rescale
+from tests.contract import random_references as drawn
+from tests.contract.random_references import Array, Reference, built, level, top
 
-Array = NDArray[Any]
-Reference = Callable[[Any, FieldKind, NDArray[np.float64]], Any]
+FEW = ("masked", "grey", "tiny", "row", "deep-coloured")
+SHAPES = ("masked", "grey", "plain", "tiny", "row", "column", "bright", "labelled")
 COLOURS = ((0, 0, 0), (255, 0, 0), (9, 8, 7), (1, 2, 3), (255, 255, 255))
 
 
@@ -50,17 +57,10 @@ class Case:
 
     op: Op
     reference: Reference
-    samples: tuple[str, ...] = ("masked", "grey", "plain", "tiny", "row", "column", "bright", "labelled")
+    samples: tuple[str, ...] = (*SHAPES, "deep")
     levels: float = 0
     tensorflow_levels: float = 0
     plain_levels: float = 1
-
-
-def _built(shape: tuple[int, ...], dtype: Any, value: Callable[..., Any]) -> Array:
-    out = np.empty(shape, dtype)
-    for place in itertools.product(*map(range, shape)):
-        out[place] = value(*place)
-    return out
 
 
 def _crop(height: int, width: int, *, centre: bool) -> Reference:
@@ -69,7 +69,7 @@ def _crop(height: int, width: int, *, centre: bool) -> Reference:
             return None
         down, right = (0.5, 0.5) if centre else random
         top, left = math.floor(down * (a.shape[0] - height + 1)), math.floor(right * (a.shape[1] - width + 1))
-        return _built((height, width, *a.shape[2:]), a.dtype, lambda i, j, *c: a[(top + i, left + j, *c)])
+        return built((height, width, *a.shape[2:]), a.dtype, lambda i, j, *c: a[(top + i, left + j, *c)])
 
     return reference
 
@@ -78,7 +78,7 @@ def _flip(*, horizontal: bool, vertical: bool) -> Reference:
     def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
         across, down = horizontal and random[0] < 0.5, vertical and random[1] < 0.5
         last, right = a.shape[0] - 1, a.shape[1] - 1
-        return _built(a.shape, a.dtype, lambda i, j, *c: a[(last - i if down else i, right - j if across else j, *c)])
+        return built(a.shape, a.dtype, lambda i, j, *c: a[(last - i if down else i, right - j if across else j, *c)])
 
     return reference
 
@@ -92,22 +92,15 @@ def _pad(height: int, width: int, value: int, mask_value: int) -> Reference:
             row, column = i - down // 2, j - right // 2
             return a[(row, column, *c)] if 0 <= row < a.shape[0] and 0 <= column < a.shape[1] else fill
 
-        return _built((a.shape[0] + down, a.shape[1] + right, *a.shape[2:]), a.dtype, at)
+        return built((a.shape[0] + down, a.shape[1] + right, *a.shape[2:]), a.dtype, at)
 
     return reference
 
 
-def _level(value: np.float32) -> int:
-    """Round half to even, and keep to what 8 bits hold."""
-    return min(255, max(0, round(float(value))))
-
-
 def _brightness(delta: float) -> Reference:
     def reference(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
-        shift = np.float32((2 * random[0] - 1) * delta)
-        if a.dtype != np.uint8:
-            return _built(a.shape, a.dtype, lambda *at: a[at] + shift)
-        return _built(a.shape, a.dtype, lambda *at: _level(np.float32(a[at]) + shift * np.float32(255)))
+        shift = np.float32((2 * random[0] - 1) * delta) * np.float32(top(a.dtype))
+        return built(a.shape, a.dtype, lambda *at: level(np.float32(a[at]) + shift, a.dtype))
 
     return reference
 
@@ -120,9 +113,9 @@ def _contrast(lower: float, upper: float) -> Reference:
 
         def at(i: int, j: int, c: int) -> Any:
             value = (np.float32(a[i, j, c]) - means[c]) * factor + means[c]
-            return _level(value) if a.dtype == np.uint8 else value
+            return level(value, a.dtype)
 
-        return _built(a.shape, a.dtype, at)
+        return built(a.shape, a.dtype, at)
 
     return reference
 
@@ -135,9 +128,9 @@ def _resize(height: int, width: int, interpolation: str) -> Reference:
 
         def at(i: int, j: int, *c: int) -> Any:
             value = sum(wy * wx * float(a[(y, x, *c)]) for y, wy in rows[i].items() for x, wx in columns[j].items())
-            return _level(np.float32(value)) if a.dtype == np.uint8 else value
+            return level(np.float32(value), a.dtype)
 
-        return _built((height, width, *a.shape[2:]), a.dtype, at)
+        return built((height, width, *a.shape[2:]), a.dtype, at)
 
     return reference
 
@@ -175,20 +168,20 @@ def _classes(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array | 
     numbers = {colour: number for number, colour in enumerate(COLOURS)}
     if any(tuple(pixel) not in numbers for pixel in a.reshape(-1, 3).tolist()):
         return None
-    return _built(a.shape[:2], np.uint8, lambda i, j: numbers[tuple(a[i, j].tolist())])
+    return built(a.shape[:2], np.uint8, lambda i, j: numbers[tuple(a[i, j].tolist())])
 
 
 def _one_hot(classes: int) -> Reference:
     def reference(y: Any, kind: FieldKind, random: NDArray[np.float64]) -> Array:
         ids = np.asarray(y)
-        return _built((*ids.shape, classes), np.float32, lambda *at: 1.0 if ids[at[:-1]] == at[-1] else 0.0)
+        return built((*ids.shape, classes), np.float32, lambda *at: 1.0 if ids[at[:-1]] == at[-1] else 0.0)
 
     return reference
 
 
 def _valued(dtype: Any, value: Callable[[Any, int], Any]) -> Reference:
     """Return the reference of an op on each value alone, from the value and its channel."""
-    return lambda a, kind, random: _built(a.shape, dtype, lambda *at: value(a[at], at[-1]))
+    return lambda a, kind, random: built(a.shape, dtype, lambda *at: value(a[at], at[-1]))
 
 
 def _normalised(value: Any, channel: int) -> np.float32:
@@ -205,7 +198,7 @@ def _decoded(data: bytes, kind: FieldKind, random: NDArray[np.float64]) -> Array
 
 def _thinned(a: Array, kind: FieldKind, random: NDArray[np.float64]) -> Array:
     shape = (-(-a.shape[0] // 2), -(-a.shape[1] // 3), *a.shape[2:])
-    return _built(shape, a.dtype, lambda i, j, *c: a[(2 * i, 3 * j, *c)])
+    return built(shape, a.dtype, lambda i, j, *c: a[(2 * i, 3 * j, *c)])
 
 
 def _seeded(random: NDArray[np.float64]) -> np.random.Generator:
@@ -220,7 +213,30 @@ def _noise(x: Array, rng: np.random.Generator) -> Array:
     return noisy
 
 
-THREE = ("masked", "plain", "tiny", "row", "column", "bright", "labelled")  # of three channels
+THREE = ("masked", "plain", "tiny", "row", "column", "bright", "labelled", "deep-coloured")
+AFFINE = [
+    Case(
+        RandomAffine(
+            rotation,
+            shift,
+            shear,
+            zoom,
+            fill=fill,  # type: ignore[arg-type]  # one of four
+            value=9,
+            mask_value=3,
+            keep_aspect=keep,
+        ),
+        drawn.affine(rotation, shift, shear, zoom, fill, (9, 3), keep_aspect=keep),
+        samples=FEW,
+        levels=1,
+    )
+    for rotation, shift, shear, zoom, fill, keep in (
+        (25, (0.0, 0.0), 0, (1.0, 1.0), "reflect", True),
+        (0, (0.2, 0.3), 0, (1.0, 1.0), "wrap", True),
+        (0, (0.0, 0.0), 20, (0.713, 1.629), "nearest", False),
+        (160, (0.5, 0.1), 30, (0.537, 2.981), "constant", False),
+    )
+]
 CASES = [
     Case(CenterCrop(5, 4), _crop(5, 4, centre=True)),
     Case(CenterCrop(1, 1), _crop(1, 1, centre=True)),
@@ -241,16 +257,58 @@ CASES = [
     ),
     *(Case(Resize(*size, "nearest"), _resize(*size, "nearest")) for size in ((5, 8), (26, 34), (1, 1), (3, 40))),
     Case(Resize(5, 8, "area"), _resize(5, 8, "area"), ("masked", "grey", "bright", "labelled"), levels=1),
-    Case(Resize(20, 11, "bicubic"), _resize(20, 11, "bicubic"), levels=1, plain_levels=48),  # another kernel
+    Case(Resize(20, 11, "bicubic"), _resize(20, 11, "bicubic"), SHAPES, 1, plain_levels=48),  # another kernel
     Case(MaskToClass(COLOURS), _classes, ("coloured", "masked-strange")),
     Case(OneHot(5), _one_hot(5), ("masked", "labelled")),
     Case(OneHot(1), _one_hot(1), ("masked", "labelled")),
     Case(Rescale(1 / 255), _valued(np.float32, lambda v, _: np.float32(v) * np.float32(1 / 255))),
     Case(Rescale(1 / 3, -0.5), _valued(np.float32, lambda v, _: np.float32(v) * np.float32(1 / 3) + np.float32(-0.5))),
     Case(Normalize((1, 2, 3), (4, 5, 6)), _valued(np.float32, _normalised), THREE),
-    Case(Cast("float16"), _valued(np.float16, lambda v, _: np.float16(v))),
+    Case(Cast("float16"), _valued(np.float16, lambda v, _: np.float16(v)), SHAPES),
     Case(Cast("int32", on="both"), _valued(np.int32, lambda v, _: int(v)), ("masked", "grey", "plain")),
     Case(Map(lambda x: x[::2, ::3]), _thinned),
     Case(Map(_noise, random=True), lambda a, kind, random: _noise(a, _seeded(random))),
+    *AFFINE,
+    *(
+        Case(RandomResizedCrop(*size, area, ratio), drawn.resized_crop(size, area, ratio, _resize), FEW, 1, 1)
+        for size, area, ratio in (((5, 8), (0.08, 1.0), (0.75, 1.25)), ((16, 3), (0.9, 1.0), (0.2, 6.0)))
+    ),
+    Case(RandomErasing(1.0, value=(9, 8, 7)), drawn.erased(1.0, (0.02, 0.33), (0.3, 3.3), (9, 8, 7), 0), THREE),
+    Case(
+        RandomErasing(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2, on="both"),
+        drawn.erased(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2),
+        FEW,
+    ),
+    *(
+        Case(
+            ResizeKeepingAspect(*size, value=7, mask_value=4),
+            drawn.letterbox(size, (7, 4), _resize, _pad),
+            FEW,
+            1,
+            1,
+        )
+        for size in ((20, 11), (5, 8))
+    ),
+    Case(RandomHue(0.5), drawn.hue(0.5), FEW, 1, 1),
+    Case(RandomHue(0.1), drawn.hue(0.1), ("float",), 1e-5, 1e-5),
+    Case(RandomSaturation(0.0, 3.0), drawn.saturation(0.0, 3.0), FEW, 1, 1),
+    Case(RandomSaturation(0.5, 1.5), drawn.saturation(0.5, 1.5), ("float",), 1e-5, 1e-5),
+    Case(RandomGrayscale(0.4), drawn.grey(0.4), FEW, 1),
+    Case(RandomGrayscale(1.0), drawn.grey(1.0), ("float",), 1e-6, 1e-6),
+    Case(GaussianBlur(5, (0.1, 3.0), 0.9), drawn.blurred(5, (0.1, 3.0), 0.9), FEW, 2),
+    Case(GaussianBlur(3, (1.0, 1.0)), drawn.blurred(3, (1.0, 1.0), 1.0), ("float",), 1e-5),
+    Case(
+        RandomBrightness(factor=(0.5, 2.0)),
+        drawn.stretched(lambda value, number, most: value * (0.5 + 1.5 * number)),
+        FEW,
+        1,
+    ),
+    Case(
+        RandomBrightness(factor=(0.5, 1.5)),
+        drawn.stretched(lambda value, number, most: value * (0.5 + number)),
+        ("float",),
+        1e-6,
+        1e-6,
+    ),
     Case(Decode(), _decoded, ("encoded",)),
 ]

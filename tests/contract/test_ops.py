@@ -25,10 +25,13 @@ from autopipe.core.op import Op
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
 from autopipe.errors import BadSampleError, PlainCodeError
+from autopipe.ops.custom import Map
 from tests.contract.op_references import CASES, COLOURS, Case
 
 RNG = np.random.default_rng(0)
-RANDOM = [(0.0, 0.0), (0.3, 0.7), (0.5, 0.499999), (1 - 2**-53, 1 - 2**-53)]
+MIDDLE = (0.5,) * 6
+LAST = 1 - 2**-53
+RANDOM = [(0.0,) * 6, (0.3, 0.7, 0.1, 0.9, 0.6, 0.2), (0.5, 0.499999, 0.5, 0.5, 0.5, 0.5), (LAST,) * 6]
 
 
 def image(*shape: int) -> NDArray[np.uint8]:
@@ -52,6 +55,9 @@ SAMPLES: dict[str, Sample] = {
     "column": (image(90, 1, 3), RNG.integers(0, 5, (90, 1), np.uint8)),
     "bright and dark": (RNG.choice(np.array([0, 255], np.uint8), (13, 17, 3)), None),
     "labelled": (image(13, 17, 3), np.int64(3)),
+    "deep-coloured": (RNG.integers(0, 65536, (9, 7, 3), np.uint16), None),
+    "deep and grey": (RNG.integers(0, 65536, (9, 7, 1), np.uint16), RNG.integers(0, 5, (9, 7), np.uint8)),
+    "deep, bright and dark": (RNG.choice(np.array([0, 65535], np.uint16), (9, 7, 3)), None),
     "float": (RNG.random((13, 17, 3), np.float32), None),
     "coloured mask": (image(13, 17, 3), coloured(13, 17)),
     "masked-strange: a colour of no class": (image(13, 17, 3), np.full((13, 17, 3), 77, np.uint8)),
@@ -87,7 +93,7 @@ def frozen(sample: Sample) -> Sample:
     return parts[0], parts[1]
 
 
-def numbers(op: Op, random: tuple[float, float]) -> NDArray[np.float64]:
+def numbers(op: Op, random: tuple[float, ...]) -> NDArray[np.float64]:
     return np.array(random[: op.draws], np.float64)
 
 
@@ -141,7 +147,7 @@ def test_it_gives_what_its_reference_gives_or_refuses_the_sample(case: Case, nam
 @pytest.mark.parametrize(("case", "name"), PAIRS)
 def test_where_the_result_may_be_written_makes_no_difference(case: Case, name: str) -> None:
     sample = SAMPLES[name]
-    random = numbers(case.op, (0.2, 0.3))
+    random = numbers(case.op, (0.2, 0.3, 0.4, 0.6, 0.7, 0.8))
     if expected(case, sample, random) is None:
         return
     wanted = case.op.apply(sample, spec_of(sample), random)
@@ -176,13 +182,18 @@ def test_threads_and_order_and_pickling_make_no_difference(case: Case) -> None:
             assert_same(wanted, found)
 
 
-def plain(case: Case, sample: Sample, dialect: str) -> Sample | None:
+def plain(case: Case, sample: Sample, dialect: str, rng: Any = None) -> Sample | None:
     """Return the sample after the op's plain code; None where it says that it has none."""
     spec = spec_of(sample)
-    made = case.op.apply(sample, spec, numbers(case.op, (0.5, 0.5)))
+    made = case.op.apply(sample, spec, numbers(case.op, MIDDLE))
     step = Step(case.op, 0, spec, spec_of(made))
     tensorflow = dialect == "plain_tensorflow"
-    scope: dict[str, Any] = {"np": np, "cv2": cv2, "rng": np.random.default_rng(0), **case.op.plain_functions(step)}
+    scope: dict[str, Any] = {
+        "np": np,
+        "cv2": cv2,
+        "rng": rng or np.random.default_rng(0),
+        **case.op.plain_functions(step),
+    }
     if tensorflow:
         import tensorflow as tf
 
@@ -202,6 +213,31 @@ def plain(case: Case, sample: Sample, dialect: str) -> Sample | None:
     return found[0], found[1] if len(found) > 1 else None
 
 
+class Lowest:
+    """A generator whose numbers are all at the lower ends of their ranges."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def uniform(self, lower: float, upper: float) -> float:
+        return lower
+
+    def integers(self, limits: Any) -> NDArray[np.int64]:
+        return np.zeros(np.shape(limits), np.int64)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [pair for pair in PAIRS if pair.values[0].op.draws and not isinstance(pair.values[0].op, Map)],  # type: ignore[union-attr]  # a case
+)
+def test_its_plain_code_at_the_lower_ends_of_all_ranges_gives_what_the_op_gives_there(case: Case, name: str) -> None:
+    sample, lowest = SAMPLES[name], numbers(case.op, RANDOM[0])
+    if expected(case, sample, lowest) is not None:
+        found = plain(case, sample, "plain_numpy", Lowest())
+        assert found is not None
+        assert_same(case.op.apply(sample, spec_of(sample), lowest), found, 1)
+
+
 @pytest.mark.parametrize("dialect", ["plain_numpy", "plain_tensorflow"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
 def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: str) -> None:
@@ -212,9 +248,9 @@ def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: str) -> Non
     )
     for name in (str(pair.values[1]) for pair in PAIRS if pair.values[0] is case):
         sample = SAMPLES[name]
-        if expected(case, sample, numbers(case.op, (0.5, 0.5))) is None:
+        if expected(case, sample, numbers(case.op, MIDDLE)) is None:
             continue
-        wanted = case.op.apply(sample, spec_of(sample), numbers(case.op, (0.5, 0.5)))
+        wanted = case.op.apply(sample, spec_of(sample), numbers(case.op, MIDDLE))
         found = plain(case, sample, dialect)
         if found is None:
             return

@@ -17,10 +17,16 @@ from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, OpError
+from autopipe.ops.affine import RandomAffine
+from autopipe.ops.blur import GaussianBlur
 from autopipe.ops.color import RandomBrightness, RandomContrast
-from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from autopipe.ops.custom import Map
+from autopipe.ops.erasing import RandomErasing
 from autopipe.ops.flip import RandomFlip
+from autopipe.ops.grayscale import RandomGrayscale
+from autopipe.ops.hue import RandomHue, RandomSaturation
+from autopipe.ops.letterbox import ResizeKeepingAspect
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
@@ -46,7 +52,21 @@ MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), np.dtype("uint8
         (lambda of: of(5, -1), Pad, "width=-1"),
         (lambda of: of(horizontal=False), RandomFlip, "neither"),
         (lambda of: of(0), RandomBrightness, "delta=0"),
+        (lambda of: of(factor=(2, 1)), RandomBrightness, "factor="),
         (lambda of: of(1.5, 0.5), RandomContrast, "lower=1.5"),
+        (lambda of: of(0.6), RandomHue, r"\(0, 0.5\], but got delta=0.6"),
+        (lambda of: of(-1, 0.5), RandomSaturation, "lower=-1"),
+        (lambda of: of(0), RandomGrayscale, "probability=0"),
+        (lambda of: of(4), GaussianBlur, "odd number of pixels, but got size=4"),
+        (lambda of: of(3, (0, 1)), GaussianBlur, "more than 0, but got sigma"),
+        (lambda of: of(area=(0.5, 1.5)), RandomErasing, "at most 1, but got area"),
+        (lambda of: of(5, 0), RandomResizedCrop, "width=0"),
+        (lambda of: of(5, 5, ratio=(2, 1)), RandomResizedCrop, "ratio="),
+        (lambda of: of(5, 5, "cubic"), ResizeKeepingAspect, "'cubic'"),
+        (lambda of: of(200), RandomAffine, "rotation=200"),
+        (lambda of: of(zoom=1.5), RandomAffine, "zoom="),
+        (lambda of: of(shift=(2, 0)), RandomAffine, "shift="),
+        (lambda of: of(fill="mirror"), RandomAffine, "'mirror'"),
         (lambda of: of(0), OneHot, "classes=0"),
         (lambda of: of(0, 0), Normalize, "std=0"),
         (lambda of: of(1, dtype="float31"), Rescale, "float31"),
@@ -73,6 +93,7 @@ def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None
         (Resize(4, 4), (b"data", 1), LABELLED, OpError, "Decode"),
         (Rescale(2.0), (b"data", 1), LABELLED, OpError, "Decode"),
         (RandomFlip(), (3, 1), LABELLED, OpError, "needs an image"),
+        (RandomContrast(), (IMAGE.astype(np.int32), 1), LABELLED, OpError, "but got int32"),
         (OneHot(3), (IMAGE, None), LABELLED, OpError, "no y"),
         (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE), MASKED, BadSampleError, r"\(0, 0, 0\), which is not"),
         (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE[..., 0]), MASKED, BadSampleError, "colour mask"),
@@ -221,3 +242,10 @@ def test_several_parts_do_not_silently_become_one(on: Any) -> None:
     op = Map(lambda *parts: (parts[0], (1, 2)) if on == "both" else (1, 2), on=on)
     with pytest.raises(OpError, match=r"returned \(1, 2\)"):
         op.apply((PIXELS, 1), LABELLED, np.empty(0))
+
+
+def test_class_numbers_of_any_whole_number_type_are_moved_with_their_image() -> None:
+    mask = np.arange(48).reshape(6, 8) * 2**33
+    _, moved = RandomAffine(rotation=90).apply((IMAGE, mask), MASKED, np.array([0, 0.5, 0.5, 0.5, 0.5, 0.5]))
+    assert moved.dtype == np.int64
+    assert set(moved.ravel()) <= set(mask.ravel())

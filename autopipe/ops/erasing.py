@@ -1,0 +1,91 @@
+"""RandomErasing: paint over a rectangle, so that a model does not lean on one part of an image."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.plain_code import Lines, is_flat, is_mask, parts
+from autopipe.core.plan import Step
+from autopipe.core.sample import FieldKind, Part
+from autopipe.ops import chance
+from autopipe.ops.pixels import PixelOp
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomErasing(PixelOp):
+    """Paint over a rectangle at a place of the sample's own (Zhong et al., 2017). A mask is left alone unless told.
+
+    Attributes:
+        probability: of painting at all, 0 to 1.
+        area: the rectangle's smallest and largest share of the image.
+        ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; what would be larger than
+            the image is cut to it.
+        value: what is painted: one level, or one for each channel.
+        mask_value: what a mask gets where the op is `on="both"`.
+    """
+
+    probability: float = 0.5
+    area: tuple[float, float] = (0.02, 0.33)
+    ratio: tuple[float, float] = (0.3, 3.3)
+    value: Sequence[float] | float = 0
+    mask_value: float = 0
+    on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    draws: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        chance.check_number(self, "probability", above=True)
+        chance.checked_range(self, "area", most=1, above=True)
+        chance.checked_range(self, "ratio", above=True)
+        if isinstance(self.value, Sequence):
+            object.__setattr__(self, "value", tuple(self.value))
+
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        if random[0] >= self.probability:
+            return array
+        size = (array.shape[0], array.shape[1])
+        top, left, height, width = chance.box(size, self.area, self.ratio, random[1:])
+        erased = array.copy() if out is None else out
+        if erased is not array:
+            erased[...] = array
+        erased[top : top + height, left : left + width] = self.mask_value if kind is FieldKind.MASK else self.value
+        return erased
+
+    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
+        import tensorflow as tf
+
+        shape = tf.shape(tensor)
+        top, left, height, width = chance.box_tensorflow((shape[0], shape[1]), self.area, self.ratio, random[1:])
+        rows, columns = tf.range(shape[0])[:, None], tf.range(shape[1])[None]
+        inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)
+        inside &= random[0] < self.probability
+        value = tf.cast(self.mask_value if kind is FieldKind.MASK else self.value, tensor.dtype)
+        return tf.where(inside[..., None] if tensor.shape.rank == 3 else inside, value, tensor)
+
+    def plain_numpy(self, step: Step) -> Lines:
+        inside = [f"    {line}" for line in chance.plain_box(parts(step)[0], self.area, self.ratio)]
+        for part in parts(step):
+            value = self.mask_value if is_mask(step, part) else self.value
+            inside += [
+                f"    {part} = {part}.copy()",
+                f"    {part}[top : top + height, left : left + width] = {value!r}",
+            ]
+        return [f"if rng.random() < {self.probability!r}:", *inside]
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        first = parts(step)[0]
+        found = [
+            *chance.plain_box_tensorflow(first, self.area, self.ratio),
+            f"rows, columns = tf.range(tf.shape({first})[0])[:, None], tf.range(tf.shape({first})[1])[None]",
+            "inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)",
+            f"inside &= tf.random.uniform(()) < {self.probability!r}",
+        ]
+        for part in parts(step):
+            value = self.mask_value if is_mask(step, part) else self.value
+            place = "inside" if is_flat(step, part) else "inside[..., None]"
+            found.append(f"{part} = tf.where({place}, tf.cast({value!r}, {part}.dtype), {part})")
+        return found

@@ -1,0 +1,67 @@
+"""The values that a pixel may have: 0 to the largest of an unsigned integer type, 0 to 1 of a floating-point one.
+
+Colour ops compute in floating point and come back through `to_levels`, so that none leaves that range by wrapping.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.plain_code import is_integer, part_of, tensor_type
+from autopipe.core.plan import Step
+from autopipe.errors import OpError
+
+
+def largest(dtype: np.dtype[Any]) -> float:
+    """Return the brightest level of a dtype: 255 for uint8, 65535 for uint16, 1 for floating point.
+
+    Raises:
+        OpError: whole numbers with a sign have no range of levels that could be known.
+    """
+    if dtype.kind == "u":
+        return float(np.iinfo(dtype).max)
+    if dtype.kind != "f":
+        raise OpError(
+            f"an op on colours needs images of unsigned whole numbers or floating point, but got {dtype}.",
+            hint='Put ap.Cast("uint8") before it.',
+        )
+    return 1.0
+
+
+def to_levels(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return computed levels in `dtype`: rounded half to even and kept in its range if it holds whole numbers."""
+    if dtype.kind != "u":
+        return values.astype(dtype, copy=False)
+    levels: NDArray[Any] = np.clip(np.rint(values), 0, largest(dtype)).astype(dtype)
+    return levels
+
+
+def to_levels_tensorflow(values: Any, dtype: Any) -> Any:
+    """Return the same of a tensor."""
+    import tensorflow as tf
+
+    if not dtype.is_integer:
+        return tf.cast(values, dtype)
+    return tf.cast(tf.clip_by_value(tf.round(values), 0, tf.cast(dtype.max, values.dtype)), dtype)
+
+
+def plain_top(step: Step, part: str) -> str:
+    """Return the brightest level of a part, as code."""
+    dtype = part_of(step.before, part).dtype
+    return "1.0" if dtype is None else str(largest(dtype))
+
+
+def plain_levels(values: str, step: Step, part: str) -> str:
+    """Return code that gives computed levels the dtype of a part, in NumPy."""
+    if not is_integer(step, part):
+        return f"({values}).astype({part}.dtype)"
+    return f"np.clip(np.rint({values}), 0, {plain_top(step, part)}).astype({part}.dtype)"
+
+
+def plain_levels_tensorflow(values: str, step: Step, part: str) -> str:
+    """Return the same in TensorFlow."""
+    rounded = f"tf.round({values})" if is_integer(step, part) else values
+    return f"tf.saturate_cast({rounded}, {tensor_type(part_of(step.before, part))})"
