@@ -37,7 +37,7 @@ from autopipe.trial import workload_import
 from autopipe.tuned import factory, fingerprint, joining, pick
 from autopipe.tuned.check import Result, Verdict
 from autopipe.tuned.factory import Tuned
-from autopipe.tuned.fingerprint import Kinship
+from autopipe.tuned.fingerprint import MatchLevel
 from autopipe.tuned.schema import Hardware, Profile
 
 FORMER: Final = "the former configuration"
@@ -168,7 +168,7 @@ def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None,
 
 def _former(stored: Stored, here: Hardware) -> Profile | None:
     profile, match = pick.nearest(stored.artifact, here)
-    return profile if match.kinship is Kinship.SAME else None
+    return profile if match.level is MatchLevel.SAME else None
 
 
 def _warm(

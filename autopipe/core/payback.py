@@ -14,8 +14,8 @@ from autopipe.core.value import Estimate
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """One way to feed a training.
+class CostProfile:
+    """What feeding a training costs in one way.
 
     Attributes:
         images_per_second: its steady rate.
@@ -57,7 +57,7 @@ def conversion_bytes(cost: ConversionCost, samples: int) -> int:
     return round(cost.bytes / cost.samples * samples)
 
 
-def epochs_to_pay(kept: Way, rival: Way, samples: int) -> float | None:
+def epochs_to_pay(kept: CostProfile, rival: CostProfile, samples: int) -> float | None:
     """Return after how many epochs `kept` has caught up with `rival`; 0 if at once, None if never."""
     saved = saved_seconds(kept, rival, samples)
     owed = kept.once_seconds - rival.once_seconds
@@ -66,6 +66,6 @@ def epochs_to_pay(kept: Way, rival: Way, samples: int) -> float | None:
     return max(0.0, owed / saved)
 
 
-def saved_seconds(kept: Way, rival: Way, samples: int) -> float:
+def saved_seconds(kept: CostProfile, rival: CostProfile, samples: int) -> float:
     """Return what each epoch takes less; below zero if it takes more."""
     return samples / rival.images_per_second - samples / kept.images_per_second

@@ -85,7 +85,7 @@ class ProcessTree:
         self._proc = proc
         first = self._process(pid)
         self._members: Mapping[int, _Process] = {} if first is None else {pid: first}
-        self._strangers: frozenset[int] = frozenset()
+        self._unrelated: frozenset[int] = frozenset()
         self._lost_ticks = 0
 
     def read(self) -> TreeReading:
@@ -101,9 +101,9 @@ class ProcessTree:
         )
 
     def _living(self) -> dict[int, _Process]:
-        """Return the members that are alive, old and new. Who was found to be a stranger is not looked at again."""
+        """Return the members that are alive, old and new. What was found unrelated is not looked at again."""
         listed = self._listed()
-        candidates = {pid: process for pid in listed - self._strangers if (process := self._process(pid)) is not None}
+        candidates = {pid: process for pid in listed - self._unrelated if (process := self._process(pid)) is not None}
         living = {
             pid: process
             for pid, last in self._members.items()
@@ -113,7 +113,7 @@ class ProcessTree:
         while joining := {pid for pid in candidates.keys() - family if not candidates[pid].kin.isdisjoint(family)}:
             living |= {pid: candidates[pid] for pid in joining}
             family |= joining
-        self._strangers = listed - living.keys()
+        self._unrelated = listed - living.keys()
         return living
 
     def _listed(self) -> frozenset[int]:

@@ -37,7 +37,7 @@ _READ_FILES = 400
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
+class LoaderCosts:
     """What it takes to make samples, when all cores do.
 
     Attributes:
@@ -55,7 +55,7 @@ class Making:
     tail: SampleTail
 
 
-def making(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> Making:
+def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCosts:
     """Measure reads and ops, and run the loader alone, with and without a memory cache.
 
     Reads are measured in the state of the page cache in which trials find the files; all else finds them there.
@@ -78,7 +78,7 @@ def making(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> 
         in_time = max(workload.batch_size, min(_SAMPLES, int(alone.rate.value * _SECONDS)))
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
         cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report).core_seconds
-    return Making(
+    return LoaderCosts(
         images_per_second=alone.rate,
         op_costs=op_costs.fitted(ops, alone.core_seconds, cached),
         cores=cores,
@@ -94,7 +94,7 @@ def _with_reads(ops: tuple[OpCost, ...], reading: ReadCosts | None) -> tuple[OpC
     return (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
 
 
-def ceiling(workload: Workload, alone: Alone, made: Making | None, regime: str, wanted: CeilingOptions) -> Ceiling:
+def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: str, wanted: CeilingOptions) -> Ceiling:
     """Return the ceilings of a workload in the setup that is wanted; the disk's only where trials read from it.
 
     `made` is None where it is known already, and where a dataset of the user's makes the batches: what that costs

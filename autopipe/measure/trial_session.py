@@ -32,7 +32,7 @@ from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
 from autopipe.measure import ceilings, describe, measurement, repeats, verify
 from autopipe.measure.bench import Bench
-from autopipe.measure.ceilings import Making
+from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.measurement import Trial
 from autopipe.measure.meter import Meter, Start
 from autopipe.measure.options import CeilingOptions, MeasureOptions
@@ -61,7 +61,7 @@ class Session:
         self._benches: dict[tuple[int, str], Bench] = {}
         self._parts = Parts(self._workload, self._plan)
         self._pages: dict[str, PageCache] = {}
-        self._made: Making | None = None
+        self._loader_costs: LoaderCosts | None = None
         self._nvml = Nvml()
 
     def describe(self, options: Options, report: Report) -> Description:
@@ -124,7 +124,7 @@ class Session:
         report.phase(Phase.MEASURE)
         pages = self._page_cache(wanted.page_cache)
         opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)
-        made = None if opaque else self._making(pages, report)
+        made = None if opaque else self._costs_of_loader(pages, report)
         return ceilings.ceiling(self._workload, alone, made, pages.regime, wanted)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
@@ -151,15 +151,17 @@ class Session:
             self._pages[choice] = PageCache(self._workload.data, choice)
         return self._pages[choice]
 
-    def _making(self, pages: PageCache, report: Report) -> Making:
-        if self._made is None:
-            self._made = ceilings.making(self._workload, self._plan, pages, report)
-        return self._made
+    def _costs_of_loader(self, pages: PageCache, report: Report) -> LoaderCosts:
+        if self._loader_costs is None:
+            self._loader_costs = ceilings.loader_costs(self._workload, self._plan, pages, report)
+        return self._loader_costs
 
     def _part_for(self, config: PipelineConfig, trains: float, pages: PageCache, report: Report) -> Part:
         if config.cache == "none" and not STORAGES[config.storage].converts:
             return Part(workload=self._workload)
-        return self._parts.part_for(config, makes=self._making(pages, report).images_per_second.value, trains=trains)
+        return self._parts.part_for(
+            config, makes=self._costs_of_loader(pages, report).images_per_second.value, trains=trains
+        )
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
         """Refuse a cache that holds the part of a trial, but could not hold the whole."""

@@ -57,8 +57,8 @@ def _pays(way: Way, plain: Way, samples: int) -> float | None:
     return payback.epochs_to_pay(_core(way), _core(plain), samples)
 
 
-def _core(way: Way) -> payback.Way:
-    return payback.Way(images_per_second=way.images_per_second, once_seconds=way.once_seconds)
+def _core(way: Way) -> payback.CostProfile:
+    return payback.CostProfile(images_per_second=way.images_per_second, once_seconds=way.once_seconds)
 
 
 def draw(ways: Sequence[Way], samples: int, epochs: int | None, width: float) -> Drawing:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from autopipe.core import payback
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import ConversionCost
-from autopipe.core.payback import Way
+from autopipe.core.payback import CostProfile
 from autopipe.core.value import Estimate
 from autopipe.search import feasible
 from autopipe.search.session import Point, Session
@@ -104,7 +104,7 @@ def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, 
 def _payback(session: Session, point: Point, rival: Point, count: int) -> Payback:
     cost = point.measurements[-1].conversion
     assert isinstance(cost, ConversionCost)
-    kept, other = _way(session, point), _way(session, rival)
+    kept, other = _cost_profile(session, point), _cost_profile(session, rival)
     return Payback(
         config=point.config,
         rate=point.estimate,
@@ -127,9 +127,9 @@ def _is_advice(session: Session, point: Point) -> bool:
     return feasible.why_not(point.config, session.facts, replace(limits, convert=True)) is None
 
 
-def _way(session: Session, point: Point) -> Way:
+def _cost_profile(session: Session, point: Point) -> CostProfile:
     once = session.once_seconds(point.config, point.measurements)
-    return Way(images_per_second=point.estimate.value, once_seconds=once)
+    return CostProfile(images_per_second=point.estimate.value, once_seconds=once)
 
 
 def _with_overruled(session: Session, found: Sequence[Payback], chosen: PipelineConfig | None) -> list[Payback]:

@@ -24,7 +24,7 @@ class Effort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What people have today: a configuration with a name.
+    """A configuration that the winner has to beat, with a name.
 
     Attributes:
         name: what it is called.

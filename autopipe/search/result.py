@@ -22,7 +22,7 @@ from autopipe.search.stopping import Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineResult:
-    """What people have today, and how much faster the best is.
+    """A baseline, and how much faster the best is.
 
     Attributes:
         name: the baseline's.

@@ -30,7 +30,7 @@ _FAR_BELOW = math.log(0.3)  # what is predicted that far below the best measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class SamplerContext:
     """What a sampler may know: the space, what of it can run, how many cores there are, and what is predicted."""
 
     space: Space
@@ -43,10 +43,10 @@ class Outlook:
 class ListSampler(BaseSampler):
     """Chooses among the candidates of a finite list; what it chooses is up to `choose`."""
 
-    def __init__(self, outlook: Outlook) -> None:
-        self._outlook = outlook
-        self._by_key = {candidate.key: candidate for candidate in outlook.candidates}
-        self._any = RandomSampler(seed=outlook.seed)
+    def __init__(self, context: SamplerContext) -> None:
+        self._context = context
+        self._by_key = {candidate.key: candidate for candidate in context.candidates}
+        self._any = RandomSampler(seed=context.seed)
 
     def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
         """Return the candidate to try next, or None if none is left.
@@ -59,7 +59,7 @@ class ListSampler(BaseSampler):
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return all parameters: the choice is made for all of them together."""
-        return distributions(self._outlook.space)
+        return distributions(self._context.space)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -89,17 +89,17 @@ class ListSampler(BaseSampler):
 class SurrogateSampler(ListSampler):
     """The candidate with the largest expected gain, by a Gaussian process on top of the cost model's predictions."""
 
-    def __init__(self, outlook: Outlook) -> None:
-        super().__init__(outlook)
-        configs = [candidate.config for candidate in outlook.candidates]
-        self._features = Features(configs, outlook.cores)
+    def __init__(self, context: SamplerContext) -> None:
+        super().__init__(context)
+        configs = [candidate.config for candidate in context.candidates]
+        self._features = Features(configs, context.cores)
         self._points = self._features.points(configs)
-        self._index = {candidate.key: at for at, candidate in enumerate(outlook.candidates)}
-        predict = outlook.predict
+        self._index = {candidate.key: at for at, candidate in enumerate(context.candidates)}
+        predict = context.predict
         self._trend = np.array([0.0 if predict is None else math.log(predict(config)) for config in configs])
         self._learnt: Learnt | None = None
         # Ties (no prediction, nothing learnt) are broken by the seed.
-        self._tie = np.random.default_rng(outlook.seed).random(len(configs))
+        self._tie = np.random.default_rng(context.seed).random(len(configs))
 
     def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
         """Return the candidate with the largest expected gain."""
@@ -113,7 +113,7 @@ class SurrogateSampler(ListSampler):
         else:
             free = self._within_reach(known, free)
             gains = self._gains(known, lost, free)
-        return self._outlook.candidates[int(free[np.lexsort((self._tie[free], gains))[-1]])]
+        return self._context.candidates[int(free[np.lexsort((self._tie[free], gains))[-1]])]
 
     def _within_reach(self, known: Mapping[int, float], free: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the free ones that are not predicted far below the best measured, or all if they all are."""
@@ -143,7 +143,7 @@ class Sampler(NamedTuple):
     """What chooses the next configuration, and the name by which a study tells whose choice a trial was."""
 
     name: str
-    create: Callable[[Outlook], BaseSampler]
+    create: Callable[[SamplerContext], BaseSampler]
 
 
 SURROGATE: Final = Sampler("surrogate", SurrogateSampler)

@@ -29,7 +29,7 @@ from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
-from autopipe.search.samplers import Outlook
+from autopipe.search.samplers import SamplerContext
 from autopipe.search.session import Point, Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason, Stop
@@ -41,7 +41,7 @@ _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has
 
 
 def _ignore(event: Event) -> None:
-    """Tell nobody."""
+    """Do nothing: nobody listens."""
 
 
 def space_digest(space: Space) -> str:
@@ -178,11 +178,11 @@ class _Search:
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
         session.know_ceilings(ceilings)
-        session.record.study.sampler = self._settings.sampler.create(self._outlook())
+        session.record.study.sampler = self._settings.sampler.create(self._context())
 
-    def _outlook(self) -> Outlook:
+    def _context(self) -> SamplerContext:
         session = self._session
-        return Outlook(
+        return SamplerContext(
             space=session.trimmed.space,
             candidates=session.trimmed.candidates,
             cores=session.facts.cores,

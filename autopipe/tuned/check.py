@@ -14,7 +14,7 @@ from typing import Final
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.tuned import pick
-from autopipe.tuned.fingerprint import Kinship, compare_hardware, compare_workload
+from autopipe.tuned.fingerprint import MatchLevel, compare_hardware, compare_workload
 from autopipe.tuned.schema import Artifact, Hardware, Profile, WorkloadDigest
 
 MAX_AGE_DAYS: Final = 180
@@ -107,7 +107,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     """Say whether a profile is of this machine and up to date."""
     match = compare_hardware(profile.hardware, here)
     age_days = (now - profile.measured_at).days
-    if match.kinship is not Kinship.SAME:
+    if match.level is not MatchLevel.SAME:
         differences = "; ".join(map(str, match.differences))
         reasons = [f"no profile is of this machine; the nearest differs in {differences}"]
     else:
@@ -124,7 +124,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         verdict=Verdict.STALE if reasons else Verdict.FITS,
         reasons=tuple(reasons),
         age_days=age_days,
-        profile=profile if match.kinship is Kinship.SAME else None,
+        profile=profile if match.level is MatchLevel.SAME else None,
         recorded_share=profile.share_of_ceiling,
     )
 

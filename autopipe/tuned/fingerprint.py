@@ -41,7 +41,7 @@ _LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
 _NO_SETTINGS = frozenset({"name", "seed", "built"})
 
 
-class Kinship(enum.StrEnum):
+class MatchLevel(enum.StrEnum):
     """How far figures from one machine hold on another."""
 
     SAME = "same"
@@ -68,12 +68,12 @@ class Match:
     """How two machines compare.
 
     Attributes:
-        kinship: what decides.
+        level: what decides.
         differences: in the hardware; none if it is the same.
         software: differing versions. They make no other machine, but may make a profile stale.
     """
 
-    kinship: Kinship
+    level: MatchLevel
     differences: tuple[Difference, ...] = ()
     software: tuple[Difference, ...] = ()
 
@@ -103,8 +103,8 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
     ]
     others = tuple(difference for difference in models if difference is not None)
     fewer = tuple(difference for difference in amounts if difference is not None)
-    kinship = Kinship.OTHER if others else Kinship.NEAR if fewer else Kinship.SAME
-    return Match(kinship=kinship, differences=others + fewer, software=_software(known, here))
+    level = MatchLevel.OTHER if others else MatchLevel.NEAR if fewer else MatchLevel.SAME
+    return Match(level=level, differences=others + fewer, software=_software(known, here))
 
 
 def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Difference, ...]:

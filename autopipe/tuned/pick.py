@@ -17,7 +17,7 @@ import pydantic_core
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, ConfigError
-from autopipe.tuned.fingerprint import Kinship, Match, compare_hardware, compare_workload
+from autopipe.tuned.fingerprint import Match, MatchLevel, compare_hardware, compare_workload
 from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 _USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
@@ -53,7 +53,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
         ArtifactError: `strict`, and there is no profile of this machine; or the configuration cannot be read.
     """
     profile, match = nearest(artifact, here)
-    if match.kinship is Kinship.SAME:
+    if match.level is MatchLevel.SAME:
         return Choice(config=config_of(profile), profile=profile, match=match)
     count = len(artifact.profiles)
     known = "The artefact's only profile is not" if count == 1 else f"None of the artefact's {count} profiles is"
@@ -61,7 +61,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     if strict:
         which = "It" if count == 1 else "The nearest"
         raise ArtifactError(f"{known} of this machine. {which} differs in {differences}.", hint=retune(name))
-    if match.kinship is Kinship.NEAR:
+    if match.level is MatchLevel.NEAR:
         said = f"The profile was measured on a machine like this one, which differs in {differences}. {retune(name)}"
     else:
         profile = most_robust(artifact.profiles)
@@ -122,7 +122,7 @@ def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
     others = tuple(
         known
         for known in artifact.profiles
-        if compare_hardware(known.hardware, profile.hardware).kinship is not Kinship.SAME
+        if compare_hardware(known.hardware, profile.hardware).level is not MatchLevel.SAME
     )
     return artifact.model_copy(update={"profiles": (*others, profile)})
 
@@ -200,9 +200,9 @@ def _with_devices_here(config: PipelineConfig, here: Hardware) -> tuple[Pipeline
 
 
 def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
-    """Order first by kinship, then by how many times more or less there is of everything."""
+    """Order first by match level, then by how many times more or less there is of everything."""
     known = profile.hardware
-    order = (Kinship.SAME, Kinship.NEAR, Kinship.OTHER)
+    order = (MatchLevel.SAME, MatchLevel.NEAR, MatchLevel.OTHER)
     amounts = (
         (known.cores, here.cores),
         (1 + len(known.gpus), 1 + len(here.gpus)),
@@ -210,7 +210,7 @@ def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
     )
     times = sum(abs(math.log(first / second)) for first, second in amounts)
     others = (known.storage != here.storage) + (known.keras_backend != (here.keras_backend or _USUAL_BACKEND))
-    return order.index(compare_hardware(known, here).kinship), times + others
+    return order.index(compare_hardware(known, here).level), times + others
 
 
 def _worth(config: JsonObject, profile: Profile) -> float:

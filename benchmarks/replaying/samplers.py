@@ -14,19 +14,19 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from autopipe.core.params import Value
 from autopipe.errors import ConfigError, MissingExtraError, near
 from autopipe.search.feasible import Candidate
-from autopipe.search.samplers import SURROGATE, ListSampler, Outlook, Sampler
+from autopipe.search.samplers import SURROGATE, ListSampler, Sampler, SamplerContext
 
 
 class CoordinateSampler(ListSampler):
     """One setting at a time: from the best so far to the untried candidate that differs in the fewest settings."""
 
-    def __init__(self, outlook: Outlook) -> None:
-        super().__init__(outlook)
-        self._rng = random.Random(outlook.seed)
+    def __init__(self, context: SamplerContext) -> None:
+        super().__init__(context)
+        self._rng = random.Random(context.seed)
 
     def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
         """Return a nearest neighbour of the best."""
-        free = [each for each in self._outlook.candidates if each.key not in measured and each.key not in failed]
+        free = [each for each in self._context.candidates if each.key not in measured and each.key not in failed]
         inside = [key for key in measured if key in self._by_key]
         if not free or not inside:
             return self._rng.choice(free) if free else None
@@ -43,24 +43,24 @@ def _differing(params: Mapping[str, Value], other: Candidate) -> int:
     return away
 
 
-def _random(outlook: Outlook) -> BaseSampler:
-    return RandomSampler(seed=outlook.seed)
+def _random(context: SamplerContext) -> BaseSampler:
+    return RandomSampler(seed=context.seed)
 
 
-def _tpe(outlook: Outlook) -> BaseSampler:
-    return TPESampler(seed=outlook.seed, multivariate=True)
+def _tpe(context: SamplerContext) -> BaseSampler:
+    return TPESampler(seed=context.seed, multivariate=True)
 
 
-def _tpe_group(outlook: Outlook) -> BaseSampler:
+def _tpe_group(context: SamplerContext) -> BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # `group` has been so since 2020
-        return TPESampler(seed=outlook.seed, multivariate=True, group=True)
+        return TPESampler(seed=context.seed, multivariate=True, group=True)
 
 
-def _gp(outlook: Outlook) -> BaseSampler:
+def _gp(context: SamplerContext) -> BaseSampler:
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError.of("torch", "torch")
-    return optuna.samplers.GPSampler(seed=outlook.seed)
+    return optuna.samplers.GPSampler(seed=context.seed)
 
 
 SAMPLERS: Mapping[str, Sampler] = MappingProxyType(

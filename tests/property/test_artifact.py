@@ -143,9 +143,9 @@ _HARDWARE = st.builds(
 @given(_HARDWARE, _HARDWARE)
 def test_comparing_machines_is_symmetric_and_every_machine_is_like_itself(first: Hardware, second: Hardware) -> None:
     there, back = fingerprint.compare_hardware(first, second), fingerprint.compare_hardware(second, first)
-    assert there.kinship is back.kinship
+    assert there.level is back.level
     assert [found.field for found in there.differences] == [found.field for found in back.differences]
-    assert fingerprint.compare_hardware(first, first) == fingerprint.Match(kinship=fingerprint.Kinship.SAME)
+    assert fingerprint.compare_hardware(first, first) == fingerprint.Match(level=fingerprint.MatchLevel.SAME)
 
 
 @untimed
@@ -153,7 +153,7 @@ def test_comparing_machines_is_symmetric_and_every_machine_is_like_itself(first:
 def test_a_machine_with_a_profile_gets_one_that_is_the_same(machines: list[Hardware], data: st.DataObject) -> None:
     artifact = profiles.artifact(*(profiles.profile(hardware=hardware) for hardware in machines))
     here = data.draw(st.sampled_from(machines))
-    assert pick.pick(artifact, here, strict=True).match.kinship is fingerprint.Kinship.SAME
+    assert pick.pick(artifact, here, strict=True).match.level is fingerprint.MatchLevel.SAME
 
 
 @untimed

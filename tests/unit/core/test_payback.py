@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autopipe.core.outcome import ConversionCost
-from autopipe.core.payback import Way, conversion_bytes, conversion_seconds, epochs_to_pay, saved_seconds
+from autopipe.core.payback import CostProfile, conversion_bytes, conversion_seconds, epochs_to_pay, saved_seconds
 
 
 def cost(*seconds: float, workers: int = 2, samples: int = 10, wall: float | None = None) -> ConversionCost:
@@ -50,7 +50,7 @@ def test_bytes_grow_with_the_samples() -> None:
 
 
 def test_it_pays_when_what_was_saved_is_what_it_cost() -> None:
-    kept, rival = Way(images_per_second=200.0, once_seconds=30.0), Way(images_per_second=100.0)
+    kept, rival = CostProfile(images_per_second=200.0, once_seconds=30.0), CostProfile(images_per_second=100.0)
     assert saved_seconds(kept, rival, 1000) == pytest.approx(5.0)
     epochs = epochs_to_pay(kept, rival, 1000)
     assert epochs == pytest.approx(6.0)
@@ -59,15 +59,21 @@ def test_it_pays_when_what_was_saved_is_what_it_cost() -> None:
 
 
 def test_what_the_rival_pays_once_is_taken_off() -> None:
-    kept, rival = Way(images_per_second=200.0, once_seconds=30.0), Way(images_per_second=100.0, once_seconds=20.0)
+    kept, rival = (
+        CostProfile(images_per_second=200.0, once_seconds=30.0),
+        CostProfile(images_per_second=100.0, once_seconds=20.0),
+    )
     assert epochs_to_pay(kept, rival, 1000) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("rate", [100.0, 90.0])
 def test_what_is_no_faster_never_pays(rate: float) -> None:
-    assert epochs_to_pay(Way(images_per_second=rate, once_seconds=1.0), Way(images_per_second=100.0), 1000) is None
+    assert (
+        epochs_to_pay(CostProfile(images_per_second=rate, once_seconds=1.0), CostProfile(images_per_second=100.0), 1000)
+        is None
+    )
 
 
 def test_what_costs_no_more_pays_at_once() -> None:
-    rival = Way(images_per_second=100.0, once_seconds=5.0)
-    assert epochs_to_pay(Way(images_per_second=200.0, once_seconds=5.0), rival, 1000) == 0.0
+    rival = CostProfile(images_per_second=100.0, once_seconds=5.0)
+    assert epochs_to_pay(CostProfile(images_per_second=200.0, once_seconds=5.0), rival, 1000) == 0.0

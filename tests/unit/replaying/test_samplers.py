@@ -10,7 +10,7 @@ from autopipe.core.space import Space
 from autopipe.errors import MissingExtraError
 from autopipe.search import study
 from autopipe.search.feasible import trim
-from autopipe.search.samplers import Outlook
+from autopipe.search.samplers import SamplerContext
 from autopipe.search.settings import Settings
 from tests.fakes.surface import Surface
 
@@ -20,9 +20,9 @@ def test_a_sampler_without_its_package_names_the_extra(space: Space) -> None:
         pytest.skip("torch is installed")
     surface = Surface()
     candidates = trim(space, surface.facts(), Limits()).candidates
-    outlook = Outlook(space=space, candidates=candidates, cores=4, predict=surface.true_rate, seed=0)
+    context = SamplerContext(space=space, candidates=candidates, cores=4, predict=surface.true_rate, seed=0)
     with pytest.raises(MissingExtraError, match="torch"):
-        samplers.named("gp").create(outlook)
+        samplers.named("gp").create(context)
 
 
 def search(space: Space, name: str, seed: int = 0, trials: int = 25) -> list[float]:

@@ -6,20 +6,20 @@ from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.search import study
 from autopipe.search.feasible import trim
-from autopipe.search.samplers import Outlook, SurrogateSampler
+from autopipe.search.samplers import SamplerContext, SurrogateSampler
 from autopipe.search.settings import Settings
 from autopipe.search.suggest import distributions
 from tests.fakes.surface import Surface
 
 
-def outlook(space: Space, seed: int = 0) -> Outlook:
+def context(space: Space, seed: int = 0) -> SamplerContext:
     surface = Surface()
     candidates = trim(space, surface.facts(), Limits()).candidates
-    return Outlook(space=space, candidates=candidates, cores=4, predict=surface.true_rate, seed=seed)
+    return SamplerContext(space=space, candidates=candidates, cores=4, predict=surface.true_rate, seed=seed)
 
 
 def test_the_surrogate_tries_nothing_twice_and_comes_to_an_end(space: Space) -> None:
-    chooser = SurrogateSampler(outlook(space.only("loader", ["processes"])))
+    chooser = SurrogateSampler(context(space.only("loader", ["processes"])))
     measured: dict[str, float] = {}
     while (chosen := chooser.choose(measured, set())) is not None:
         assert chosen.key not in measured
@@ -29,8 +29,8 @@ def test_the_surrogate_tries_nothing_twice_and_comes_to_an_end(space: Space) -> 
 
 def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) -> None:
     threads = space.only("loader", ["threads", "keras"]).only("threads.queue_size", [8])
-    rates = {each.key: Surface().true_rate(each.config) for each in outlook(threads).candidates}
-    chooser = SurrogateSampler(outlook(threads))
+    rates = {each.key: Surface().true_rate(each.config) for each in context(threads).candidates}
+    chooser = SurrogateSampler(context(threads))
     measured: dict[str, float] = {}
     while (chosen := chooser.choose(measured, set())) is not None:
         measured[chosen.key] = rates[chosen.key]
@@ -48,6 +48,6 @@ def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> N
 
 
 def test_a_foreign_study_can_use_the_sampler_as_any_other(space: Space) -> None:
-    mine = optuna.create_study(direction="maximize", sampler=SurrogateSampler(outlook(space)))
+    mine = optuna.create_study(direction="maximize", sampler=SurrogateSampler(context(space)))
     trial = mine.ask(distributions(space))
     assert space["loader"].values.count(trial.params["loader"]) == 1

@@ -352,7 +352,7 @@ def test_an_optuna_sampler_that_finds_nothing_new_comes_to_an_end(space: Space) 
         small,
         Surface(),
         budget_seconds=None,
-        sampler=Sampler("random", lambda outlook: RandomSampler(seed=outlook.seed)),
+        sampler=Sampler("random", lambda context: RandomSampler(seed=context.seed)),
         trials=40,
         reached_share=2.0,
         patience=99,

@@ -11,33 +11,33 @@ from autopipe.data.arrays import Arrays
 from autopipe.hardware import cpu, gpu, machine, memory
 from autopipe.ops.scale import Rescale
 from autopipe.tuned import fingerprint
-from autopipe.tuned.fingerprint import Kinship
+from autopipe.tuned.fingerprint import MatchLevel
 from tests.fakes import profiles
 from tests.fakes.profiles import GIB, H200, digest, hardware
 
 
 @pytest.mark.parametrize(
-    ("changes", "kinship", "fields"),
+    ("changes", "level", "fields"),
     [
-        ({}, Kinship.SAME, []),
-        ({"memory_bytes": int(7.8 * GIB)}, Kinship.SAME, []),
-        ({"storage": "ext4"}, Kinship.SAME, []),  # the other one is unknown
-        ({"keras_backend": "jax"}, Kinship.SAME, []),  # the other one is unknown
-        ({"memory_bytes": 4 * GIB}, Kinship.NEAR, ["memory"]),
-        ({"cores": 16, "memory_bytes": 64 * GIB}, Kinship.NEAR, ["usable cores", "memory"]),
-        ({"cpu_model": "Imaginary 9001"}, Kinship.OTHER, ["processor"]),
-        ({"gpus": (H200,)}, Kinship.OTHER, ["GPU model", "GPUs"]),
+        ({}, MatchLevel.SAME, []),
+        ({"memory_bytes": int(7.8 * GIB)}, MatchLevel.SAME, []),
+        ({"storage": "ext4"}, MatchLevel.SAME, []),  # the other one is unknown
+        ({"keras_backend": "jax"}, MatchLevel.SAME, []),  # the other one is unknown
+        ({"memory_bytes": 4 * GIB}, MatchLevel.NEAR, ["memory"]),
+        ({"cores": 16, "memory_bytes": 64 * GIB}, MatchLevel.NEAR, ["usable cores", "memory"]),
+        ({"cpu_model": "Imaginary 9001"}, MatchLevel.OTHER, ["processor"]),
+        ({"gpus": (H200,)}, MatchLevel.OTHER, ["GPU model", "GPUs"]),
     ],
 )
-def test_what_counts_as_the_same_machine(changes: dict[str, Any], kinship: Kinship, fields: list[str]) -> None:
+def test_what_counts_as_the_same_machine(changes: dict[str, Any], level: MatchLevel, fields: list[str]) -> None:
     match = fingerprint.compare_hardware(hardware(), hardware(**changes))
-    assert kinship is match.kinship
+    assert level is match.level
     assert fields == [difference.field for difference in match.differences]
 
 
 def test_more_cards_of_the_same_model_are_near() -> None:
     match = fingerprint.compare_hardware(hardware(gpus=(H200, H200)), hardware(gpus=(H200,)))
-    assert Kinship.NEAR is match.kinship
+    assert MatchLevel.NEAR is match.level
     assert list(map(str, match.differences)) == ["GPUs: 2 there, 1 here"]
 
 
@@ -49,19 +49,19 @@ def test_a_card_with_other_memory_is_near() -> None:
 
 def test_other_storage_is_near() -> None:
     match = fingerprint.compare_hardware(hardware(storage="ext4"), hardware(storage="nfs4 over the network"))
-    assert Kinship.NEAR is match.kinship
+    assert MatchLevel.NEAR is match.level
 
 
 def test_another_keras_backend_is_near() -> None:
     match = fingerprint.compare_hardware(hardware(keras_backend="tensorflow"), hardware(keras_backend="jax"))
-    assert Kinship.NEAR is match.kinship
+    assert MatchLevel.NEAR is match.level
     assert list(map(str, match.differences)) == ["Keras backend: tensorflow there, jax here"]
 
 
 def test_versions_are_listed_to_the_second_number_and_make_no_other_machine() -> None:
     newer = hardware(packages={"tensorflow": "2.22.0", "keras": "3.15.9"}, gpu_driver="570.1")
     match = fingerprint.compare_hardware(hardware(), newer)
-    assert Kinship.SAME is match.kinship
+    assert MatchLevel.SAME is match.level
     assert list(map(str, match.software)) == ["GPU driver: none there, 570.1 here", "tensorflow: 2.21 there, 2.22 here"]
 
 
@@ -106,7 +106,7 @@ def test_a_machine_becomes_a_fingerprint() -> None:
 
 def test_this_machine_is_the_same_as_itself() -> None:
     here = fingerprint.detect()
-    assert Kinship.SAME is fingerprint.compare_hardware(here, fingerprint.detect()).kinship
+    assert MatchLevel.SAME is fingerprint.compare_hardware(here, fingerprint.detect()).level
     assert here.cores >= 1
 
 

@@ -10,7 +10,7 @@ from autopipe.errors import ArtifactError
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.tuned import pick
-from autopipe.tuned.fingerprint import Kinship
+from autopipe.tuned.fingerprint import MatchLevel
 from autopipe.tuned.schema import Baseline, Hardware, Profile, Tried
 from tests.fakes.profiles import GIB, H200, NOON, artifact, config, digest, figures, hardware, profile
 
@@ -39,7 +39,7 @@ def test_each_machine_gets_its_own_profile_without_a_warning(own: Profile) -> No
 def test_a_machine_of_the_same_models_gets_the_nearest_profile(here: Hardware, nearest: Profile) -> None:
     choice = pick.pick(THREE, here)
     assert nearest == choice.profile
-    assert Kinship.NEAR is choice.match.kinship
+    assert MatchLevel.NEAR is choice.match.level
 
 
 def test_the_warning_names_field_by_field_what_differs_and_what_to_do() -> None:
@@ -75,7 +75,7 @@ def test_an_unknown_machine_gets_the_configuration_with_the_best_worst_case() ->
     )  # fmt: skip
     choice = pick.pick(artifact(one, two), hardware(cpu_model="C"))
     assert steady == choice.config.model_dump(mode="json")  # 0.9 and 1.0, against 1.0 and 0.2
-    assert Kinship.OTHER is choice.match.kinship
+    assert MatchLevel.OTHER is choice.match.level
     assert "processor: B there, C here" in str(choice.warning)
     assert "autopipe retune" in str(choice.warning)
 
