@@ -144,6 +144,8 @@ class Ceiling(Value):
         bytes_per_image: as it is read.
         transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
         cores: how many cores the model and the loader share.
+        gradient_bytes: what devices exchange in each step; None where it was not asked for.
+        exchange_seconds: that this takes on the devices of the setup; None where it was not asked for, or on one.
         bound_images_per_second: what these figures together allow the configuration that was chosen.
     """
 
@@ -159,6 +161,8 @@ class Ceiling(Value):
     bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
     transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
     cores: float | None = pydantic.Field(default=None, gt=0)
+    gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
+    exchange_seconds: float | None = pydantic.Field(default=None, ge=0)
     bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
     devices: int = pydantic.Field(default=1, ge=1)
     channels: Literal["last", "first"] = "last"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import keras
+import numpy as np
 
 from autopipe.devices.strategy import SharingStrategy
 from autopipe.errors import ModelError
@@ -47,6 +49,13 @@ class JaxParallel(SharingStrategy):
 
     def scope(self) -> AbstractContextManager[Any]:
         return self._distribution.scope()  # type: ignore[no-any-return]  # Keras has no types
+
+    def exchange(self, numbers: int) -> Callable[[], object]:
+        by_device = self._distribution.get_data_layout((self.devices, numbers)).backend_layout
+        everywhere = jax.sharding.NamedSharding(by_device.mesh, jax.sharding.PartitionSpec())
+        parts = jax.device_put(np.ones((self.devices, numbers), np.float32), by_device)
+        summed = jax.jit(lambda each: each.sum(axis=0), out_shardings=everywhere)
+        return lambda: jax.block_until_ready(summed(parts))
 
     def place(self, array: Any) -> Any:
         self.check_evaluation_rows(array.shape[0])  # Keras places what it gets once more, in equal parts

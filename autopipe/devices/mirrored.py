@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -60,6 +61,14 @@ class Mirrored(SharingStrategy):
         if steps := getattr(model.optimizer, "gradient_accumulation_steps", None):
             return f"TensorFlow accumulates gradients on one device only, but gradient_accumulation_steps={steps}"
         return None
+
+    def exchange(self, numbers: int) -> Callable[[], object]:
+        def each(part: Any) -> Any:
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, part)
+
+        parts = self._strategy.experimental_distribute_values_from_function(lambda _: tf.ones([numbers]))
+        summed = tf.function(lambda: self._strategy.run(each, args=(parts,)))
+        return lambda: [part[:1].numpy() for part in self._strategy.experimental_local_results(summed())]
 
     def place(self, array: Any) -> Any:
         if isinstance(array, tf.distribute.DistributedValues):

@@ -7,6 +7,7 @@ stays what the workload says: a strategy only splits it. Nothing here knows load
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -56,6 +57,13 @@ class DeviceStrategy(abc.ABC):
                 f"`model` cannot be trained on several devices: {reason}, and devices={self.devices}.",
                 hint="Compile it without that, or use devices=1 or the jax backend.",
             )
+
+    def exchange(self, numbers: int) -> Callable[[], object] | None:
+        """Return a function that sums up so many float32 of each device on all of them, and returns when that is done.
+
+        None where there is nothing to exchange: on one device.
+        """
+        return None
 
     def check_rows(self, rows: int) -> None:
         """Refuse a batch that cannot be shared out equally.

@@ -53,7 +53,7 @@ class Bench:
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
         self._channels_first = channels == "first"
-        self._alone: dict[str, Alone] = {}
+        self._alone: dict[tuple[str, int], Alone] = {}
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -67,15 +67,18 @@ class Bench:
         )
         trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[probe], verbose=0)
 
-    def alone(self, finish: str, report: Report | None = None, *, again: bool = False) -> Alone:
-        """Return the fastest reading of the model without a loader, for a kind of finish.
+    def alone(
+        self, finish: str, report: Report | None = None, *, again: bool = False, samples: int | None = None
+    ) -> Alone:
+        """Return the fastest reading of the model without a loader, for a kind of finish and a number of samples.
 
         It is measured when it is first asked for, which also compiles, and whenever `again` is.
         """
-        if again or finish not in self._alone:
-            loader = self.resident_loader(finish)
+        rows = samples or self._workload.batch_size
+        if again or (finish, rows) not in self._alone:
+            loader = self.resident_loader(finish, rows)
             probe = Probe(
-                Meter(self._workload.batch_size, 1, _ALONE),
+                Meter(rows, 1, _ALONE),
                 loader,
                 report=None if report is None else FirstSteps(report),
             )
@@ -88,10 +91,10 @@ class Bench:
                 core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images),
                 transfer_seconds_per_image=self._transfer(finish),
             )
-            known = self._alone.setdefault(finish, found)
+            known = self._alone.setdefault((finish, rows), found)
             if known.reading.rate.value < reading.rate.value:  # others on the machine can only slow it down
-                self._alone[finish] = found
-        return self._alone[finish]
+                self._alone[finish, rows] = found
+        return self._alone[finish, rows]
 
     def _transfer(self, finish: str) -> float | None:
         spec = self._plan.finished if finish == "host" else self._plan.compact
@@ -99,7 +102,7 @@ class Bench:
         sent = tuple(array for array in batch if array is not None)
         return transfer.seconds_per_image(self.strategy, sent, transfer.arrived)
 
-    def resident_loader(self, finish: str) -> ResidentLoader:
+    def resident_loader(self, finish: str, rows: int | None = None) -> ResidentLoader:
         """Return a loader of one batch, as a loader with this `finish` gives them, that lies on all devices."""
         on_host = finish == "host"
         suffix = self._plan.suffix
@@ -109,9 +112,10 @@ class Bench:
             channels_first=self._channels_first,
         )
         spec = self._plan.finished if on_host else self._plan.compact
-        x, y = any_batch(spec, self._workload.batch_size)
+        rows = rows or self._workload.batch_size
+        x, y = any_batch(spec, rows)
         batch = self.strategy.place(x), None if y is None else self.strategy.place(y)
-        return ResidentLoader(batch, spec, left, self._workload.batch_size)
+        return ResidentLoader(batch, spec, left, rows)
 
 
 def any_batch(spec: SampleSpec, rows: int) -> Batch:

@@ -41,6 +41,8 @@ class CeilingOptions(_Options):
         finish: where the cheap last ops run: on the device they are part of the model's step.
         model_only: leave out the loader, its ops and the disk, which are the same in every setup.
         again: measure the model once more, even if this process has done so.
+        samples: of a batch, over all devices; None for the workload's batch size.
+        exchange: measure, too, what the exchange of gradients between the devices takes.
     """
 
     devices: int = pydantic.Field(default=1, ge=1)
@@ -48,3 +50,5 @@ class CeilingOptions(_Options):
     finish: Literal["host", "device"] = "device"
     model_only: bool = False
     again: bool = False
+    samples: int | None = pydantic.Field(default=None, ge=1)
+    exchange: bool = False

@@ -30,7 +30,7 @@ from autopipe.errors import LoaderError
 from autopipe.hardware import memory
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
-from autopipe.measure import ceilings, describe, measurement, repeats, verify
+from autopipe.measure import ceilings, describe, exchange, measurement, repeats, verify
 from autopipe.measure.bench import Bench
 from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.measurement import Trial
@@ -120,12 +120,14 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(wanted.finish, report, again=wanted.again)
+        alone = bench.alone(wanted.finish, report, again=wanted.again, samples=wanted.samples)
         report.phase(Phase.MEASURE)
+        exchanged = exchange.measure(bench.strategy, bench.model) if wanted.exchange else {}
         pages = self._page_cache(wanted.page_cache)
         opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)
         made = None if opaque else self._costs_of_loader(pages, report)
-        return ceilings.ceiling(self._workload, alone, made, pages.regime, wanted)
+        found = ceilings.ceiling(self._workload, alone, made, pages.regime, wanted)
+        return found.model_copy(update=exchanged)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations; of a dataset of the user's, look for samples that come twice."""
