@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from autopipe.batching.owner import Owner
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core import digests
-from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.finish import Finish
 from autopipe.core.job import LoadJob, Recipe
@@ -155,7 +156,7 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1)) -> BatchOrd
 
 
 def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[int, int]) -> LoadJob:
-    on_host = config.finish == "host"
+    on_host, by_workers = config.finish == "host", config.model_copy(update={"finish": "host"})
     source, done = _kept(workload, config, plan)
     steps = plan.prefix[done:] + plan.body + (plan.suffix if on_host else ())
     finish = Finish(
@@ -179,7 +180,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[in
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
         identity=_identity(workload, shard),
-        device_arrays=_device_arrays,
+        finishing=_Finishing(finish, lambda: config.loader.open(_job(workload, by_workers, plan, shard))),
     )
 
 
@@ -269,7 +270,28 @@ def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:
     )
 
 
-def _device_arrays() -> ArrayNamespace:
-    from autopipe.devices.keras_ops import KERAS_OPS
+class _Finishing:
+    """See `autopipe.core.finish.Finishing`. It imports no framework until it is asked to do something."""
 
-    return KERAS_OPS
+    def __init__(self, finish: Finish, on_host: Callable[[], Loader]) -> None:
+        self._finish = finish
+        self._owner = Owner()
+        self._open_on_host = on_host
+
+    def place(self) -> Callable[[Any], Any] | None:
+        from autopipe.devices import host_arrays
+
+        return host_arrays.place()
+
+    def on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
+        return self._compiled(x, y)
+
+    def on_host(self) -> Loader:
+        self._owner.require()
+        return self._open_on_host()
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[[Any, Any], tuple[Any, Any]]:
+        from autopipe.devices import host_arrays
+
+        return host_arrays.compiled(self._finish)

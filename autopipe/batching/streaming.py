@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,7 @@ class StreamingLoader(Loader):
     def __init__(self, job: LoadJob, fillers: Sequence[Filler], queue_size: int, ahead: int = 0) -> None:
         self.spec = job.recipe.spec
         self.finish = job.finish
+        self._finishing = job.finishing
         self.batch_size = job.order.batch_size
         self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
         self.buffered_batches = queue_size + len(fillers)
@@ -91,7 +92,8 @@ class StreamingLoader(Loader):
     @property
     def bad_samples(self) -> dict[int, int]:
         """How many samples were skipped, by epoch."""
-        return dict(self._ledger.counts)
+        twin = self._twin.bad_samples if isinstance(self._twin, StreamingLoader) else {}
+        return {**self._ledger.counts, **twin}
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         for slot, rows, bad in self._stream.take_epoch(epoch, start, last=last):
@@ -100,13 +102,11 @@ class StreamingLoader(Loader):
             yield batch
             del batch  # the consumer may be done with it: do not hold it while waiting for the next
 
-    def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
-        return self.finish(x, y, self._job.device_arrays())
-
     def occupancy(self) -> tuple[int, int]:
         return min(self._stream.waiting(), self._queue_size), self._queue_size
 
     def close(self) -> None:
+        self._close_twin()
         self._shut_down()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op
@@ -30,6 +31,25 @@ class Finish:
         if self.channels_first:
             x, y = _channels_first(x, xp), _channels_first(y, xp)
         return x, y
+
+
+class Finishing(Protocol):
+    """How batches are finished where no model of Keras does it in its compiled step."""
+
+    def place(self) -> Callable[[Any], Any] | None:
+        """Return what makes an array of the Keras backend of one in host memory, where its device is the host.
+
+        None where it is another.
+        """
+        ...
+
+    def on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """Return a batch finished on a device that is not the host."""
+        ...
+
+    def on_host(self) -> Any:
+        """Open a loader of the same batches whose workers finish them."""
+        ...
 
 
 def _channels_first(array: Any, xp: ArrayNamespace) -> Any:

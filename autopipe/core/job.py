@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
-from autopipe.core.array_namespace import ArrayNamespace
-from autopipe.core.finish import Finish
+from autopipe.core.finish import Finish, Finishing
 from autopipe.core.order import BatchOrder
 from autopipe.core.plan import Step
 from autopipe.core.sample import SampleSpec, Source
@@ -48,7 +47,7 @@ class LoadJob:
         finish: what is left to do to a batch on the device.
         bad_sample_log: the file that lists skipped samples.
         identity: returns a digest of what fixes the sequence of batches.
-        device_arrays: returns the array operations of the device, for batches that are finished outside a model.
+        finishing: finishes batches for whoever trains without a model of Keras.
     """
 
     recipe: Recipe
@@ -56,4 +55,4 @@ class LoadJob:
     finish: Finish
     bad_sample_log: str
     identity: Callable[[], str]
-    device_arrays: Callable[[], ArrayNamespace]
+    finishing: Finishing

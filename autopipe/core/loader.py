@@ -7,13 +7,13 @@ are referenced, also after closing.
 from __future__ import annotations
 
 import abc
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, Self
 
 import pydantic
 
-from autopipe.core.finish import Finish
+from autopipe.core.finish import Finish, Finishing
 from autopipe.core.sample import Batch, SampleSpec
 from autopipe.errors import AutopipeError, ConfigError
 
@@ -77,15 +77,37 @@ class Loader(abc.ABC):
         state = self._resume
         self._resume = None
         start = state.batch if state is not None and state.epoch == number else 0
-        for offset, (x, y) in enumerate(self.batches(number, start)):
+        for offset, (x, y) in enumerate(self._finished(number, start)):
             self._position = (number, start + offset + 1)
-            yield (x, y) if self.finish.is_identity else self._finish_on_device(x, y)
+            yield x, y
+            del x, y  # the consumer may be done with them: do not hold them while waiting for the next
+
+    _finishing: Finishing | None = None
+    _twin: Loader | None = None
+
+    def _finished(self, epoch: int, start: int) -> Iterator[tuple[Any, Any]]:
+        """Yield finished batches: where the device is the host, by the workers of a twin, so by all cores."""
+        if self.finish.is_identity or self._finishing is None:
+            yield from self.batches(epoch, start)
+            return
+        place = self._finishing.place()
+        if place is not None and self.finish.ops and self._twin is None:
+            self._twin = self._finishing.on_host()
+        source = self if self._twin is None else self._twin
+        for x, y in source.batches(epoch, start):
+            if place is None:
+                yield self._finishing.on_device(x, y)
+            else:
+                yield _placed(source.finish(x, y), place)
+            del x, y
+
+    def _close_twin(self) -> None:
+        self._finishing = None  # none is opened any more
+        if self._twin is not None:
+            self._twin.close()
 
     _resume: LoaderState | None = None
     _position: tuple[int, int] = (0, 0)
-
-    def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
-        raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands, as data; the next batch is the one after the last that was handed over."""
@@ -136,6 +158,11 @@ class Loader(abc.ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _placed(batch: Batch, place: Callable[[Any], Any]) -> tuple[Any, Any]:
+    x, y = batch
+    return place(x), None if y is None else place(y)
 
 
 def end(batches: Iterator[Any]) -> None:

@@ -97,6 +97,7 @@ class _KerasLoader(Loader):
     def __init__(self, job: LoadJob, knobs: Keras, kernel: Kernel) -> None:
         self.spec = job.recipe.spec
         self.finish = job.finish
+        self._finishing = job.finishing
         self.batch_size = job.order.batch_size
         self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
         self.buffered_batches = knobs.buffered_batches()
@@ -128,11 +129,9 @@ class _KerasLoader(Loader):
         return self._read(epoch, start, arrays=False)
 
     def close(self) -> None:
+        self._close_twin()
         self._closed = True
         self._reader = None
-
-    def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
-        return self.finish(x, y, self._job.device_arrays())
 
     def _read(self, epoch: int, start: int, *, arrays: bool) -> Iterator[Any]:
         self._require_open()

@@ -83,6 +83,7 @@ class _TfDataLoader(Loader):
     def __init__(self, job: LoadJob, knobs: TfData, cache: MemoryCache | None, buffered: int) -> None:
         self.spec = job.recipe.spec
         self.finish = job.finish
+        self._finishing = job.finishing
         self.batch_size = job.order.batch_size
         self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
         self.buffered_batches = buffered
@@ -124,6 +125,7 @@ class _TfDataLoader(Loader):
         return None
 
     def close(self) -> None:
+        self._close_twin()
         if self._owner.is_here:
             self._graph = None
         self._shut_down()
@@ -146,9 +148,6 @@ class _TfDataLoader(Loader):
         if self._graph is None:
             raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
         return self._graph
-
-    def _finish_on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
-        return self.finish(x, y, self._job.device_arrays())
 
 
 class _Epoch:

@@ -29,6 +29,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.table import Table
+from autopipe.errors import LoaderError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
@@ -190,6 +191,23 @@ def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch(photos: Path, lo
         assert digest(expected[2:]) == digest(finished(made, made.epoch(state["epoch"])))
         assert digest(expected_batches(workload, 3)) == digest(finished(made, made.epoch(3)))
         assert made.state_dict() == {**state, "epoch": 4, "batch": 0}
+
+
+@pytest.mark.parametrize("channels", ["last", "first"])
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
+def test_an_epoch_that_the_device_is_to_finish_comes_finished(photos: Path, loader: str, channels: str) -> None:
+    workload = exact_workload(photos)
+    expected = expected_batches(workload, 2)
+    if channels == "first":
+        expected = [(x.transpose(0, 3, 1, 2), y) for x, y in expected]
+    with opened(workload, loader, channels=channels) as made:
+        first = next(made.epoch(2))
+        assert not any(isinstance(part, np.ndarray) for part in first)  # arrays of the backend
+        made.load_state_dict({**made.state_dict(), "batch": 2})
+        assert digest(expected[2:]) == digest([tuple(map(np.array, batch)) for batch in made.epoch(2)])  # type: ignore[misc]  # pairs
+        again = made.epoch(2)
+    with pytest.raises(LoaderError):
+        list(again)
 
 
 @pytest.mark.parametrize("loader", ONE_OF_EACH)

@@ -16,7 +16,7 @@ from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
-from autopipe.errors import ConfigError, StorageError, WorkloadError
+from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
 from autopipe.loaders.threads import Threads
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
@@ -191,3 +191,34 @@ def test_an_impossible_shard_is_refused(photos: Path) -> None:
 def test_what_cannot_be_batched_is_refused(photos: Path) -> None:
     with pytest.raises(WorkloadError, match="one size"):
         build_loader(workload(photos, ops=[Decode()]), PipelineConfig(loader=Threads(workers=1)))
+
+
+class _FirstBroken:
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> NDArray[np.float32]:
+        if index == 0:
+            raise BadSampleError("broken")
+        return np.full(3, index, np.float32)
+
+
+def test_an_epoch_that_workers_finish_counts_its_bad_samples(tmp_path: Path) -> None:
+    workload = Workload(
+        data=_FirstBroken(),
+        ops=[Rescale(0.5)],
+        batch_size=4,
+        on_bad_sample="skip",
+        bad_sample_log=str(tmp_path / "bad"),
+    )
+    with build_loader(workload, PipelineConfig(loader=Threads(workers=1))) as loader:
+        assert len(list(loader.epoch(0))) == 2
+        assert loader.bad_samples == {0: 1}  # type: ignore[attr-defined]  # a loader that counts them
+
+
+def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:
+    workload = Workload(data=_FirstBroken(), ops=[Rescale(0.5)], batch_size=4, on_bad_sample="skip")
+    with build_loader(workload, PipelineConfig(loader=Threads(workers=1))) as loader:
+        pass
+    with pytest.raises(LoaderError, match="closed"):
+        next(loader.epoch(0))
