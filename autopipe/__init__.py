@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from autopipe.ops.image_data_generator import from_image_data_generator as from_image_data_generator
     from autopipe.ops.letterbox import ResizeKeepingAspect as ResizeKeepingAspect
     from autopipe.ops.mask import MaskToClass as MaskToClass
+    from autopipe.ops.mix import CutMix as CutMix
+    from autopipe.ops.mix import MixUp as MixUp
     from autopipe.ops.onehot import OneHot as OneHot
     from autopipe.ops.pad import Pad as Pad
     from autopipe.ops.resize import Resize as Resize
@@ -102,6 +104,8 @@ _HOMES = {
     "Decode": "ops.decode",
     "RandomFlip": "ops.flip",
     "MaskToClass": "ops.mask",
+    "CutMix": "ops.mix",
+    "MixUp": "ops.mix",
     "OneHot": "ops.onehot",
     "Pad": "ops.pad",
     "Resize": "ops.resize",

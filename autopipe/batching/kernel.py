@@ -42,8 +42,11 @@ class Kernel:
     def __init__(self, recipe: Recipe, cache: MemoryCache | None = None) -> None:
         self._recipe = recipe
         self._cache = cache
+        singles = next((number for number, step in enumerate(recipe.steps) if step.op.mixes), len(recipe.steps))
+        self._tail = recipe.steps[singles:]  # what mixes the samples of a batch, and what follows
+        self._single = self._tail[0].before if self._tail else recipe.spec
         # Each step with whether its result may be written where it belongs at once.
-        steps = [(step, step.after.x == recipe.spec.x) for step in recipe.steps]
+        steps = [(step, step.after.x == self._single.x) for step in recipe.steps[:singles]]
         self._fixed = steps[: recipe.fixed_steps]
         self._rest = steps[recipe.fixed_steps :]
         self._count = len(recipe.source)
@@ -53,6 +56,11 @@ class Kernel:
     def fills_at_once(self) -> bool:
         """Whether batches are made by a few calls of NumPy, once the cache is full if there is one."""
         return self._at_once is not None
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a batch is more than its samples one by one."""
+        return bool(self._tail)
 
     @property
     def spec(self) -> SampleSpec:
@@ -74,6 +82,19 @@ class Kernel:
         """
         if self._at_once is not None and self._filled_at_once(self._at_once, epoch, indices, batch):
             return []
+        if not self._tail:
+            return self._fill_rows(epoch, indices, batch)
+        room = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in self._single.fields]
+        made: Batch = room[0], room[1] if len(room) > 1 else None
+        bad = self._fill_rows(epoch, indices, made)
+        for step in self._tail:
+            made = step.op.apply_many(made, step.before, self._numbers(step, epoch, indices))
+        for part, out in zip(made, batch, strict=True):
+            if part is not None and out is not None:
+                out[...] = part
+        return bad
+
+    def _fill_rows(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         x, y = batch
         numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
         bad: list[BadSample] = []

@@ -92,7 +92,7 @@ class _TfDataLoader(Loader):
         self._inherited: _Epoch | None = None
         kernel = Kernel(job.recipe, cache)
         self._work = Work(job, kernel, remember=buffered + 8)
-        whole_batches = cache is not None or (kernel.fills_at_once and not knobs.read_ahead)
+        whole_batches = cache is not None or kernel.mixes or (kernel.fills_at_once and not knobs.read_ahead)
         self._graph: Graph | None = Graph(job, knobs.of_graph(), self._work, whole_batches=whole_batches)
         self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
         # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.

@@ -34,6 +34,7 @@ def make_plan(workload: Workload) -> Plan:
     samples = _probe_samples(workload)
     source = _merge(_describe(workload.data, samples[0][1]), [sample for _, sample in samples])
     ops, tail = _suffix_last(workload.ops, source)
+    _require_mixing_last([op for op, _ in ops[:tail]])
     steps, results = _run(ops[:tail], source, samples, workload)
     boundary = next((i for i, (op, _) in enumerate(ops[:tail]) if op.is_random), tail)
     plan = Plan(source, tuple(steps[:boundary]), tuple(steps[boundary:]), ())
@@ -229,10 +230,22 @@ def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, 
     return body + suffix, len(body)
 
 
+def _require_mixing_last(ops: Sequence[Op]) -> None:
+    first = next((number for number, op in enumerate(ops) if op.mixes), len(ops))
+    after = [type(op).__name__ for op in ops[first:] if not op.mixes]
+    if after:
+        raise WorkloadError(
+            f"`{type(ops[first]).__name__}` mixes finished samples, but {', '.join(f'`{name}`' for name in after)} "
+            "would change them afterwards.",
+            hint=f"Put it behind `{after[-1]}`; only ops like Rescale, Normalize and Cast may follow it.",
+        )
+
+
 def _touched(op: Op, source: SampleSpec) -> tuple[bool, bool]:
     """Return which fields an op may touch; a y that is still encoded will be a mask."""
     y_is_mask = source.y is not None and source.y.kind in (FieldKind.MASK, FieldKind.ENCODED)
-    return op.target != "mask", source.y is not None and (op.target == "mask" or (op.target == "both" and y_is_mask))
+    on_y = op.mixes or op.target == "mask" or (op.target == "both" and y_is_mask)
+    return op.target != "mask", source.y is not None and on_y
 
 
 def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source) -> None:

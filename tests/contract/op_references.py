@@ -29,6 +29,7 @@ from autopipe.ops.grayscale import RandomGrayscale
 from autopipe.ops.hue import RandomHue, RandomSaturation
 from autopipe.ops.letterbox import ResizeKeepingAspect
 from autopipe.ops.mask import MaskToClass
+from autopipe.ops.mix import CutMix, MixUp
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
@@ -310,5 +311,7 @@ CASES = [
         1e-6,
         1e-6,
     ),
+    Case(MixUp(), lambda a, kind, random: a, ("float", "deep-coloured")),  # a sample alone: tests/unit/ops/test_mix.py
+    Case(CutMix(), lambda a, kind, random: a, ("float", "masked")),
     Case(Decode(), _decoded, ("encoded",)),
 ]

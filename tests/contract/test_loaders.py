@@ -41,6 +41,7 @@ from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
+from autopipe.ops.mix import CutMix, MixUp
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
@@ -147,6 +148,23 @@ def test_a_cache_of_a_part_of_the_samples_changes_no_batch(photos: Path, loader:
     with opened(workload, loader, cache="memory", cache_fraction=0.4) as made:
         for epoch in (0, 1):
             assert digest(expected_batches(workload, epoch)) == digest(finished(made, made.batches(epoch)))
+
+
+@pytest.mark.parametrize("finish", ["device", "host"])
+@pytest.mark.parametrize("loader", ONE_OF_EACH)
+def test_samples_of_a_batch_are_mixed_alike_by_every_loader(photos: Path, loader: str, finish: str) -> None:
+    single = [Decode(), CenterCrop(36, 40), RandomFlip(), OneHot(23)]
+    workload = exact_workload(photos, ops=[*single, CutMix(0.7), MixUp(0.4), Rescale(1 / 255)])
+    with opened(workload, loader, finish=finish) as made:
+        for epoch in (0, 1):
+            order = randomness.epoch_order(7, epoch, 23)
+            mixed = []
+            for number, batch in enumerate(expected_batches(exact_workload(photos, ops=single), epoch)):
+                for stream, op in enumerate(workload.ops[4:6], start=4):
+                    indices = order[number * BATCH : (number + 1) * BATCH]
+                    batch = op.apply_many(batch, None, randomness.uniforms(7, epoch, indices, stream, op.draws))  # type: ignore[arg-type]  # it does not look at the kinds
+                mixed.append(workload.ops[6].apply_batch(*batch, None, NUMPY))  # type: ignore[arg-type]  # nor does this
+            assert digest(mixed) == digest(finished(made, made.batches(epoch)))
 
 
 @pytest.mark.parametrize("loader", LOADERS)

@@ -226,10 +226,14 @@ class Lowest:
         return np.zeros(np.shape(limits), np.int64)
 
 
-@pytest.mark.parametrize(
-    ("case", "name"),
-    [pair for pair in PAIRS if pair.values[0].op.draws and not isinstance(pair.values[0].op, Map)],  # type: ignore[union-attr]  # a case
-)
+RANDOM_ALONE = [
+    pytest.param(case, *pair.values[1:], id=pair.id)
+    for case, pair in ((next(case for case in CASES if case is pair.values[0]), pair) for pair in PAIRS)
+    if case.op.draws and not (isinstance(case.op, Map) or case.op.mixes)
+]
+
+
+@pytest.mark.parametrize(("case", "name"), RANDOM_ALONE)
 def test_its_plain_code_at_the_lower_ends_of_all_ranges_gives_what_the_op_gives_there(case: Case, name: str) -> None:
     sample, lowest = SAMPLES[name], numbers(case.op, RANDOM[0])
     if expected(case, sample, lowest) is not None:
@@ -284,6 +288,7 @@ HALVES = [
     pair
     for pair in PAIRS
     if not isinstance(SAMPLES[str(pair.values[1])][0], bytes)
+    and not pair.values[0].op.mixes  # type: ignore[union-attr]  # whose batches are in tests/unit/ops/test_mix.py
     and pair.values[0].op.takes_batches(spec_of(SAMPLES[str(pair.values[1])]))  # type: ignore[union-attr]  # a case
 ]
 
