@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test test-oldest test-newest test-nightly tune lint format bench clean
+.PHONY: help test test-browser test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -33,6 +33,8 @@ help:
 	@echo "make test    lint, types, layers and all tests, as CI runs them"
 	@echo "make test-oldest, test-newest, test-nightly"
 	@echo "             what touches frameworks, with the oldest and newest versions allowed, and with keras-nightly"
+	@echo "make test-browser"
+	@echo "             reports in a real Chromium"
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
@@ -40,8 +42,12 @@ help:
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
 test: lint $(VENV)/beam.stamp
-	$(BIN)/python -m pytest -n 3 --dist loadfile --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/browser --ignore tests/servers --cov --cov-report=term:skip-covered
 	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert_parts.py -k beam
+
+# Nothing is skipped here: what is missing is installed, or said.
+test-browser: $(VENV)/browser.stamp
+	CI=true $(BIN)/python -m pytest tests/browser
 
 # What touches a framework, each time in an environment of its own that is resolved anew. By uv, because pip cannot take
 # the lowest versions; with OpenCV without windows, because that imports everywhere.
@@ -91,6 +97,15 @@ $(DEMO): $(VENV)/dev.stamp examples/photos/make_demo.py
 $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	$(PIP) install --quiet -e '.[bench]'
 	@$(HEADLESS_IF_NEEDED)
+	@touch $@
+
+$(VENV)/browser.stamp: $(VENV)/dev.stamp
+	$(PIP) install --quiet -e '.[browser]'
+	@command -v chromium >/dev/null || ls ~/.cache/ms-playwright/chromium* >/dev/null 2>&1 || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium fonts-liberation >/dev/null; } || { \
+		echo "error: no Chromium was found, and only root can install Debian's." >&2; \
+		echo "hint: $(BIN)/playwright install chromium, or as root: apt-get install chromium" >&2; exit 1; }
 	@touch $@
 
 # Beam wants older versions of packages that all else is tested with (protobuf above all): it gets a folder of its own.

@@ -106,7 +106,7 @@ def draw(lines: Sequence[Line], width: float, what: str, same: str) -> Drawing:
         y = rows.row(each.label, f"{wording.times(each.ratio)} {interval}")
         _draw(rows, each, y)
     rows.rule(1.0, "same")
-    rows.axis(lambda value: f"{value:.10g}x" if value != 1 else f"1x: {same}", "times faster", 5)
+    rows.axis(lambda value: f"{value:.10g}x", f"times faster (1x: {same})", 5)
     return rows.finish()
 
 

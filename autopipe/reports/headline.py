@@ -15,6 +15,8 @@ from autopipe.tuned import pick
 from autopipe.tuned.findings import Contest
 from autopipe.tuned.schema import Baseline, Profile
 
+_CLOSE = 1.05  # times: who is no further ahead, and not proved to be ahead at all, is as fast
+
 
 def sentence(profile: Profile) -> str:
     """Return what keeps the best baseline slow, what the winner does about it, and what that brings."""
@@ -30,16 +32,28 @@ def sentence(profile: Profile) -> str:
     contest = _contest(profile, rival)
     base = rival.images_per_second.value
     if contest is not None and contest.low <= 1.0:
-        return (
-            f"Nothing is proved to be faster than {rival.name} at {wording.rate(base)} images/s; about as fast, at "
-            f"{wording.rate(rate.value)}{reached}: {_does(profile, rival, capital=False)}."
-        )
+        return _undecided(profile, rival, contest)
     cause = _cause(profile, rival)
     cause = cause[:1].upper() + cause[1:]
     start = f"{cause}; {_does(profile, rival, capital=False)}" if cause else _does(profile, rival)
     unproved = "" if contest is not None else ", not proved yet"
     lifts = "lift" if " and " in start.rpartition("; ")[2] else "lifts"
     return f"{start} {lifts} you from {wording.rate(base)} to {wording.rate(rate.value)} images/s{reached}{unproved}."
+
+
+def _undecided(profile: Profile, rival: Baseline, contest: Contest) -> str:
+    base, rate = rival.images_per_second.value, profile.measurement.images_per_second.value
+    if contest.ratio <= _CLOSE:
+        return (
+            f"Nothing was found that is faster than {rival.name}, which reaches {wording.rate(base)} images/s"
+            f"{_reached(profile)}."
+        )
+    parts = _does(profile, rival)
+    seems = "seem" if " and " in parts else "seems"
+    return (
+        f"{parts} {seems} to lift you from {wording.rate(base)} to {wording.rate(rate)} images/s, about "
+        f"{contest.ratio:.2g}x, but what was measured is too unsteady to prove it."
+    )
 
 
 def action(profile: Profile) -> str:

@@ -34,11 +34,18 @@ def render(summary: Summary, verdict: str = "") -> RenderableType:
     grid.add_row("Stopped", f"{summary.stopped} ({summary.trials} trials{failed}, {summary.seconds:.0f} s)")
     for warning in summary.warnings:
         grid.add_row(Text("Note", style="bold yellow"), warning)
-    parts: list[RenderableType] = [Text(verdict, style="bold"), Text()] if verdict else []
+    parts: list[RenderableType] = [_wrapped(verdict), Text()] if verdict else []
     parts += [_rates(summary, summary.rate), Text()]
     if summary.paybacks:
         parts += [payback_table.table(summary.paybacks[:_MOST_FORMS]), Text()]
     return Group(*parts, grid)
+
+
+def _wrapped(sentence: str) -> Table:
+    """Return a sentence that keeps to the width of the terminal, also where other lines need not."""
+    grid = Table.grid()
+    grid.add_row(Text(sentence, style="bold"))
+    return grid
 
 
 def _rates(summary: Summary, rate: Estimate) -> Table:
@@ -112,5 +119,5 @@ def _utilisation(summary: Summary) -> str:
 
 def _figures(estimate: Estimate) -> tuple[str, str]:
     if estimate.low <= 0 or estimate.high > _MEANINGLESS * estimate.low:
-        return wording.rate(estimate.value), "too few rounds, or too unsteady"
+        return wording.rate(estimate.value), "too unsteady"
     return wording.rate(estimate.value), f"{wording.rate(estimate.low)} to {wording.rate(estimate.high)}"

@@ -67,7 +67,7 @@ def brought(result: SearchResult) -> str:
     gains: dict[str, Effect] = {}
     for each in result.effects:
         known = gains.get(each.setting)
-        if each.measured and _brings(each) and (known is None or each.gain.ratio < known.gain.ratio):
+        if _brings(each) and (known is None or each.gain.ratio < known.gain.ratio):
             gains[each.setting] = each
     ranked = sorted(gains.values(), key=lambda each: -each.gain.ratio)
     said = [f"{each.setting} {each.other} -> {each.value} {each.gain.ratio:.1f}x" for each in ranked]

@@ -1,0 +1,70 @@
+"""A real Chromium without a window, and a report to look at with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autopipe.api import reporting
+from autopipe.tuned.schema import Artifact, Profile
+from tests.fakes import findings, profiles
+
+HOW = "make test-browser installs it: playwright by pip, and chromium by apt-get, or by `playwright install chromium`"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Start the browser; where there is none the tests are skipped, but never in CI."""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        _missing("playwright is not installed")
+    with sync_playwright() as started:
+        try:
+            path = shutil.which("chromium") or shutil.which("google-chrome")
+            running = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        except Error as error:
+            _missing(str(error).splitlines()[0])
+        yield running
+        running.close()
+
+
+def _missing(why: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(f"{why}. {HOW}")
+    pytest.skip(f"{why}. {HOW}")
+
+
+@pytest.fixture(scope="session")
+def profile() -> Profile:
+    """Return a profile with all findings."""
+    return findings.profile()
+
+
+@pytest.fixture(scope="session")
+def artifact(profile: Profile) -> Artifact:
+    """Return the artefact that holds it."""
+    return profiles.artifact(profile)
+
+
+@pytest.fixture(scope="session")
+def report(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a report, and return its file."""
+    made = reporting.of_profile(artifact, profile, use="(cd tuned && python -c 'import tuned_pipeline')")
+    return made.save(tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture(scope="session")
+def comparison(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a comparison of two machines, and return its file."""
+    from autopipe.reports import comparison as side_by_side
+
+    other = findings.profile(findings.result(cores=2), hardware=profiles.hardware(cpu_model="Another"))
+    found = [(artifact, profile), (profiles.artifact(other), other)]
+    made = reporting.Report(html=side_by_side.html_page(found), document=side_by_side.document(found))
+    return made.save(tmp_path_factory.mktemp("comparison") / "comparison.html")
