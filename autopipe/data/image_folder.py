@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import textwrap
 import warnings
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
 
 from autopipe.core.plain_code import PlainSource, quoted
 from autopipe.core.sample import FieldKind, SampleSpec
-from autopipe.data import places, source
-from autopipe.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN
-from autopipe.errors import DataError, DataWarning
+from autopipe.data import keras_split, places, source
+from autopipe.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN, short_digest
+from autopipe.data.places import Found
+from autopipe.errors import DataError, DataWarning, near, shortened
 
 _PLAIN_SAMPLES = '''
 
@@ -32,9 +37,18 @@ class ImageFolder:
     Args:
         path: the folder that holds the classes' folders; or its URL, such as "s3://bucket/photos". A relative path
             starts at the folder of the script that writes it.
+        class_names: which folders are classes, in this order; by default all of them, sorted.
+        labels: "inferred" from the folders; None for images alone; or a whole number for each image, in the order of
+            their folders and names, for images in one folder or in any folders.
+        label_mode: what y is: "int" for the number, "categorical" for a float32 vector with a one in its place,
+            "binary" for a float32 vector of one number where there are two classes, or None for images alone.
+        validation_split: share of the images that are for validation.
+        subset: "training" or "validation": which part this source has. With the same seed, the parts are those of
+            `keras.utils.image_dataset_from_directory`, where all images are ones that Keras reads, too (no webp, tif).
+        seed: of the split; None takes the last images for validation, as Keras does with `shuffle=False`.
 
     Attributes:
-        classes: the names of the classes; y indexes it.
+        classes: the names of the classes; y indexes it. Of labels that are given, the labels.
         remote: the kind of URL, such as "s3"; None for files on a disk.
 
     Raises:
@@ -46,26 +60,53 @@ class ImageFolder:
     """
 
     x_kind = FieldKind.ENCODED
-    y_kind = FieldKind.LABEL
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(  # noqa: PLR0913  # the arguments of Keras's image_dataset_from_directory
+        self,
+        path: str | os.PathLike[str],
+        *,
+        class_names: Sequence[str] | None = None,
+        labels: Literal["inferred"] | Sequence[int] | None = "inferred",
+        label_mode: Literal["int", "categorical", "binary"] | None = "int",
+        validation_split: float | None = None,
+        subset: Literal["training", "validation"] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        keras_split.check_split(validation_split, subset)
+        if label_mode not in ("int", "categorical", "binary", None):
+            raise DataError(f'`label_mode` must be "int", "categorical", "binary" or None, but got {label_mode!r}.')
         root = places.root_of(path)
-        loose, folders = places.scan(root)
-        if not folders:
-            _refuse_flat(root, len(loose))
-        entries = dict(zip(folders, places.walk(root, folders), strict=True))
-        _check_counts(root, {folder: len(found) for folder, found in entries.items()})
-        if loose:
-            warnings.warn(
-                f"{len(loose)} images lie in `{os.fsdecode(root)}` itself and are left out: they belong to no class.",
-                DataWarning,
-                stacklevel=2,
-            )
-        self.classes = tuple(os.fsdecode(folder) for folder in folders)
-        self._paths = places.listed(root, (entry for found in entries.values() for entry in found))
+        self._mode = None if labels is None else label_mode
+        is_inferred = isinstance(labels, str)
+        if is_inferred and self._mode is not None:
+            entries = _by_class(root, class_names)
+            self.classes = tuple(map(os.fsdecode, entries))
+            found: list[Sequence[Found]] = list(entries.values())
+        else:
+            _refuse_class_names(class_names)
+            found, self.classes = [_all(root)], ()
+        kept = [list(range(len(each))) for each in found]
+        if validation_split is not None and subset is not None:
+            kept = keras_split.part_of(found, validation_split, subset, seed)
+        self._paths = places.listed(
+            root, (each[number] for each, numbers in zip(found, kept, strict=True) for number in numbers)
+        )
         self.remote = places.kind(self._paths)
-        number = {folder: label for label, folder in enumerate(folders)}
-        self._labels = tuple(number[directory.split(b"/", 1)[0]] for directory in self._paths.directories)
+        self._is_plain = is_inferred and label_mode == "int" and validation_split is None
+        self._each: array[int] | None = None
+        self._labels: tuple[int, ...] = ()
+        if is_inferred and self._mode is not None:
+            number_of = {folder: label for label, folder in enumerate(entries)}
+            self._labels = tuple(number_of[directory.split(b"/", 1)[0]] for directory in self._paths.directories)
+        elif self._mode is not None:
+            given = _checked_labels(labels, len(found[0]))
+            self.classes = tuple(map(str, sorted(set(given))))
+            self._each = array("q", (given[number] for number in kept[0]))
+        if self._mode == "binary" and len(self.classes) != 2:
+            raise DataError(f'`label_mode="binary"` needs two classes, but there are {len(self.classes)}.')
+        kinds = {None: None, "int": FieldKind.LABEL}
+        self.y_kind: FieldKind | None = kinds.get(self._mode, FieldKind.ARRAY)
+        self._settings = "" if class_names is None and self._is_plain else repr((self.classes, self._mode))
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -73,9 +114,17 @@ class ImageFolder:
     def __repr__(self) -> str:
         return f"ImageFolder({os.fsdecode(self._paths.root)!r}: {len(self)} images, {len(self.classes)} classes)"
 
-    def read(self, index: int) -> tuple[bytes, int]:
-        """Return the image's file as bytes, and its class's number."""
-        return self._paths.read(index), self._labels[self._paths.directory_number(index)]
+    def read(self, index: int) -> Any:
+        """Return the image's file as bytes, and its label; or the bytes alone where there are no labels."""
+        content = self._paths.read(index)
+        if self._mode is None:
+            return content
+        label = self._labels[self._paths.directory_number(index)] if self._each is None else self._each[index]
+        if self._mode == "int":
+            return content, label
+        if self._mode == "binary":
+            return content, np.array([label], np.float32)
+        return content, np.eye(1, len(self.classes), label, dtype=np.float32)[0]
 
     def name(self, index: int) -> str:
         """Return the path of an image."""
@@ -86,20 +135,23 @@ class ImageFolder:
         return self._paths.files(indices)
 
     def mean_bytes(self) -> float:
-        """Return the mean size of an image's file."""
-        return self._paths.mean_bytes()
+        """Return the mean size of an image's file, and of its label where that is a vector."""
+        numbers = {"binary": 1, "categorical": len(self.classes)}.get(self._mode or "", 0)
+        return self._paths.mean_bytes() + 4 * numbers
 
     def digest(self) -> str:
-        """Describe the files (number, names, sizes, times) without reading them."""
-        return self._paths.digest()
+        """Describe the files (number, names, sizes, times) and labels of a user's choice, without reading them."""
+        each = b"" if self._each is None else self._each.tobytes()
+        chosen = f" labels={short_digest(self._settings.encode() + each)}" if self._settings else ""
+        return self._paths.digest() + chosen
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain NumPy code gets at the images."""
-        return self._plain(tensorflow=False)
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
+        """Return how plain NumPy code gets at the images; None where it needs this source."""
+        return self._plain(tensorflow=False) if self._is_plain else None
 
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain TensorFlow code gets at the images."""
-        return self._plain(tensorflow=True)
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
+        """Return how plain TensorFlow code gets at the images; None where it needs this source."""
+        return self._plain(tensorflow=True) if self._is_plain else None
 
     def _plain(self, *, tensorflow: bool) -> PlainSource:
         source.require_local(self)
@@ -119,13 +171,67 @@ class ImageFolder:
         )
 
 
+def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Sequence[Found]]:
+    """Return the images of each class, by its folder."""
+    loose, folders = places.scan(root)
+    if not folders:
+        _refuse_flat(root, len(loose))
+    if class_names is not None:
+        wanted = [os.fsencode(name) for name in class_names]
+        missing = [name for name, folder in zip(class_names, wanted, strict=True) if folder not in folders]
+        if missing or len(set(wanted)) != len(wanted):
+            known = [os.fsdecode(folder) for folder in folders]
+            raise DataError(
+                f"`class_names` must be different folders of `{os.fsdecode(root)}`, but got {shortened(class_names)}."
+                + (near(missing[0], known) if missing else "")
+            )
+        folders = wanted
+    entries = dict(zip(folders, places.walk(root, folders), strict=True))
+    _check_counts(root, {folder: len(found) for folder, found in entries.items()})
+    if loose:
+        warnings.warn(
+            f"{len(loose)} images lie in `{os.fsdecode(root)}` itself and are left out: they belong to no class.",
+            DataWarning,
+            stacklevel=3,
+        )
+    return entries
+
+
+def _all(root: bytes) -> list[Found]:
+    """Return all images below a folder in Keras's order: by their folders and names."""
+    found = sorted(places.walk(root, [b""])[0], key=lambda entry: entry[:2])
+    if not found:
+        raise DataError(
+            f"There are no images below `{os.fsdecode(root)}`.",
+            hint=f"Images are files that end in {', '.join(EXTENSIONS)}.",
+        )
+    return found
+
+
+def _refuse_class_names(class_names: Sequence[str] | None) -> None:
+    if class_names is not None:
+        raise DataError('`class_names` are folders, so they go with labels="inferred" alone.', hint="Leave them out.")
+
+
+def _checked_labels(labels: Sequence[int] | str | None, count: int) -> list[int]:
+    given: list[Any] = list(labels or ())
+    if len(given) != count:
+        raise DataError(f"`labels` must be one for each of the {count} images, but got {len(given)}.")
+    if not all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in given):
+        raise DataError(
+            f"`labels` must be whole numbers, but got {shortened(labels)}.",
+            hint="ap.Table reads other labels from a CSV file.",
+        )
+    return [int(label) for label in given]
+
+
 def _refuse_flat(root: bytes, images: int) -> None:
     shown = os.fsdecode(root)
     layout = _LAYOUT.format(root=os.path.basename(shown.rstrip("/")))  # noqa: PTH119
     if images:
         raise DataError(
             f"`ImageFolder` needs a folder for each class, but the {images} images lie in `{shown}` itself.",
-            hint=f"{layout} Use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
+            hint=f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
         )
     raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)
 
@@ -148,7 +254,7 @@ def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
         warnings.warn(
             f"Only one image is in {_listed(single)} of `{shown}`: a class of one cannot be split for validation.",
             DataWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -73,9 +72,8 @@ def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:
     Raises:
         PlainCodeError: it cannot.
     """
-    own = getattr(source, "plain_numpy", None)
-    if callable(own):
-        return _plain(own(spec))
+    if (own := _own(source, "plain_numpy", spec)) is not None:
+        return own
     made = names(spec)
     return PlainSource(
         given={"source": source},
@@ -93,9 +91,8 @@ def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
     Raises:
         PlainCodeError: it cannot.
     """
-    own = getattr(source, "plain_tensorflow", None)
-    if callable(own):
-        return _plain(own(spec))
+    if (own := _own(source, "plain_tensorflow", spec)) is not None:
+        return own
     made = names(spec)
     types = [tensor_type(field) for field in spec.fields]
     returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
@@ -141,8 +138,11 @@ def plain_from_files(
     )
 
 
-def _plain(made: Any) -> PlainSource:
-    assert isinstance(made, PlainSource)
+def _own(source: Source, method: str, spec: SampleSpec) -> PlainSource | None:
+    """Return what a source writes of itself; None if it writes nothing, and is to be read."""
+    ask = getattr(source, method, None)
+    made = ask(spec) if callable(ask) else None
+    assert made is None or isinstance(made, PlainSource)
     return made
 
 

@@ -92,6 +92,19 @@ def foldered(number: int) -> Parts:
     return (image(2 * number), 0) if number < evens else (image(2 * (number - evens) + 1), 1)
 
 
+def flat(root: Path, count: int) -> Source:
+    for number in range(count):
+        written(root / f"{number:06}.jpg", image(number))
+    return ImageFolder(root, labels=[number % 5 for number in range(count)])
+
+
+def half(root: Path, count: int) -> Source:
+    """As many for validation: the even ones."""
+    for number in range(2 * count):
+        written(root / f"{1 - number % 2}" / f"{number:06}.jpg", image(number))
+    return ImageFolder(root, label_mode="categorical", validation_split=0.5, subset="validation")
+
+
 def pairs(root: Path, count: int) -> Source:
     for number in range(count):
         written(root / "images" / f"{number:06}.jpg", image(number))
@@ -162,6 +175,10 @@ def every_other_row(number: int) -> Parts:
 
 CASES = {
     "ImageFolder": Case(folder, foldered, "a/000000.jpg"),
+    "ImageFolder with labels": Case(flat, lambda number: (image(number), number % 5), "000000.jpg"),
+    "ImageFolder of validation": Case(
+        half, lambda number: (image(2 * number), np.array([0, 1], np.float32)), "1/000000.jpg"
+    ),
     "ImagePairs": Case(pairs, lambda number: (image(number), mask(number)), "masks/000000.png"),
     "Table": Case(table("label"), lambda number: (image(number), 7 * number), "000000.jpg"),
     "Table without labels": Case(table(None), lambda number: (image(number),), "000000.jpg"),

@@ -46,7 +46,8 @@ class Unlabelled:
         return len(self._folder)
 
     def read(self, index: int) -> bytes:
-        return self._folder.read(index)[0]
+        content: bytes = self._folder.read(index)[0]
+        return content
 
 
 def write_image(path: Path, number: int, size: tuple[int, int]) -> None:

@@ -3,7 +3,10 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
+import keras
+import numpy as np
 import pytest
 
 from autopipe.core.sample import FieldKind, Source
@@ -107,3 +110,76 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
             ImageFolder(tmp_path)
     finally:
         (tmp_path / "a").chmod(0o700)
+
+
+def test_classes_may_be_chosen_and_ordered(tmp_path: Path) -> None:
+    root = write(tmp_path, "cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg", "emu/1.jpg", "emu/2.jpg")
+    data = ImageFolder(root, class_names=["emu", "cat"])
+    assert data.classes == ("emu", "cat")
+    expected = [(b"emu/1.jpg", 0), (b"emu/2.jpg", 0), (b"cat/1.jpg", 1), (b"cat/2.jpg", 1)]
+    assert expected == [data.read(number) for number in range(4)]
+    assert data.digest() != ImageFolder(root, class_names=["cat", "emu"]).digest()
+
+
+def test_targets_are_what_the_label_mode_says(tmp_path: Path) -> None:
+    root = write(tmp_path, "cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg")
+    for mode, kind, wanted in (
+        ("int", FieldKind.LABEL, 1),
+        ("binary", FieldKind.ARRAY, [1.0]),
+        ("categorical", FieldKind.ARRAY, [0.0, 1.0]),
+    ):
+        data = ImageFolder(root, label_mode=mode)  # type: ignore[arg-type]  # one of them
+        assert data.y_kind is kind
+        np.testing.assert_array_equal(data.read(2)[1], wanted)
+        assert mode == "int" or data.read(2)[1].dtype == np.float32
+    alone = ImageFolder(root, label_mode=None)
+    assert (alone.y_kind, alone.read(3)) == (None, b"dog/2.jpg")
+
+
+def test_labels_may_be_given_for_images_in_one_folder(tmp_path: Path) -> None:
+    root = write(tmp_path, "b.jpg", "a.jpg", "c.jpg", "below/z.jpg")
+    data = ImageFolder(root, labels=[7, 7, 3, 9])
+    assert data.classes == ("3", "7", "9")
+    assert [data.read(number) for number in range(4)] == [
+        (b"a.jpg", 7),
+        (b"b.jpg", 7),
+        (b"c.jpg", 3),
+        (b"below/z.jpg", 9),
+    ]
+    assert data.digest() != ImageFolder(root, labels=[7, 7, 3, 8]).digest()
+    assert ImageFolder(root, labels=None).read(3) == b"below/z.jpg"
+
+
+@pytest.mark.parametrize("names", [None, ["dog", "cat"]])
+@pytest.mark.parametrize("seed", [None, 1, 123])
+def test_a_split_is_the_one_of_keras(tmp_path: Path, seed: int | None, names: list[str] | None) -> None:
+    files = [f"{name}/{number:02}.jpg" for name in ("cat", "dog", "emu") for number in range(9)]
+    root = write(tmp_path, *files, "cat/b-x/1.jpg", "cat/b/1.jpg", "cat/b/c/1.jpg", "dog/B/1.PNG")
+    for subset in ("training", "validation"):
+        part: dict[str, Any] = {"class_names": names, "validation_split": 0.3, "subset": subset, "seed": seed}
+        wanted = keras.utils.image_dataset_from_directory(root, shuffle=seed is not None, verbose=False, **part)
+        data = ImageFolder(root, **part)
+        assert sorted(wanted.file_paths) == sorted(data.files())
+        assert wanted.class_names == list(data.classes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"class_names": ["cat", "dig"]}, "Did you mean `dog`"),
+        ({"class_names": ["cat", "cat"]}, "different folders"),
+        ({"labels": [1, 2]}, "one for each of the 4 images, but got 2"),
+        ({"labels": [1, 2, 3, 0.5]}, "whole numbers"),
+        ({"labels": [1, 2, 3, 4], "class_names": ["cat"]}, "class_names"),
+        ({"labels": [1, 2, 3, 4], "label_mode": "binary"}, "needs two classes, but there are 4"),
+        ({"label_mode": "text"}, "'text'"),
+        ({"validation_split": 0.2}, "given together"),
+        ({"validation_split": 0.2, "subset": "test"}, "'test'"),
+        ({"validation_split": 2, "subset": "training"}, "between 0 and 1"),
+        ({"validation_split": 0.1, "subset": "training"}, "leaves none"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
+    root = write(tmp_path, "cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg")
+    with pytest.raises(DataError, match=said):
+        ImageFolder(root, **arguments)
