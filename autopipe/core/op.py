@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -56,6 +56,19 @@ class Op(abc.ABC):
     def target(self) -> Target:
         """Which part of a sample the op acts on: the image x, the mask or label y, or both."""
         return "image"
+
+    @property
+    def resizes_to(self) -> tuple[int, int] | None:
+        """The (height, width) to which the op scales every image, whatever size it has; None if it does not."""
+        return None
+
+    def followed_by(self, rest: Sequence[Op]) -> Op:
+        """Return the op as it is in a workload in which `rest` follow it.
+
+        Raises:
+            ConfigError: it needs others behind it.
+        """
+        return self
 
     def touches(self, spec: SampleSpec) -> tuple[bool, bool]:
         """Return whether the op acts on x, and whether it acts on y, of samples that look like `spec`.

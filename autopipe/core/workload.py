@@ -55,6 +55,8 @@ class Workload:
                     f"`ops` must hold ops, but got {shortened(op)}.",
                     hint="Wrap a function of your own as ap.Map(function).",
                 )
+        ops = self.ops
+        object.__setattr__(self, "ops", tuple(op.followed_by(ops[at:]) for at, op in enumerate(ops, start=1)))
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise WorkloadError(f"`batch_size` must be a whole number >= 1, but got batch_size={self.batch_size!r}.")
         if self.on_bad_sample not in ("error", "skip"):

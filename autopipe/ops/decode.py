@@ -9,6 +9,7 @@ go to OpenCV. There is no TensorFlow half: its decoder passes over damage, too.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import cv2
@@ -21,7 +22,9 @@ from autopipe.core.plain_code import Lines, is_encoded
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError
+from autopipe.ops import reduction
 from autopipe.ops.header import Size, image_size
+from autopipe.ops.size import check_size
 
 MAX_PIXELS = 2**28
 _IMAGE_FLAGS = {
@@ -46,6 +49,11 @@ class Decode(Op):
         strict: refuse a JPEG of which libjpeg says that it is corrupt. False takes what it makes of it, grey or shifted
             blocks, as OpenCV, PIL and TensorFlow do. A file that is cut short is refused in any case.
         max_pixels: the largest image, as height times width; its header is looked at before it is decoded.
+        reduce: decode a large JPEG to a half, a quarter or an eighth of its height and width, whichever is the smallest
+            that is not below this (height, width); True takes that of the resize that follows. libjpeg leaves out what
+            a smaller image does not need, so that it takes a part of the time, and smooths where bilinear would skip
+            pixels: the pixels are others than those of a whole image that is resized. Other formats and masks are
+            decoded whole.
 
     Raises:
         BadSampleError: the bytes are empty, truncated, damaged, no image or too large a one.
@@ -55,7 +63,11 @@ class Decode(Op):
     strict: bool = dataclasses.field(default=True, kw_only=True, metadata=LATER)
     max_pixels: int = dataclasses.field(default=MAX_PIXELS, kw_only=True, metadata=LATER)
 
+    reduce: bool | tuple[int, int] = dataclasses.field(default=False, kw_only=True, metadata=LATER)
+
     def __post_init__(self) -> None:
+        if not isinstance(self.reduce, bool):
+            check_size(self, *self._least)
         if self.channels not in (1, 3):
             raise ConfigError(f"`channels` of Decode must be 3 (RGB) or 1 (grey), but got channels={self.channels!r}.")
         if self.max_pixels < 1:
@@ -64,6 +76,27 @@ class Decode(Op):
     @property
     def target(self) -> Target:
         return "both"
+
+    @property
+    def _least(self) -> tuple[int, int]:
+        if isinstance(self.reduce, bool) or len(self.reduce) != 2:
+            raise ConfigError(
+                f"`reduce` of Decode must be a size (height, width) in pixels by now, but got reduce={self.reduce!r}.",
+                hint="In a workload, reduce=True takes the size of the resize that follows; elsewhere, name it.",
+            )
+        return self.reduce
+
+    def followed_by(self, rest: Sequence[Op]) -> Op:
+        if self.reduce is not True:
+            return self
+        following = next((op for op in rest if op.target != "mask"), None)
+        if following is None or following.resizes_to is None:
+            raise ConfigError(
+                "`reduce=True` of Decode needs a resize as the next op on the image, "
+                f"but there is {'none' if following is None else type(following).__name__}.",
+                hint="Name the least size instead: ap.Decode(reduce=(448, 448)).",
+            )
+        return dataclasses.replace(self, reduce=following.resizes_to)
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind, FieldKind | None]:
         x_kind, y_kind = spec.x.kind, spec.y.kind if spec.y is not None else None
@@ -81,7 +114,8 @@ class Decode(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         if spec.x.kind is FieldKind.ENCODED:
-            x = decode_image(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, out=out)
+            least = self._least if self.reduce else None
+            x = decode_image(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, least=least, out=out)
         if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
             y = decode_mask(y, strict=self.strict, max_pixels=self.max_pixels)
         return x, y
@@ -90,7 +124,9 @@ class Decode(Op):
         colours = {"x": self.channels == 3, "y": step.after.y is not None and step.after.y.rank == 3}
         found = []
         for part in ("x", "y"):
-            if is_encoded(step, part):
+            if part == "x" and self.reduce and is_encoded(step, part):
+                found += reduction.plain_numpy(self._least, self.channels)
+            elif is_encoded(step, part):
                 flags = f"cv2.IMREAD_{'COLOR_RGB' if colours[part] else 'GRAYSCALE'} | cv2.IMREAD_IGNORE_ORIENTATION"
                 axis = "[..., None]" if part == "x" and self.channels == 1 else ""
                 found.append(f"{part} = cv2.imdecode(np.frombuffer({part}, np.uint8), {flags}){axis}")
@@ -98,7 +134,9 @@ class Decode(Op):
 
     def plain_tensorflow(self, step: Step) -> Lines:
         found = []
-        if is_encoded(step, "x"):
+        if self.reduce and is_encoded(step, "x"):
+            found += reduction.plain_tensorflow(self._least, self.channels)
+        elif is_encoded(step, "x"):
             decoded = f'tf.io.decode_jpeg(x, channels={self.channels}, dct_method="INTEGER_ACCURATE")'
             found.append(f"x = {decoded}  # PNG, too")
         if is_encoded(step, "y"):
@@ -113,16 +151,19 @@ def decode_image(
     *,
     strict: bool = True,
     max_pixels: int = MAX_PIXELS,
+    least: tuple[int, int] | None = None,
     out: NDArray[np.uint8] | None = None,
 ) -> NDArray[np.uint8]:
     """Return the pixels of an encoded image, shape (height, width, channels), uint8 RGB or grey; in `out`, if it fits.
+
+    A JPEG is reduced to the smallest size that is not below `least`, as told at `Decode`.
 
     Raises:
         BadSampleError: as told at `Decode`.
     """
     space = _jpeg_space(data, max_pixels, strict=strict)
     if space is not None:
-        return _decode_jpeg(data, _COLOUR_SPACES[channels], strict=strict, out=out)
+        return _decode_jpeg(data, _COLOUR_SPACES[channels], strict=strict, least=least, out=out)
     pixels = _imdecode(data, _IMAGE_FLAGS[channels], max_pixels)
     return pixels if channels == 3 else pixels[..., None]
 
@@ -161,14 +202,25 @@ def _jpeg_space(data: bytes, max_pixels: int, *, strict: bool) -> str | None:
     return str(space)
 
 
-def _decode_jpeg(data: bytes, space: str, *, strict: bool, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+def _decode_jpeg(
+    data: bytes,
+    space: str,
+    *,
+    strict: bool,
+    least: tuple[int, int] | None = None,
+    out: NDArray[np.uint8] | None = None,
+) -> NDArray[np.uint8]:
     # Memory that is kept for the next image, and not allocated for each, was measured: no difference (535 us, 539 us).
-    buffer = None
-    if out is not None and out.flags.c_contiguous:
+    buffer, size = None, (0, 0)  # 0: whole
+    if least is not None or (out is not None and out.flags.c_contiguous):
         height, width, *_ = simplejpeg.decode_jpeg_header(data, strict=False)
-        buffer = out if out.shape[:2] == (height, width) and out.ndim == 3 else None
+        size = (height, width) if least is None else reduction.reduced((height, width), least)
+        if out is not None and out.flags.c_contiguous and out.ndim == 3 and out.shape[:2] == size:
+            buffer = out
     try:
-        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, space, buffer=buffer, strict=strict)
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
+            data, space, buffer=buffer, strict=strict, min_height=size[0], min_width=size[1]
+        )
     except (ValueError, KeyError) as error:
         raise BadSampleError(
             f"the JPEG is damaged: {str(error).rstrip('.')} ({len(data)} bytes).",

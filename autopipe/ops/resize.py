@@ -48,6 +48,10 @@ class Resize(PixelOp):
         check_size(self, self.height, self.width)
         check_interpolation(self.interpolation)
 
+    @property
+    def resizes_to(self) -> tuple[int, int]:
+        return self.height, self.width
+
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         return resized(array, (self.height, self.width), how(self.interpolation, kind), out)
 

@@ -30,6 +30,7 @@ _IMPORTS: Final = (
     },
     {
         "cv2.": "import cv2",
+        "simplejpeg.": "import simplejpeg",
         "keras.": "import keras",
         "np.": "import numpy as np",
         "tf.": "import tensorflow as tf",
