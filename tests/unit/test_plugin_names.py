@@ -47,6 +47,7 @@ USERS = {
     "api/trial_measurer.py": "the baselines: what people have without autopipe",
     "cli/commands/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
+    "measure/onlooker.py": "where the batches of somebody else's training are put",
     "measure/verify.py": "the reference that the others are compared with",
     "tuned/eject/module.py": "which plain code a loader's settings are written as",
     "tuned/eject/pydataset_form.py": "a PyDataset of one loader's settings",
