@@ -18,6 +18,7 @@ some microseconds cannot be told from what else a machine does.
 from __future__ import annotations
 
 import argparse
+import datetime
 import functools
 import json
 import os
@@ -116,8 +117,8 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     from autopipe.ops.flip import RandomFlip
     from autopipe.ops.resize import Resize
     from autopipe.ops.scale import Rescale
-    from autopipe.tuned import evidence, factory
-    from autopipe.tuned.evidence import Evidence
+    from autopipe.tuned import factory, fingerprint
+    from autopipe.tuned.schema import Figures, Profile
 
     loader, _, device = row.partition(" ")
     compact = device == "device"
@@ -128,8 +129,14 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     ops = [Decode(), Resize(SIZE, SIZE), RandomFlip(), Rescale(1 / 255)]
     model = functools.partial(build, compact=False)
     workload = Workload(data=ImageFolder(folder), ops=ops, batch_size=BATCH, drop_remainder=True, model=model)
-    found = Evidence(config=config, measurement=measurement(config, [1.0, 1.0], batch_size=BATCH))
-    profile = evidence.profile_of(found, workload)
+    profile = Profile(
+        hardware=fingerprint.detect(workload.data),
+        workload=fingerprint.workload_digest(workload),
+        config=config.normalised().model_dump(mode="json"),
+        key=config.key(),
+        measurement=Figures.of(measurement(config, [1.0, 1.0], batch_size=BATCH)),
+        measured_at=datetime.datetime.now(datetime.UTC),
+    )
     trainer = factory.of_profile(profile, workload).make_trainer()
     by_hand = build(compact=compact)
     if loader == "tfdata":

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from autopipe.api import checking, repointing
+from autopipe.api.found import Found
 from autopipe.api.searching import (
-    Found,
     Watcher,
     description,
     refuse_in_trial,

@@ -10,22 +10,19 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from autopipe.api.found import Found
 from autopipe.api.holding import ANY_LOADER, held
-from autopipe.api.search_facts import facts_of, workload_digest
+from autopipe.api.search_facts import facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, failed
-from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
-from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.outcome import TrialFailure
 from autopipe.core.params import Value, parameter_types
-from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.errors import NothingMeasuredError, TrialError
 from autopipe.hardware import machine, virtual
 from autopipe.hardware.machine import Machine
-from autopipe.reports import gathering
 from autopipe.search import library, study
 from autopipe.search.events import OnEvent
 from autopipe.search.lock import MEASURING
@@ -36,13 +33,10 @@ from autopipe.trial import protocol
 from autopipe.trial.child import Launch
 from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import Recycling, TrialRunner
-from autopipe.tuned import evidence, fingerprint, wrap
-from autopipe.tuned.evidence import Evidence
-from autopipe.tuned.findings import Asked
-from autopipe.tuned.schema import Hardware, Profile
+from autopipe.tuned import fingerprint, wrap
+from autopipe.tuned.schema import Hardware
 
 _REASONS_SHOWN = 3
-_TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for machines nobody has tuned on
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,66 +52,6 @@ class Watcher:
     on_machine: Callable[[Machine], None] = lambda found: None
     on_search: OnEvent = lambda event: None
     on_trial: Callable[[TrialEvent], None] = lambda event: None
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a search found on this machine.
-
-    Attributes:
-        result: of the search.
-        described: the workload.
-        hardware: the machine.
-        settings: what was asked for.
-    """
-
-    result: SearchResult
-    described: Description
-    hardware: Hardware
-    settings: Settings
-
-    def profile(self, config: PipelineConfig) -> Profile | None:
-        """Return this machine's profile with one of the configurations that were measured, or None if it failed."""
-        measured = [row for row in self.result.trials if isinstance(row.outcome, Measurement)]
-        own = [row.outcome for row in measured if row.key == config.key()]
-        if not own or not isinstance(own[-1], Measurement):
-            return None
-        rates: dict[str, tuple[Any, float]] = {}
-        for row in measured:
-            assert isinstance(row.outcome, Measurement)
-            rates[row.key] = (row.config, row.outcome.images_per_second.value)
-        found = Evidence(
-            config=config,
-            measurement=own[-1],
-            proved=self._proved(config),
-            baselines=[(each.name, each.config, each.estimate) for each in self.result.baselines if each.estimate],
-            ceiling=self.result.ceiling,
-            tried=sorted(rates.values(), key=lambda pair: -pair[1])[:_TRIED_KEPT],
-            study=self.settings.study_name,
-            study_url=self.settings.storage,
-            model=self.described.model_digest,
-            findings=gathering.findings_of(self.result, config, asked=self._asked(), simulated=self.settings.simulate),
-        )
-        return evidence.profile_of(found, workload_digest(self.described), here=self.hardware)
-
-    def _asked(self) -> Asked:
-        settings = self.settings
-        return Asked(
-            command=settings.command,
-            seed=settings.seed,
-            space=settings.space,
-            budget_seconds=settings.budget_seconds,
-            epochs=self.result.epochs,
-            data=self.described.data_digest,
-        )
-
-    def _proved(self, config: PipelineConfig) -> Estimate | None:
-        result = self.result
-        if not result.proved:
-            return None
-        if result.best_config is not None and result.best_config.key() == config.key():
-            return result.estimate
-        return next((each.estimate for each in result.baselines if each.config.key() == config.key()), None)
 
 
 def require_space(settings: Settings, found: Machine) -> None:

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from autopipe.api import notebook
+from autopipe.api.found import Found
 from autopipe.api.searching import (
-    Found,
     Watcher,
     description,
     nothing_measured,

@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from autopipe.api.found import Found
 from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup
 from autopipe.core.facts import Limits
-from autopipe.reports import gathering
 from autopipe.search import library, study
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
-from autopipe.tuned.evidence import Evidence, profile_of
-from autopipe.tuned.findings import Asked
 from autopipe.tuned.schema import Profile
-from tests.fakes.profiles import NOON, digest, hardware
+from tests.fakes.profiles import DESCRIBED, NOON, digest, hardware
 from tests.fakes.surface import Surface
 
 SPACE = """
@@ -66,15 +64,8 @@ def profile(found: SearchResult | None = None, **changes: Any) -> Profile:
     """Return the profile of such a search, with all findings."""
     found = result() if found is None else found
     assert found.best_config is not None
-    assert found.measurement is not None
-    asked = Asked(command="autopipe tune train.py:workload --epochs 20", seed=0, space="default", budget_seconds=120.0)
-    evidence = Evidence(
-        config=found.best_config,
-        measurement=found.measurement,
-        proved=found.estimate if found.proved else None,
-        baselines=[(each.name, each.config, each.estimate) for each in found.baselines if each.estimate],
-        ceiling=found.ceiling,
-        findings=gathering.findings_of(found, found.best_config, asked=asked),
-    )
-    made = profile_of(evidence, digest(samples=20_000), here=hardware(cores=4), now=NOON)
-    return made.model_copy(update=changes)
+    settings = Settings(command="autopipe tune train.py:workload --epochs 20")
+    made = Found(result=found, described=DESCRIBED, hardware=hardware(cores=4), settings=settings)
+    kept = made.profile(found.best_config)
+    assert kept is not None
+    return kept.model_copy(update={"workload": digest(samples=20_000), "measured_at": NOON, **changes})

@@ -41,6 +41,8 @@ ELSEWHERE = {
     ("core/sample.py", "array"): "a field's kind",
     ("data/arrays.py", "array"): "a key of what Arrays pickles",
     ("data/records.py", "tfrecord"): "the folder of the record index",
+    ("measure/augmentation.py", "CutMix"): "a layer of Keras",
+    ("measure/augmentation.py", "MixUp"): "a layer of Keras",
 }
 """Literals that are another thing of the same name."""
 USERS = {

@@ -7,32 +7,19 @@ from collections.abc import Sequence
 
 import pytest
 
+from autopipe.api.found import Found
 from autopipe.api.retuning import FORMER, chosen
-from autopipe.api.searching import Found
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import Description
 from autopipe.core.space import Space
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
-from tests.fakes.profiles import hardware
+from tests.fakes.profiles import DESCRIBED, hardware
 from tests.fakes.surface import Surface
 
 SLOW = PipelineConfig(loader=Threads(workers=1))
 GOOD = PipelineConfig(loader=Threads(workers=8))
-DESCRIBED = Description(
-    samples=2000,
-    batch_size=32,
-    data_bytes=1,
-    compact_bytes=1,
-    finished_bytes=1,
-    backend="none",
-    mean_bytes=1.0,
-    data_digest="d",
-    ops_digest="o",
-    model_digest="m",
-)
 
 
 @dataclasses.dataclass(kw_only=True)

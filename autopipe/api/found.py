@@ -1,0 +1,96 @@
+"""What a search found on this machine, and the profile that the artefact keeps of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import urllib.parse
+
+from autopipe.api.search_facts import workload_digest
+from autopipe.core.config import PipelineConfig
+from autopipe.core.description import Description
+from autopipe.core.outcome import Measurement
+from autopipe.core.value import Estimate, JsonObject
+from autopipe.reports import gathering
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
+from autopipe.tuned.findings import Asked
+from autopipe.tuned.schema import Baseline, Figures, Hardware, Limit, Profile, Tried
+
+_TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for machines nobody has tuned on
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search found on this machine.
+
+    Attributes:
+        result: of the search.
+        described: the workload.
+        hardware: the machine.
+        settings: what was asked for.
+    """
+
+    result: SearchResult
+    described: Description
+    hardware: Hardware
+    settings: Settings
+
+    def profile(self, config: PipelineConfig) -> Profile | None:
+        """Return this machine's profile with one of the configurations that were measured, or None if it failed."""
+        measured = [(row, row.outcome) for row in self.result.trials if isinstance(row.outcome, Measurement)]
+        own = [outcome for row, outcome in measured if row.key == config.key()]
+        if not own:
+            return None
+        result, settings = self.result, self.settings
+        rates = {row.key: (row.config, outcome.images_per_second.value) for row, outcome in measured}
+        best = sorted(rates.values(), key=lambda pair: -pair[1])[:_TRIED_KEPT]
+        return Profile(
+            hardware=self.hardware,
+            workload=workload_digest(self.described),
+            config=_plain(config),
+            key=config.key(),
+            measurement=Figures.of(own[-1], self._proved(config)),
+            baselines=tuple(
+                Baseline(name=each.name, config=_plain(each.config), images_per_second=each.estimate)
+                for each in result.baselines
+                if each.estimate
+            ),
+            ceiling=None if result.ceiling is None else Limit.of(result.ceiling),
+            tried=tuple(Tried(config=_plain(each), images_per_second=rate) for each, rate in best),
+            study=settings.study_name,
+            study_url=None if settings.storage is None else _without_password(settings.storage),
+            findings=gathering.findings_of(result, config, asked=self._asked(), simulated=settings.simulate),
+            measured_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
+        )
+
+    def _asked(self) -> Asked:
+        settings = self.settings
+        return Asked(
+            command=settings.command,
+            seed=settings.seed,
+            space=settings.space,
+            budget_seconds=settings.budget_seconds,
+            epochs=self.result.epochs,
+            data=self.described.data_digest,
+        )
+
+    def _proved(self, config: PipelineConfig) -> Estimate | None:
+        result = self.result
+        if not result.proved:
+            return None
+        if result.best_config is not None and result.best_config.key() == config.key():
+            return result.estimate
+        return next((each.estimate for each in result.baselines if each.config.key() == config.key()), None)
+
+
+def _plain(config: PipelineConfig) -> JsonObject:
+    return config.normalised().model_dump(mode="json")
+
+
+def _without_password(url: str) -> str:
+    parts = urllib.parse.urlsplit(url)
+    if parts.password is None:
+        return url
+    _, _, host = parts.netloc.rpartition("@")
+    return urllib.parse.urlunsplit(parts._replace(netloc=f"{parts.username}@{host}"))

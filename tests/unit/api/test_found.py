@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import dataclasses
+
+from autopipe.api.found import Found
+from autopipe.search.settings import Settings
+from tests.fakes import findings
+from tests.fakes.profiles import DESCRIBED, hardware
+
+
+def test_the_storages_password_is_not_kept_in_the_profile() -> None:
+    result = findings.result()
+    found = Found(result=result, described=DESCRIBED, hardware=hardware(), settings=Settings(storage="memory://"))
+    assert result.best_config is not None
+    for url, kept in {
+        "sqlite:////studies/a.db": "sqlite:////studies/a.db",
+        "postgresql://me:secret@host:5432/studies": "postgresql://me@host:5432/studies",
+    }.items():
+        profile = dataclasses.replace(found, settings=Settings(storage=url)).profile(result.best_config)
+        assert profile is not None
+        assert profile.study_url == kept
