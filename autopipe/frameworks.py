@@ -147,13 +147,18 @@ def held_variables(model: Any) -> list[Any]:
     return found
 
 
-def training_state(model: Any) -> tuple[Any, ...]:
-    """Return what the model's training function takes before the data: on JAX all variables' values, else nothing."""
+def step_state(model: Any, *more: str) -> tuple[Any, ...]:
+    """Return what the model's step functions take before the data: on JAX the values of its variables, else nothing.
+
+    Args:
+        model: whose variables.
+        more: "optimizer", "metrics": what the step changes beside the model's own.
+    """
     import keras
 
     if keras.backend.backend() != "jax":
         return ()
-    kinds = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+    kinds = [f"{kind}_variables" for kind in ("trainable", "non_trainable", *more)]
     return (_attribute("keras", model, "_get_jax_state")(**dict.fromkeys(kinds, True)),)
 
 

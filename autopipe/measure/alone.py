@@ -7,6 +7,7 @@ The function is Keras's own, as `fit` calls it: TensorFlow's takes batches, JAX'
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +24,26 @@ _WARM_UP_STEPS = 2
 _WINDOWS = 8
 
 
-def steps_per_second(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> float:
-    """Return how many calls of a training function a second takes.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """What was seen of the calls of a function.
+
+    Attributes:
+        first_seconds: the first one, which compiles if that was not done.
+        rates: calls a second, window by window, warm.
+    """
+
+    first_seconds: float
+    rates: tuple[float, ...]
+
+    @property
+    def fastest(self) -> float:
+        """The median of the faster half: whoever else is busy on this machine can only slow it down."""
+        return median(sorted(self.rates)[len(self.rates) // 2 :])
+
+
+def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> Calls:
+    """Call a model's function again and again, and return how long that took.
 
     Args:
         function: called with the state, if there is one, and an iterator.
@@ -33,8 +52,10 @@ def steps_per_second(function: Callable[..., Any], state: tuple[Any, ...], batch
         seconds: how long to look, without compiling.
     """
     batches = itertools.repeat(batch)
-    logs, state = _call(function, state, batches)  # compiles, if that was not done
+    began = time.perf_counter()
+    logs, state = _call(function, state, batches)
     wait_for_device(logs)
+    first_seconds = time.perf_counter() - began
     rates = []
     began = time.perf_counter()
     for _ in range(_WARM_UP_STEPS):
@@ -49,7 +70,7 @@ def steps_per_second(function: Callable[..., Any], state: tuple[Any, ...], batch
             logs, state = _call(function, state, batches)
         wait_for_device(logs)
         rates.append(count / max(time.perf_counter() - began, 1e-9))
-    return median(sorted(rates)[windows // 2 :])  # whoever else is busy on this machine can only slow it down
+    return Calls(first_seconds=first_seconds, rates=tuple(rates))
 
 
 def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:

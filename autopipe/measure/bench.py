@@ -10,14 +10,17 @@ import numpy as np
 from autopipe import assembly
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
+from autopipe.core.mode import Mode
 from autopipe.core.plan import Plan
 from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
+from autopipe.core.step_time import StepTime
 from autopipe.core.workload import Workload
 from autopipe.devices import choose
+from autopipe.devices import model as models
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.trainer import Trainer
-from autopipe.measure import transfer
+from autopipe.measure import modes, transfer
 from autopipe.measure.first_steps import FirstSteps
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
@@ -101,6 +104,16 @@ class Bench:
         batch = any_batch(spec, self._workload.batch_size)
         sent = tuple(array for array in batch if array is not None)
         return transfer.seconds_per_image(self.strategy, sent, transfer.arrived)
+
+    def step_time(self, mode: Mode, finish: str, seconds: float) -> StepTime:
+        """Return how long a step of this kind takes on a batch that is there."""
+        loader = self.resident_loader(finish)
+        with (
+            self.strategy.scope(),
+            self._steps.applied(train=loader.finish, test=loader.finish),
+            models.built_from(self.model, loader),
+        ):
+            return modes.step_time(self.model, loader, mode, seconds)
 
     def resident_loader(self, finish: str, rows: int | None = None) -> ResidentLoader:
         """Return a loader of one batch, as a loader with this `finish` gives them, that lies on all devices."""

@@ -124,7 +124,7 @@ class Onlooker(keras.callbacks.Callback):
         """Give the model its function back; tell what was seen, if that was not done."""
         try:
             if not self._done and len(self._steps.steps) > WARM_UP_STEPS:
-                self._tell(frameworks.training_state(self.model))
+                self._tell(frameworks.step_state(self.model, "optimizer", "metrics"))
         finally:
             self.leave()
 
@@ -204,8 +204,8 @@ class Onlooker(keras.callbacks.Callback):
             with contextlib.nullcontext() if state else alone.unchanged(self.model):
                 functions = [self._owners, *([alone.function_without(self.model, layers)] if layers else [])]
                 for function in functions:
-                    rate = alone.steps_per_second(function, alone.copied(state), batch, self._look.alone_seconds)
-                    rates.append(per_call * rate)
+                    seen = alone.calls(function, alone.copied(state), batch, self._look.alone_seconds)
+                    rates.append(per_call * seen.fastest)
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:
             line = (str(error).splitlines() or [type(error).__name__])[0]
             return rates, (f"The model could not be timed on a batch alone: {line}",)

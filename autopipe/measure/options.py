@@ -52,3 +52,21 @@ class CeilingOptions(_Options):
     again: bool = False
     samples: int | None = pydantic.Field(default=None, ge=1)
     exchange: bool = False
+
+
+class StepOptions(pydantic.BaseModel):
+    """What a step is timed with.
+
+    Attributes:
+        devices: how many devices share it.
+        channels: the order of image axes.
+        finish: where the cheap last ops run: on the device they are part of the step.
+        seconds: how long to look, without compiling.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    devices: int = pydantic.Field(default=1, ge=1)
+    channels: Literal["last", "first"] = "last"
+    finish: Literal["host", "device"] = "device"
+    seconds: float = pydantic.Field(default=2.0, gt=0)

@@ -94,6 +94,6 @@ def wait_for_device(logs: Any) -> None:
     """Return when the step that made `logs` has really ended. Whatever a model logs, arrays are what there is to wait
     for.
     """
-    for value in keras.tree.flatten(logs or {}):
+    for value in keras.tree.flatten({} if logs is None else logs):
         if hasattr(value, "__array__"):
             np.asarray(value)

@@ -20,8 +20,10 @@ from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.description import Description
+from autopipe.core.mode import Mode
 from autopipe.core.outcome import Measurement, Phase
 from autopipe.core.report import Options, Report
+from autopipe.core.step_time import StepTime
 from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
@@ -35,7 +37,7 @@ from autopipe.measure.bench import Bench
 from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.measurement import Trial
 from autopipe.measure.meter import Meter, Start
-from autopipe.measure.options import CeilingOptions, MeasureOptions
+from autopipe.measure.options import CeilingOptions, MeasureOptions, StepOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.parts import Part, Parts
 from autopipe.measure.probe import Probe
@@ -128,6 +130,14 @@ class Session:
         made = None if opaque else self._costs_of_loader(pages, report)
         found = ceilings.ceiling(self._workload, alone, made, pages.regime, wanted)
         return found.model_copy(update=exchanged)
+
+    def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
+        """Measure a step of the model in training, evaluation or prediction, without any loader."""
+        wanted = StepOptions.model_validate(options)
+        report.phase(Phase.BUILD)
+        bench = self._bench(wanted.devices, wanted.channels)
+        report.phase(Phase.WARM_UP)
+        return bench.step_time(mode, wanted.finish, wanted.seconds)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations; of a dataset of the user's, look for samples that come twice."""

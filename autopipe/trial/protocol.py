@@ -15,8 +15,10 @@ import pydantic
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
+from autopipe.core.mode import Mode
 from autopipe.core.outcome import Measurement, Phase, TrialFailure
 from autopipe.core.report import Options, Report
+from autopipe.core.step_time import StepTime
 from autopipe.core.value import JsonObject
 from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
@@ -37,6 +39,9 @@ class Session(Protocol):
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure what no configuration can exceed."""
+
+    def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
+        """Measure a step of the model, without a loader."""
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches that these configurations give."""
@@ -100,6 +105,14 @@ class MeasureCeiling(_Message):
     options: JsonObject = {}
 
 
+class MeasureStep(_Message):
+    """Measure a step of the model, without a loader."""
+
+    request: Literal["step"] = "step"
+    mode: Annotated[Mode, pydantic.Field(strict=False)]
+    options: JsonObject = {}
+
+
 class Verify(_Message):
     """Compare the batches that these configurations give."""
 
@@ -114,7 +127,7 @@ class Close(_Message):
     request: Literal["close"] = "close"
 
 
-Request = Load | Measure | Describe | MeasureCeiling | Verify | Close
+Request = Load | Measure | Describe | MeasureCeiling | MeasureStep | Verify | Close
 
 
 class Ready(_Message):
@@ -123,7 +136,7 @@ class Ready(_Message):
     status: Literal["ready"] = "ready"
 
 
-Answer = Ready | Description | Measurement | Ceiling | Verification | TrialFailure
+Answer = Ready | Description | Measurement | Ceiling | StepTime | Verification | TrialFailure
 
 
 class PhaseBegan(_Message):

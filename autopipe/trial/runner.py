@@ -107,6 +107,8 @@ class _Server:
                 return self._session.describe(request.options, self._report)
             case protocol.MeasureCeiling():
                 return self._session.ceiling(request.options, self._report)
+            case protocol.MeasureStep():
+                return self._session.step_time(request.mode, request.options, self._report)
             case protocol.Verify():
                 return self._session.verify(request.configs, request.options, self._report)
         raise TrialError(f"A trial cannot be asked for {request!r}.")

@@ -18,8 +18,10 @@ import pydantic
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.description import Description
+from autopipe.core.mode import Mode
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.report import Options
+from autopipe.core.step_time import StepTime
 from autopipe.core.value import JsonObject
 from autopipe.core.verification import Verification
 from autopipe.errors import TrialError
@@ -138,6 +140,12 @@ class TrialRunner:
         request = protocol.MeasureCeiling(options={**setup._asdict(), **(options or {})})
         answer, _ = self._request(request, _process_settings(setup))
         return answer if isinstance(answer, Ceiling) else _failure(answer)
+
+    def step_time(self, mode: Mode, setup: ModelSetup, options: Options | None = None) -> StepTime | TrialFailure:
+        """Measure a step of the model in this setup, without a loader."""
+        request = protocol.MeasureStep(mode=mode, options={**setup._asdict(), **(options or {})})
+        answer, _ = self._request(request, _process_settings(setup))
+        return answer if isinstance(answer, StepTime) else _failure(answer)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
         """Compare the batches that these configurations give."""

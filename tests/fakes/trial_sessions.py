@@ -19,8 +19,10 @@ from typing import Any
 from autopipe import errors
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.mode import Mode
 from autopipe.core.outcome import Measurement, Phase, Ran, Window
 from autopipe.core.report import Options, Report
+from autopipe.core.step_time import StepTime
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
@@ -54,6 +56,10 @@ class FakeSession:
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         rate = Estimate(value=float(self.workload.batch_size), low=1.0, high=9.0)
         return Ceiling(model_images_per_second=rate, model_core_seconds_per_image=0.1)
+
+    def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
+        took = Estimate(value=0.02, low=0.01, high=0.03)
+        return StepTime(mode=mode, batch_size=2, step_seconds=took, first_call_seconds=1.0, backend="none")
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         return Verification(agreements=())

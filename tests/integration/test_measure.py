@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.mode import Mode
 from autopipe.core.outcome import Phase
 from autopipe.core.value import JsonObject
 from autopipe.core.workload import Workload
@@ -238,3 +239,26 @@ def test_a_cold_ceiling_has_the_disk_in_it(folder: Path) -> None:
     found = Session(photos(folder)).ceiling({"page_cache": "cold"}, Log())
     assert found.read_bytes_per_second is not None
     assert found.read_bytes_per_second > 0
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("finish", ["device", "host"])
+def test_a_step_is_compiled_once_and_timed_warm(mode: Mode, finish: str) -> None:
+    traced = []
+
+    class Traced(keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            traced.append(1)
+            return inputs
+
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((8, 8, 3)), Traced(), keras.layers.Flatten(), keras.layers.Dense(3)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        traced.clear()
+        return model
+
+    found = Session(workload(build)).step_time(mode, {"finish": finish, "seconds": 0.05}, Log())
+    assert (found.mode, found.batch_size) == (mode, 8)
+    assert len(traced) <= 2  # once, or once more for the gradient
+    assert 0 < found.step_seconds.low <= found.step_seconds.value <= found.step_seconds.high
+    assert found.images_per_second == pytest.approx(8 / found.step_seconds.value)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autopipe.cli import workload_options
 from autopipe.cli.search_options import PageCache
+from autopipe.core.mode import Mode
+
+if TYPE_CHECKING:  # imported before `--help` answers
+    from autopipe.core.outcome import TrialFailure
+    from autopipe.core.step_time import StepTime
 
 
 def measure(
@@ -20,6 +25,10 @@ def measure(
     ] = None,
     simulate_step: workload_options.SimulateStep = None,
     virtual_devices: workload_options.VirtualDevices = 0,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(help="Instead, the model's own time of such a step, on a batch that is there; no loader runs."),
+    ] = None,
     page_cache: Annotated[
         PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = PageCache.AUTO,
@@ -50,6 +59,9 @@ def measure(
         searching.runner_for(chosen.workload, settings) as runner,
     ):
         config = option_values.configured(usual, searching.description(runner).wrapped, setting or [])
+        if mode is not None:
+            _print_step(runner.step_time(mode, config.model_setup, {"seconds": seconds}), as_json=as_json)
+            return
         ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache.value})
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)
@@ -62,3 +74,13 @@ def measure(
         print(outcome.model_dump_json(indent=2))
     else:
         Console().print(single_measurement.render(outcome, config, ceiling, settings.simulate), soft_wrap=True)
+
+
+def _print_step(found: StepTime | TrialFailure, *, as_json: bool) -> None:
+    from autopipe.api.trial_measurer import failed
+    from autopipe.core.outcome import TrialFailure
+    from autopipe.reports import step_lines
+
+    if isinstance(found, TrialFailure):
+        raise failed(found)
+    print(found.model_dump_json(indent=2) if as_json else "\n".join(step_lines.lines(found)))

@@ -196,7 +196,7 @@ def test_nothing_of_a_training_step_of_its_own_is_changed_by_running_it_alone() 
     held = [made.others.iterations, made.others.variables[2], made.seen.variables[0], *made.inner.variables]
     before = [variable.numpy().copy() for variable in held]
     with alone.unchanged(made):
-        alone.steps_per_second(made.train_function, (), (X[:4], Y[:4]), 0.05)
+        alone.calls(made.train_function, (), (X[:4], Y[:4]), 0.05)
         assert made.others.iterations.numpy() > before[0]
     for variable, value in zip(held, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
