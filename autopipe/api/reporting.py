@@ -48,7 +48,7 @@ class Report:
 
 
 def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
-    """Return the report of a tuned pipeline: verdict, rates, costs, proof, settings, history, machine.
+    """Return the report of a tuned pipeline: verdict, rates, costs, confirmation run, settings, history, machine.
 
     Args:
         tuned: what `ap.tune` or `ap.load` returned; or an artefact, or the folder that it is in.

@@ -77,7 +77,7 @@ def retune(
 
     Args:
         path: the artefact, which is written again.
-        budget: seconds, the proof included; None for as long as the trials take.
+        budget: seconds, the confirmation run included; None for as long as the trials take.
         trials: how many at most.
         if_stale: do nothing if the profile fits this machine and workload.
         workload: "train.py:workload", in place of the one that the artefact names; from then on the artefact names it.

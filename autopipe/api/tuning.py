@@ -52,7 +52,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 
     Args:
         workload: a `Workload`, or its name: "train.py:workload" or "package.module:workload".
-        budget: seconds, the proof included; None for as long as the trials take.
+        budget: seconds, the confirmation run included; None for as long as the trials take.
         trials: how many at most.
         space: the name of a shipped search space, or a YAML file.
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.

@@ -41,8 +41,8 @@ class SearchOptions:
     space: Annotated[
         str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu) or a file.")
     ] = "default"
-    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the proof.")] = 30
-    budget: Annotated[str, typer.Option(help="At most this long, the proof included: 90s, 3m, 1h.")] = "2m"
+    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the confirmation run.")] = 30
+    budget: Annotated[str, typer.Option(help="At most this long, the confirmation run included: 90s, 3m, 1h.")] = "2m"
     storage: Annotated[
         str | None, typer.Option(help="An Optuna storage URL instead of study.db beside the artefact.")
     ] = None

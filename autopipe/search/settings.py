@@ -22,7 +22,7 @@ class Settings:
         space: the name of a shipped search space, or a YAML file.
         storage: where the study is kept: an Optuna storage URL such as "sqlite:///study.db"; None keeps it in memory.
         trials: how many trials at most, baselines included and the proof's blocks not.
-        budget_seconds: how long at most, the proof included; None for as long as it takes.
+        budget_seconds: how long at most, the confirmation run included; None for as long as it takes.
         began: the reading of `clock` at which the budget began: before the workload was imported, say; None: when the
             search does.
         seed: of everything random in the search.
