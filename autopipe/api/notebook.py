@@ -1,19 +1,40 @@
-"""What a notebook shows while `ap.tune` runs: one line, which is written anew. The command line shows more."""
+"""What a notebook shows while `ap.tune` runs: one output that is drawn anew, without widgets.
+
+The time and what is done, the best so far, and every trial as it was measured. The command line has its own display.
+"""
 
 from __future__ import annotations
 
+import html
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from autopipe.search.events import Event, OnEvent, ProofStarted, TrialFinished, TrialStarted, WaitingForMachine
+from autopipe.core.ceiling import Ceiling
+from autopipe.reports import gathering, history, page
+from autopipe.reports.figure import WIDE
+from autopipe.search.events import (
+    CeilingMeasured,
+    Event,
+    OnEvent,
+    ProofStarted,
+    SearchStopped,
+    TrialFinished,
+    TrialStarted,
+    WaitingForMachine,
+)
+from autopipe.tuned.findings import Attempt, Findings
 
-Show = Callable[[str], None]
+Show = Callable[[dict[str, str]], None]
 
 
-def progress() -> OnEvent | None:
-    """Return what shows the progress in the cell that runs; None where no notebook runs."""
+def progress(budget_seconds: float | None = None) -> OnEvent | None:
+    """Return what shows the progress in the cell that runs; None where no notebook runs.
+
+    Args:
+        budget_seconds: how long everything may take; None for as long as it takes.
+    """
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):  # a terminal has a shell, too
@@ -22,29 +43,70 @@ def progress() -> OnEvent | None:
 
     display: Any = IPython.display.display  # without types
     handle = display({"text/plain": "tuning"}, raw=True, display_id=True)
-    return Line(lambda text: handle.update({"text/plain": text}, raw=True))
+    return Live(lambda shown: handle.update(shown, raw=True), budget_seconds)
 
 
-class Line:
-    """Tells in one line what a search does, how long it has run, and the best rate so far."""
+class Live:
+    """Tells in one place what a search does: as a line of text, and as HTML with a picture of all trials.
 
-    def __init__(self, show: Show, clock: Callable[[], float] = time.monotonic) -> None:
-        self._show = show
-        self._clock = clock
+    Args:
+        show: takes the output anew, by its kinds.
+        budget_seconds: how long everything may take; None for as long as it takes.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, show: Show, budget_seconds: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._show, self._budget, self._clock = show, budget_seconds, clock
         self._began = clock()
-        self._best = ""
+        self._doing = "tuning"
+        self._best: float | None = None
+        self._ceiling: Ceiling | None = None
+        self._trials: list[Attempt] = []
 
     def __call__(self, event: Event) -> None:
-        """Write the line anew, if the event changes it."""
-        doing = ""
-        if isinstance(event, WaitingForMachine):
-            doing = "waiting for another tune on this machine"
-        elif isinstance(event, TrialStarted):
-            proof = event.origin.startswith("proof:")
-            doing = f"{'proof' if proof else f'trial {event.number}'}: {event.config.short()}"
-        elif isinstance(event, ProofStarted):
-            doing = "proof: the best few and the baselines, by turns"
-        elif isinstance(event, TrialFinished) and event.best is not None:
-            self._best = f", best so far {event.best:,.0f} images/s"
-        if doing:
-            self._show(f"{doing} ({self._clock() - self._began:.0f} s{self._best})")
+        """Draw anew what the event changes."""
+        if self._heard(event):
+            seconds = self._clock() - self._began
+            self._show({"text/plain": self._line(seconds), "text/html": self._html(seconds)})
+
+    def _heard(self, event: Event) -> bool:
+        """Take up an event, and return whether it changes what is shown."""
+        match event:
+            case WaitingForMachine():
+                self._doing = "waiting for another tune on this machine"
+            case CeilingMeasured():
+                self._ceiling = self._ceiling or event.ceiling
+            case TrialStarted():
+                self._doing = f"{_which(event)}: {event.config.short()}"
+            case TrialFinished():
+                self._best = self._best if event.best is None else event.best
+                self._trials.append(gathering.attempt(event.origin, event.config, event.outcome))
+            case ProofStarted():
+                self._doing = "proof: the best few and the baselines, by turns"
+            case SearchStopped():
+                self._doing = event.stop.message
+            case _:
+                return False
+        return True
+
+    def _line(self, seconds: float) -> str:
+        best = "" if self._best is None else f", best so far {self._best:,.0f} images/s"
+        return f"{self._doing} ({seconds:.0f} s{best})"
+
+    def _html(self, seconds: float) -> str:
+        left = "" if self._budget is None else f" of {self._budget:.0f} s"
+        best = "" if self._best is None else f"<b>{self._best:,.0f} images/s</b> at best, "
+        drawn = ""
+        if self._trials:
+            findings = Findings(trials=tuple(self._trials), ceiling=self._ceiling)
+            drawn = history.draw(findings, WIDE).render()
+        return (
+            f'<style>{page.style()}</style><div class="ap" style="padding:0.5rem 0.75rem;max-width:52rem">'
+            f"<p>{best}{seconds:.0f} s{left}. {html.escape(self._doing)}</p>{drawn}</div>"
+        )
+
+
+def _which(event: TrialStarted) -> str:
+    return "proof" if event.origin.startswith("proof:") else f"trial {event.number}"

@@ -58,7 +58,8 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
         seed: of everything random in the search.
         only: parameters held to some values, e.g. `{"loader": ("threads",)}`.
-        on_event: is told what happens; see `autopipe.search.events`. In a notebook, by default, a line shows it.
+        on_event: is told what happens; see `autopipe.search.events`. In a notebook, by default, a picture of all
+            trials so far shows it, in its place.
 
     Returns:
         The tuned pipeline; `.study` is the Optuna study.
@@ -82,7 +83,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         limits=Limits(only=dict(only or {})),
         command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only),
     )
-    on_event = on_event or notebook.progress()
+    on_event = on_event or notebook.progress(budget)
     result, tuned = run(workload, settings, Watcher() if on_event is None else Watcher(on_search=on_event))
     if tuned is None:
         raise nothing_measured(result)

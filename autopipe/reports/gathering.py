@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.outcome import Measurement, Outcome, TrialFailure
 from autopipe.core.stats import Comparison, compare_pairs
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
@@ -17,7 +17,6 @@ from autopipe.reports import wording
 from autopipe.reports.summary import summary_of
 from autopipe.search.conversions import KeptAs
 from autopipe.search.effects import Effect
-from autopipe.search.record import Row
 from autopipe.search.result import SearchResult
 from autopipe.tuned.findings import Asked, Attempt, Contest, Findings, LeftOut, Origin, Way, Worth
 
@@ -53,7 +52,9 @@ def findings_of(
         contests=tuple(_contests(result, config, result.gains if best else {})),
         effects=tuple(_worth(each) for each in result.effects) if best else (),
         ways=tuple(_way(each) for each in result.ways),
-        trials=tuple(_attempt(row) for row in result.trials if row.outcome is not None),
+        trials=tuple(
+            attempt(row.origin, row.config, row.outcome, row.block) for row in result.trials if row.outcome is not None
+        ),
         left_out=tuple(LeftOut(reason=drop.reason, configs=drop.configs) for drop in result.dropped),
         limit=None if summary.bottleneck is None else summary.bottleneck.sentence,
         share_of_model=result.share_of_ceiling if best else None,
@@ -110,23 +111,23 @@ def _worth(effect: Effect) -> Worth:
 def _way(kept: KeptAs) -> Way:
     config = kept.config
     part = "" if config.cache_fraction == 1 else f" ({config.cache_fraction:.0%} of them)"
-    where = "files as they are" if config.storage == "files" else f"converted to {config.storage}"
+    where = "files" if config.storage == "files" else f"converted to {config.storage}"
     where += "" if config.cut == "deepest" else f" after {config.cut} op{'' if config.cut == 1 else 's'}"
+    where += " as they are" if config.storage == "files" and config.cache == "none" else ""
     return Way(
-        name=where if config.cache == "none" else f"{where}, samples cached in {config.cache}{part}",
+        name=where if config.cache == "none" else f"{where}, cached in {config.cache}{part}",
         config=wording.short(config),
         images_per_second=kept.images_per_second,
         once_seconds=kept.once_seconds,
     )
 
 
-def _attempt(row: Row) -> Attempt:
-    kind = row.origin.partition(":")[0]
-    outcome = row.outcome
+def attempt(origin: str, config: PipelineConfig, outcome: Outcome | None, block: int | None = None) -> Attempt:
+    """Return one trial as the artefact keeps it."""
     return Attempt(
-        origin=_ORIGINS.get(kind, Origin.SAMPLER),
-        config=wording.short(row.config),
+        origin=_ORIGINS.get(origin.partition(":")[0], Origin.SAMPLER),
+        config=wording.short(config),
         images_per_second=outcome.images_per_second if isinstance(outcome, Measurement) else None,
         failure=wording.failed(outcome) if isinstance(outcome, TrialFailure) else None,
-        block=row.block,
+        block=block,
     )

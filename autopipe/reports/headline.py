@@ -66,7 +66,8 @@ def action(profile: Profile) -> str:
         return "Search on until it is proved: the same command again goes on with the study."
     contest = None if rival is None else _contest(profile, rival)
     if contest is not None and contest.low <= 1.0:
-        return "Leave the pipeline as it is, or search for longer: the same command again goes on with the study."
+        leave = "Leave the pipeline as it is, or search" if contest.ratio <= _CLOSE else "Search"
+        return f"{leave} on until it is proved: the same command again goes on with the study."
     reached = share(profile)
     if reached is not None and reached >= MODEL_SHARE:
         return "Train with it; the pipeline has nothing more to give, the model is the limit now."

@@ -70,7 +70,7 @@ def section(profile: Profile) -> Section | None:
     loader = [each for each in found if each.name != _MODEL]
     dearest = max(loader, key=lambda each: each.whole)
     model = found[-1]
-    text = f"{dearest.name} is the dearest of the loader's work: {milliseconds(dearest.whole)} an image"
+    text = f"The dearest of the loader's work is {dearest.name}: {milliseconds(dearest.whole)} an image"
     text += f", of which it waits {milliseconds(dearest.wait)}" if dearest.wait > 0.1 * dearest.whole else ""
     text += ", and the winner does not pay it again after the first epoch" if dearest.spared else ""
     if model.core > 0:

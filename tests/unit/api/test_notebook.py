@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from autopipe.api import notebook
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
-from autopipe.search.events import TrialFinished, TrialStarted
+from autopipe.search.events import CeilingMeasured, TrialFinished, TrialStarted
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 FAILED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.WARM_UP, message="no matter")
@@ -21,12 +23,34 @@ def _started(number: int, origin: str) -> TrialStarted:
 
 
 def test_the_line_tells_what_is_done_and_the_best_so_far() -> None:
-    shown: list[str] = []
-    line = notebook.Line(shown.append, clock=iter([0.0, 2.0, 7.0]).__next__)
-    line(_started(3, "surrogate"))
-    line(TrialFinished(number=3, origin="surrogate", config=CONFIG, outcome=FAILED, value=None, best=1465.2))
-    line(_started(4, "proof:1"))
-    assert shown == ["trial 3: threads(workers=2) (2 s)", "proof: threads(workers=2) (7 s, best so far 1,465 images/s)"]
+    shown: list[dict[str, str]] = []
+    live = notebook.Live(shown.append, 120.0, clock=iter([0.0, 2.0, 5.0, 7.0]).__next__)
+    live(_started(3, "surrogate"))
+    live(TrialFinished(number=3, origin="surrogate", config=CONFIG, outcome=FAILED, value=None, best=1465.2))
+    live(_started(4, "proof:1"))
+    lines = [each["text/plain"] for each in shown]
+    assert lines[0] == "trial 3: threads(workers=2) (2 s)"
+    assert lines[2] == "proof: threads(workers=2) (7 s, best so far 1,465 images/s)"
+
+
+def test_the_picture_has_every_trial_the_time_and_the_best_and_is_drawn_in_place() -> None:
+    from replaying.synthetic import measurement  # this module is imported by the notebook's kernel, too
+
+    shown: list[dict[str, str]] = []
+    live = notebook.Live(shown.append, 120.0, clock=lambda: 42.0)
+    ceiling = Ceiling(
+        model_images_per_second=Estimate(value=4000.0, low=3900.0, high=4100.0), model_core_seconds_per_image=0.0
+    )
+    live(CeilingMeasured(ceiling=ceiling))
+    for number, rate in enumerate((500.0, 900.0)):
+        measured = measurement(CONFIG, [rate] * 4, batch_size=8)
+        live(TrialFinished(number=number, origin="seed:x", config=CONFIG, outcome=measured, value=rate, best=rate))
+    assert "<svg" not in shown[0]["text/html"]
+    drawn = shown[-1]["text/html"]
+    assert "<b>900 images/s</b> at best, 0 s of 120 s" in drawn
+    assert "2 trials" in drawn
+    assert "model alone 4,000" in drawn
+    assert "<script" not in drawn
 
 
 @pytest.mark.parametrize("shell", [None, types.SimpleNamespace()], ids=["script", "terminal"])
