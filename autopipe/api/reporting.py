@@ -61,8 +61,13 @@ def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
     """
     if isinstance(tuned, Tuned):
         return of_profile(tuned.artifact, tuned.profile)
-    artifact = files.read(located(tuned))
-    return of_profile(artifact, pick.nearest(artifact, fingerprint.detect())[0])
+    return of_file(located(tuned))
+
+
+def of_file(path: Path, *, use: str = "") -> Report:
+    """Return the report of the profile in an artefact whose machine is most like this one; see `of_profile`."""
+    artifact = files.read(path)
+    return of_profile(artifact, pick.nearest(artifact, fingerprint.detect())[0], use=use)
 
 
 def of_profile(artifact: Artifact, profile: Profile, *, use: str = "") -> Report:

@@ -102,13 +102,17 @@ def write_report(artifact: Path, profile: Profile) -> Path | None:
 
     Without room for it, None is returned, and `autopipe report` can write it later.
     """
-    module = artifact.with_name(MODULE_NAME)
-    line = use(module) if module.is_file() else ""
     try:
-        found = reporting.of_profile(files.read(artifact), profile, use=line)
+        found = reporting.of_profile(files.read(artifact), profile, use=use_beside(artifact))
         return found.save(artifact.with_name(reporting.NAME))
     except ArtifactError:
         return None
+
+
+def use_beside(artifact: Path) -> str:
+    """Return the line that trains with the generated module beside an artefact, or nothing where there is none."""
+    module = artifact.with_name(MODULE_NAME)
+    return use(module) if module.is_file() else ""
 
 
 def use(module: Path) -> str:

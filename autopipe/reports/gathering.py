@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.outcome import Measurement, Outcome, TrialFailure
 from autopipe.core.stats import Comparison, compare_pairs
 from autopipe.core.value import Estimate
@@ -119,6 +119,7 @@ def _way(kept: KeptAs) -> Way:
         config=wording.short(config),
         images_per_second=kept.images_per_second,
         once_seconds=kept.once_seconds,
+        plain=config.cache == "none" and not STORAGES[config.storage].converts,
     )
 
 

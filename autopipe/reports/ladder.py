@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 from autopipe.core import bottleneck
 from autopipe.core import limits as core_limits
-from autopipe.core.bottleneck import Bottleneck
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.limits import Kind, Limits
+from autopipe.core.limits import Kind, Limit, Limits
 from autopipe.core.value import Estimate
-from autopipe.reports import wording
+from autopipe.reports import headline, wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
 from autopipe.reports.svg import Drawing
 from autopipe.tuned import pick
@@ -174,8 +173,6 @@ def _remark(row: Row) -> str:
 
 def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]:
     limits = core_limits.limits(ceiling, config)
-    share = None if profile.findings is None else profile.findings.share_of_model
-    narrowest = bottleneck.bottleneck(limits, profile.measurement.images_per_second.value, share)
     paid = {op.name for op in limits.work.paid}
     cores = ceiling.cores or 1.0
     found = _storage(ceiling, config, limits)
@@ -184,23 +181,26 @@ def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[R
             each = f"{op.name} on {_cores(cores)}"
             found.append(Rung(name=each, rate=cores / op.seconds_per_image, spared=op.name not in paid))
     if ceiling.loader_images_per_second is not None:
-        found.append(_measured("loader alone, nothing cached", ceiling.loader_images_per_second, "part"))
+        alone = _measured("loader, nothing cached", ceiling.loader_images_per_second, "part")
+        found.append(replace(alone, spared=limits.work.from_source < 1))
     for limit in limits.limits:
-        if limit.kind is Kind.MODEL or not math.isfinite(limit.images_per_second):
-            continue
-        if limit.kind is Kind.OP:
-            count = config.loader.worker_count() or 0
-            workers = f"{count} worker{'' if count == 1 else 's'}"
-            name = f"all of it by {workers}" if limit.workers else f"loader and model on {_cores(cores)}"
-        else:
-            name = _TOLD.get(limit.kind, str(limit.kind))
-        rate = limit.images_per_second
-        found.append(Rung(name=name, rate=rate, narrowest=_is(narrowest, limit.kind, rate)))
-    if narrowest.kind is not Kind.MODEL and not any(each.narrowest for each in found):
-        name = _TOLD.get(narrowest.kind, str(narrowest.kind))
-        found.append(Rung(name=name, rate=narrowest.images_per_second, narrowest=True))
-    alone = _measured("model alone", ceiling.model_images_per_second, "model")
-    return [*found, replace(alone, narrowest=narrowest.kind is Kind.MODEL)]
+        if limit.kind is not Kind.MODEL and math.isfinite(limit.images_per_second):
+            found.append(Rung(name=_told(limit, config, cores), rate=limit.images_per_second))
+    rate = profile.measurement.images_per_second.value
+    way = bottleneck.bottleneck(limits, rate, headline.share(profile))
+    if way.kind not in {each.kind for each in limits.limits}:  # what only shows beside the others
+        found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), rate=way.images_per_second))
+    found.append(_measured("model alone", ceiling.model_images_per_second, "model"))
+    lowest = min((each.rate for each in found if not each.spared), default=0.0)
+    return [replace(each, narrowest=each.rate == lowest and not each.spared) for each in found]
+
+
+def _told(limit: Limit, config: PipelineConfig, cores: float) -> str:
+    if limit.kind is not Kind.OP:
+        return _TOLD.get(limit.kind, str(limit.kind))
+    count = config.loader.worker_count() or 0
+    workers = f"{count} worker{'' if count == 1 else 's'}"
+    return f"all of it by {workers}" if limit.workers else f"loader and model on {_cores(cores)}"
 
 
 def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[Rung]:
@@ -220,10 +220,6 @@ def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[R
 def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) -> Rung:
     interval = (max(0.0, rate.low), rate.high)
     return Rung(name=name, rate=rate.value, interval=interval, css=css, training=training)
-
-
-def _is(narrowest: Bottleneck, kind: Kind, rate: float) -> bool:
-    return kind is narrowest.kind and math.isclose(rate, narrowest.images_per_second)
 
 
 def _cores(count: float) -> str:

@@ -49,7 +49,7 @@ def section(part: Section) -> str:
     more = "" if part.more is None else fold(part.more[0], listed(part.more[1]))
     return (
         f'<section aria-labelledby="{identity}"><h2 id="{identity}">{html.escape(part.title)}</h2>'
-        f"<p>{html.escape(part.text)}</p>{drawn}{folded}{more}</section>\n"
+        f"<p>{words(part.text)}</p>{drawn}{folded}{more}</section>\n"
     )
 
 
@@ -57,7 +57,7 @@ def figure(part: Section) -> str:
     """Return the picture of a section in both widths, of which one is shown."""
     assert part.draw is not None
     pictures = part.draw(WIDE).render(css="broad") + part.draw(NARROW).render(css="narrow")
-    return f"<figure>{pictures}<figcaption>{html.escape(part.caption)}</figcaption></figure>"
+    return f"<figure>{pictures}<figcaption>{words(part.caption)}</figcaption></figure>"
 
 
 def table(shown: Table, name: str, css: str = "") -> str:
@@ -76,6 +76,11 @@ def table(shown: Table, name: str, css: str = "") -> str:
     )
 
 
+def words(text: str) -> str:
+    """Return a text as HTML; what stands in backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
 def fold(title: str, content: str) -> str:
     """Return what is folded away until somebody asks for it; `content` is HTML."""
     return f"<details><summary>{html.escape(title)}</summary>{content}</details>"
@@ -83,7 +88,7 @@ def fold(title: str, content: str) -> str:
 
 def listed(lines: Sequence[str]) -> str:
     """Return lines as a list."""
-    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+    return f"<ul>{''.join(f'<li>{words(line)}</li>' for line in lines)}</ul>"
 
 
 def facts(items: Sequence[tuple[str, str, str]]) -> str:

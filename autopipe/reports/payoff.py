@@ -37,7 +37,7 @@ def section(findings: Findings, samples: int) -> Section | None:
 
 
 def _text(ways: Sequence[Way], samples: int) -> str:
-    plain = min(ways, key=lambda each: each.once_seconds)
+    plain = _plain(ways)
     others = [each for each in ways if each is not plain]
     said = []
     for each in others:
@@ -51,6 +51,11 @@ def _text(ways: Sequence[Way], samples: int) -> str:
         )
         said.append(f"{each.name} {when}")
     return f"Against {plain.name}: {'; '.join(said)}."
+
+
+def _plain(ways: Sequence[Way]) -> Way:
+    """Return what the others are compared with: nothing kept, or else what costs the least once."""
+    return min(ways, key=lambda each: (not each.plain, each.once_seconds))
 
 
 def _pays(way: Way, plain: Way, samples: int) -> float | None:
@@ -99,13 +104,13 @@ def _shades(count: int) -> list[str]:
 
 def _last(ways: Sequence[Way], samples: int) -> float:
     """Return how many epochs to draw: some beyond the last crossing, as long as that is a training."""
-    plain = min(ways, key=lambda each: each.once_seconds)
+    plain = _plain(ways)
     crossings = [each for each in (_pays(way, plain, samples) for way in ways) if each]
     return float(min(100, max(10, round(1.8 * max(crossings, default=5.0)))))
 
 
 def _table(ways: Sequence[Way], samples: int) -> Table:
-    plain = min(ways, key=lambda each: each.once_seconds)
+    plain = _plain(ways)
     rows: list[Row] = [
         {
             **each.model_dump(mode="json"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from pathlib import PurePosixPath
 from typing import Any
 
 from autopipe._version import __version__
@@ -11,7 +12,7 @@ from autopipe.hardware.memory import size_text
 from autopipe.reports import forest, headline, history, ladder, page, payoff, waterfall, wording
 from autopipe.reports.figure import Column, Row, Section, Table
 from autopipe.tuned import pick, reference
-from autopipe.tuned.schema import Artifact, Profile
+from autopipe.tuned.schema import Artifact, FileReference, ImagesReference, Profile
 
 SCHEMA_VERSION = 1
 OLD = "An earlier version wrote this profile: it holds the rates alone. `autopipe retune` adds the rest."
@@ -65,7 +66,15 @@ def html_page(artifact: Artifact, profile: Profile, *, use: str = "") -> str:
 
 def named(artifact: Artifact) -> str:
     """Return what the workload is called."""
-    return "a workload that no file holds" if artifact.workload is None else reference.text(artifact.workload)
+    match artifact.workload:
+        case None:
+            return "a workload that no file holds"
+        case FileReference() as file:
+            return f"{PurePosixPath(file.path).name}:{file.attribute}"
+        case ImagesReference() as images:
+            return f"{images.model} on {PurePosixPath(images.path).name}"
+        case module:
+            return reference.text(module)
 
 
 def foot() -> str:
@@ -85,7 +94,7 @@ def piece(profile: Profile) -> str:
 
 def _head(artifact: Artifact, profile: Profile) -> str:
     said = f"{named(artifact)}, {profile.measured_at:%d %B %Y %H:%M} UTC, {headline.machine(profile)}"
-    return f"<p>{html.escape(said)}</p><h1>{html.escape(headline.sentence(profile))}</h1>"
+    return f"<p>{page.words(said)}</p><h1>{page.words(headline.sentence(profile))}</h1>"
 
 
 def _facts(profile: Profile) -> list[tuple[str, str, str]]:
@@ -108,14 +117,14 @@ def _action(profile: Profile, use: str) -> str:
     config = wording.short(pick.config_of(profile))
     line = f"<p><code>{html.escape(use)}</code></p>" if use else ""
     return (
-        f'<div class="do"><p><b>{html.escape(headline.action(profile))}</b></p>'
+        f'<div class="do"><p><b>{page.words(headline.action(profile))}</b></p>'
         f"<p>The winner: <code>{html.escape(config)}</code></p>{line}</div>"
     )
 
 
 def _notes(profile: Profile) -> str:
     if profile.findings is None:
-        return f"<p>{html.escape(OLD)}</p>"
+        return f"<p>{page.words(OLD)}</p>"
     limit = profile.findings.limit or ""
     kept = [each for each in (limit[:1].upper() + limit[1:], *profile.findings.notes) if each]
     return page.listed(kept) if kept else ""

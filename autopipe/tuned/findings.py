@@ -103,12 +103,14 @@ class Way(Value):
         config: the fastest configuration that keeps them so, in a few words.
         images_per_second: its steady rate.
         once_seconds: conversion, filling of the cache, and the wait for the first batch.
+        plain: whether samples are read as they are, and nothing of them is kept.
     """
 
     name: str
     config: str
     images_per_second: float = pydantic.Field(gt=0)
     once_seconds: Amount
+    plain: bool = False
 
 
 class LeftOut(Value):

@@ -25,6 +25,7 @@ def report(
     from rich.console import Console
 
     from autopipe.api import reporting
+    from autopipe.cli.output import use_beside
     from autopipe.errors import ConfigError
     from autopipe.reports import story
 
@@ -33,10 +34,11 @@ def report(
         raise ConfigError(
             f"A report is of one artefact, but {len(paths)} were given.", hint="`--compare` sets them side by side."
         )
-    made = reporting.compare(paths) if compare else reporting.report(paths[0])
+    file = reporting.located(paths[0])
+    made = reporting.compare(paths) if compare else reporting.of_file(file, use=use_beside(file))
     if as_json:
         print(story.json_text(made.document), end="")
         return
-    beside = Path("comparison.html") if compare else reporting.located(paths[0]).with_name(reporting.NAME)
+    beside = Path("comparison.html") if compare else file.with_name(reporting.NAME)
     written = made.save(out or beside)
     Console(stderr=True).print(f"wrote     {written}", highlight=False, soft_wrap=True, markup=False)

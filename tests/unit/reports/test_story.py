@@ -11,7 +11,7 @@ import pytest
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
-from autopipe.reports import comparison, story
+from autopipe.reports import comparison, page, story
 from autopipe.reports.figure import NARROW, WIDE, Section
 from autopipe.tuned.findings import Findings, Origin
 from autopipe.tuned.schema import Artifact, Baseline, FileReference, Profile
@@ -131,7 +131,7 @@ def test_the_history_tells_who_asked_for_each_trial(profile: Profile) -> None:
 def test_a_profile_of_an_earlier_version_shows_its_rates_and_says_what_is_wanting() -> None:
     old = profiles.profile()
     assert [each.key for each in story.sections(old)] == ["ladder", "circumstances"]
-    assert story.OLD.replace("`", "`") in story.html_page(profiles.artifact(old), old)
+    assert page.words(story.OLD) in story.html_page(profiles.artifact(old), old)
 
 
 def test_nothing_of_a_users_gets_through_as_html(profile: Profile) -> None:

@@ -1,0 +1,89 @@
+"""The verdict in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.value import Estimate
+from autopipe.loaders.threads import Threads
+from autopipe.reports import headline
+from autopipe.tuned.findings import Contest, Findings
+from autopipe.tuned.schema import Baseline, Profile
+from tests.fakes import findings, profiles
+
+
+def rate(value: float) -> Estimate:
+    return Estimate(value=value, low=0.97 * value, high=1.03 * value)
+
+
+def baseline(name: str, value: float, **config: Any) -> Baseline:
+    plain = {"loader": Threads(workers=1), "finish": "host", **config}
+    shown = PipelineConfig(**plain).normalised().model_dump(mode="json")
+    return Baseline(name=name, images_per_second=rate(value), config=shown)
+
+
+def contest(name: str, ratio: float, low: float) -> Contest:
+    return Contest(name=name, baseline=True, ratio=ratio, low=low, high=2 * ratio - low, pairs=3, blocks=(ratio,) * 3)
+
+
+def profile(*contests: Contest, proved: bool = True, **changes: Any) -> Profile:
+    """Return a profile whose reads wait: 1000 images/s by reading ahead, of 1250 that the model takes."""
+    known = findings.profile().findings
+    assert known is not None
+    found = Findings(ceiling=known.ceiling, contests=contests, proved=proved, share_of_model=0.8)
+    plain: dict[str, Any] = {
+        "config": profiles.config(loader=Threads(workers=2, read_ahead=24)),
+        "baselines": (baseline("mine", 74.0), baseline("theirs", 60.0)),
+        "findings": found,
+    }
+    return profiles.profile(**{**plain, **changes})
+
+
+def test_it_says_what_waits_what_is_done_about_it_and_what_that_brings() -> None:
+    said = headline.sentence(profile(contest("mine", 13.5, 12.0)))
+    assert said == (
+        "Reads wait 1 ms each; reading 24 at a time and casting on the device lift you from 74 to 1,000 images/s, "
+        "80% of what the model takes."
+    )
+    assert headline.action(profile(contest("mine", 13.5, 12.0))).startswith("Train with it; what is still in the way")
+
+
+def test_the_baseline_that_comes_nearest_in_the_proof_counts_and_not_the_luckiest() -> None:
+    found = profile(contest("theirs", 10.0, 9.0))
+    assert "from 60 to 1,000" in headline.sentence(found)
+    assert headline.gain(found) == (10.0, "theirs")
+
+
+def test_without_a_proof_it_says_so_and_to_search_on() -> None:
+    found = profile(proved=False)
+    assert headline.sentence(found).endswith("80% of what the model takes, not proved yet.")
+    assert headline.action(found).startswith("Search on until it is proved")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said", "todo"),
+    [
+        (2.2, "about 2.2x, but what was measured is too unsteady to prove it.", "Search on until it is proved"),
+        (1.01, "Nothing was found that is faster than mine, which reaches 74 images/s", "Leave the pipeline as it is"),
+    ],
+)
+def test_what_is_not_proved_is_not_promised(ratio: float, said: str, todo: str) -> None:
+    found = profile(contest("mine", ratio, 0.9))
+    assert said in headline.sentence(found)
+    assert headline.action(found).startswith(todo)
+
+
+def test_where_the_model_is_the_limit_nothing_more_is_to_be_had() -> None:
+    known = profile(contest("mine", 13.5, 12.0))
+    assert known.findings is not None
+    at_the_limit = known.model_copy(update={"findings": known.findings.model_copy(update={"share_of_model": 0.99})})
+    assert headline.action(at_the_limit).endswith("the model is the limit now.")
+
+
+def test_a_profile_without_baselines_or_findings_has_a_sentence_too() -> None:
+    bare = profiles.profile(baselines=(), ceiling=None)
+    assert headline.sentence(bare) == "Loading by threads with 2 workers reaches 1,000 images/s."
+    assert headline.gain(bare) is None
