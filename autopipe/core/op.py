@@ -89,6 +89,9 @@ class Op(abc.ABC):
             OpError: it is no pure function of the sample and the sample's own random numbers.
         """
 
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:  # noqa: B027  # most ops have no doubts
+        """Warn of what is probably not meant, from the few samples that are looked at when a loader or search opens."""
+
     @abc.abstractmethod
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         """Return the sample after the op (NumPy half).

@@ -7,8 +7,8 @@ import io
 import os
 import re
 from array import array
-from collections.abc import Iterable
-from typing import TextIO
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +34,19 @@ class Table:
     """Images named in one column of a CSV file, labels in another.
 
     Labels that are all whole numbers are used as they are. If they are all numbers, y is a float32 value (regression).
-    Otherwise each distinct text is a class, numbered in sorted order.
+    Otherwise each distinct text is a class, numbered in sorted order. Of several columns, y is a vector of all of them:
+    whole numbers where all columns are labels or classes, else float32.
 
     Args:
         csv: the file, or its URL; its first row names the columns, which are separated by commas, semicolons or tabs.
         path: the column with the images' paths, or URLs.
-        label: the column with the labels; None for images alone.
+        label: the column with the labels, or several columns; None for images alone.
+        label_mode: "number" for float32 values also where all of them are whole numbers; "class" for classes also where
+            their names are numbers; "auto" for what they look like, as told above.
         root: the folder or URL that relative paths start from; by default the one that holds the CSV file.
 
     Attributes:
-        classes: the names of the classes where labels are texts, else None.
+        classes: the names of the classes where labels are texts, else None; of several columns, one such for each.
         remote: the kind of URL that the images are behind, such as "s3"; None for files on a disk.
 
     Raises:
@@ -60,21 +63,34 @@ class Table:
         csv: str | os.PathLike[str],
         *,
         path: str = "path",
-        label: str | None = "label",
+        label: str | Sequence[str] | None = "label",
+        label_mode: Literal["auto", "class", "number"] = "auto",
         root: str | os.PathLike[str] | None = None,
     ) -> None:
+        if label_mode not in ("auto", "class", "number"):
+            raise DataError(f'`label_mode` must be "auto", "class" or "number", but got {label_mode!r}.')
         place = located(csv)
         self._csv = shown(place)
-        self._columns = (place, path, label)
-        paths, labels, self._rows = _read_columns(place, path, label)
+        names = () if label is None else (label,) if isinstance(label, str) else tuple(label)
+        if label is not None and not names:
+            raise DataError("`label` must name a column, or several, but got an empty list.", hint="Pass label=None.")
+        is_plain = label_mode == "auto" and (label is None or isinstance(label, str))
+        self._columns = (place, path, names[0] if names else None) if is_plain else None
+        paths, labels, self._rows = _read_columns(place, path, names)
         base = places.root_of(os.path.dirname(place) if root is None else root)  # noqa: PTH120  it may be a URL
         self._paths = places.named(base, [_split(text) for text in paths])
         self.remote = places.kind(self._paths)
         self.y_kind: FieldKind | None = None
-        self.classes: tuple[str, ...] | None = None
-        self._labels: array[int] | NDArray[np.float32] | None = None
-        if label is not None:
-            self.y_kind, self.classes, self._labels = _as_labels(labels)
+        self.classes: tuple[Any, ...] | None = None
+        self._labels: array[int] | NDArray[Any] | None = None
+        if isinstance(label, str):
+            self.y_kind, self.classes, self._labels = _as_labels(labels[0], label_mode, label)
+        elif names:
+            made = [_as_labels(texts, label_mode, name) for texts, name in zip(labels, names, strict=True)]
+            self.y_kind, self.classes = FieldKind.ARRAY, tuple(classes for _, classes, _ in made)
+            self._labels = np.stack([np.asarray(values) for *_, values in made], axis=1)
+            if self._labels.dtype.kind == "f":
+                self._labels = self._labels.astype(np.float32)
         self._require_files()
 
     def __len__(self) -> int:
@@ -97,24 +113,27 @@ class Table:
         return self._paths.files(indices)
 
     def mean_bytes(self) -> float:
-        """Return the mean size of an image's file."""
-        return self._paths.mean_bytes()
+        """Return the mean size of an image's file, and of its labels where they are several."""
+        labels = self._labels[0].nbytes if isinstance(self._labels, np.ndarray) and self._labels.ndim == 2 else 0
+        return self._paths.mean_bytes() + float(labels)
 
     def digest(self) -> str:
         """Describe the labels and the files (number, names, sizes, times) without reading the images."""
         labels = b"" if self._labels is None else self._labels.tobytes()
-        classes = "\0".join(self.classes or ()).encode()
+        classes = "\0".join(map(str, self.classes or ())).encode()
         return f"{self._paths.digest()} labels={short_digest(labels + classes)}"
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain NumPy code gets at the images."""
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
+        """Return how plain NumPy code gets at the images; None where it needs this source."""
         return self._plain(tensorflow=False)
 
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
-        """Return how plain TensorFlow code gets at the images."""
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
+        """Return how plain TensorFlow code gets at the images; None where it needs this source."""
         return self._plain(tensorflow=True)
 
-    def _plain(self, *, tensorflow: bool) -> PlainSource:
+    def _plain(self, *, tensorflow: bool) -> PlainSource | None:
+        if self._columns is None:
+            return None
         source.require_local(self)
         place, path, label = self._columns
         if is_url(place):
@@ -150,18 +169,18 @@ class Table:
             )
 
 
-def _read_columns(place: str, path: str, label: str | None) -> tuple[list[str], list[str], array[int]]:
+def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[list[str], list[list[str]], array[int]]:
     """Return the paths, the labels and the row numbers (the header is row 1)."""
     file = shown(place)
     paths: list[str] = []
-    labels: list[str] = []
+    labels: list[list[str]] = [[] for _ in labels_in]
     rows = array("I")
     try:
         with _opened(place) as stream:
             header_line = stream.readline()
             reader = csv.reader(stream, delimiter=_delimiter(header_line))
             header = [name.strip() for name in next(csv.reader([header_line], delimiter=_delimiter(header_line)), [])]
-            wanted = [_position(header, name, file) for name in ((path,) if label is None else (path, label))]
+            wanted = [_position(header, name, file) for name in (path, *labels_in)]
             for cells in reader:
                 if not any(map(str.strip, cells)):
                     continue
@@ -169,7 +188,8 @@ def _read_columns(place: str, path: str, label: str | None) -> tuple[list[str], 
                 values = [cells[position].strip() if position < len(cells) else "" for position in wanted]
                 _require_cells(values, row, file)
                 paths.append(values[0])
-                labels.append(values[-1])
+                for column, value in zip(labels, values[1:], strict=True):
+                    column.append(value)
                 rows.append(row)
     except BadSampleError as error:  # of a URL; a table is no sample
         raise DataError(f"The table {error.message}", hint=error.hint) from None
@@ -216,13 +236,18 @@ def _position(header: list[str], name: str, file: str) -> int:
     return header.index(name)
 
 
-def _as_labels(texts: list[str]) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
-    """Return what the labels are: whole numbers, numbers, or the classes that they name."""
-    if all(map(_INTEGER.fullmatch, texts)):
+def _as_labels(
+    texts: list[str], mode: str, column: str
+) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
+    """Return what the labels of a column are: whole numbers, numbers, or the classes that they name."""
+    if mode == "auto" and all(map(_INTEGER.fullmatch, texts)):
         return FieldKind.LABEL, None, array("q", map(int, texts))
-    values = _as_numbers(texts)
+    values = _as_numbers(texts) if mode != "class" else None
     if values is not None:
         return FieldKind.ARRAY, None, values
+    if mode == "number":
+        strange = next(text for text in texts if _as_numbers([text]) is None)
+        raise DataError(f"The column `{column}` must hold numbers, but one is {shortened(strange)}.")
     classes = sorted(set(texts))
     number = {name: label for label, name in enumerate(classes)}
     return FieldKind.LABEL, tuple(classes), array("q", (number[text] for text in texts))

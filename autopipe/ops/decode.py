@@ -1,9 +1,9 @@
 """Decode: from the bytes of an image file to pixels.
 
 Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped, 16 bits become 8,
-and an EXIF rotation is left alone, as TensorFlow, PIL and Keras do. JPEG goes to libjpeg-turbo's own interface, which
-tells of damage that OpenCV passes over and gives the same pixels; whatever that does not know, and all other formats,
-go to OpenCV. There is no TensorFlow half: its decoder passes over damage, too.
+and an EXIF rotation is left alone unless asked for, as TensorFlow, PIL and Keras do. JPEG goes to libjpeg-turbo's own
+interface, which tells of damage that OpenCV passes over and gives the same pixels; whatever that does not know, and all
+other formats, go to OpenCV. There is no TensorFlow half: its decoder passes over damage, too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from autopipe.core.op import LATER, Op, Target
 from autopipe.core.plain_code import Lines, is_encoded
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
-from autopipe.errors import BadSampleError, ConfigError
+from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.ops import reduction
 from autopipe.ops.header import Size, image_size
+from autopipe.ops.orientation import orientation_of, upright, warn_of_turned
 from autopipe.ops.size import check_size
 
 MAX_PIXELS = 2**28
@@ -42,13 +43,16 @@ class Decode(Op):
     """Decode encoded images, shape (height, width, channels) uint8; a mask keeps the channels that its file has.
 
     Arrays pass unchanged, so a pipeline can start from either. An image whose EXIF tag says that it is to be rotated is
-    left as it is stored, as by TensorFlow, PIL and Keras; `cv2.imread` and `cv2.imdecode` rotate it (docs/migrate.md).
+    left as it is stored, unless told otherwise, as by TensorFlow, PIL and Keras; `cv2.imread` and `cv2.imdecode` rotate
+    it (docs/migrate.md).
 
     Attributes:
         channels: 3 for RGB, 1 for grey.
         strict: refuse a JPEG of which libjpeg says that it is corrupt. False takes what it makes of it, grey or shifted
             blocks, as OpenCV, PIL and TensorFlow do. A file that is cut short is refused in any case.
         max_pixels: the largest image, as height times width; its header is looked at before it is decoded.
+        orientation: "exif" to rotate images and masks as their EXIF tags say, "ignore" to leave them as they are
+            stored. None ignores the tags, too, and warns where one of the samples that are looked at first has one.
         reduce: decode a large JPEG to a half, a quarter or an eighth of its height and width, whichever is the smallest
             that is not below this (height, width); True takes that of the resize that follows. libjpeg leaves out what
             a smaller image does not need, so that it takes a part of the time, and smooths where bilinear would skip
@@ -62,7 +66,7 @@ class Decode(Op):
     channels: Literal[1, 3] = 3
     strict: bool = dataclasses.field(default=True, kw_only=True, metadata=LATER)
     max_pixels: int = dataclasses.field(default=MAX_PIXELS, kw_only=True, metadata=LATER)
-
+    orientation: Literal["exif", "ignore"] | None = dataclasses.field(default=None, kw_only=True, metadata=LATER)
     reduce: bool | tuple[int, int] = dataclasses.field(default=False, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
@@ -72,6 +76,8 @@ class Decode(Op):
             raise ConfigError(f"`channels` of Decode must be 3 (RGB) or 1 (grey), but got channels={self.channels!r}.")
         if self.max_pixels < 1:
             raise ConfigError(f"`max_pixels` of Decode must be >= 1, but got max_pixels={self.max_pixels!r}.")
+        if self.orientation not in ("exif", "ignore", None):
+            raise ConfigError(f'`orientation` of Decode must be "exif" or "ignore", but got {self.orientation!r}.')
 
     @property
     def target(self) -> Target:
@@ -105,6 +111,10 @@ class Decode(Op):
             FieldKind.MASK if y_kind is FieldKind.ENCODED else y_kind,
         )
 
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        if self.orientation is None and spec.x.kind is FieldKind.ENCODED:
+            warn_of_turned([x for x, _ in samples])
+
     def takes_batches(self, spec: SampleSpec) -> bool:
         return all(field.kind is not FieldKind.ENCODED for field in spec.fields)
 
@@ -114,25 +124,36 @@ class Decode(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         if spec.x.kind is FieldKind.ENCODED:
+            turned = orientation_of(x) if self.orientation == "exif" else 1
             least = self._least if self.reduce else None
+            if least is not None and turned >= 5:  # lies on its side
+                least = least[::-1]
             x = decode_image(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, least=least, out=out)
+            x = upright(x, turned)
         if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
             y = decode_mask(y, strict=self.strict, max_pixels=self.max_pixels)
+            if self.orientation == "exif":
+                y = upright(y, orientation_of(sample[1]))
         return x, y
 
     def plain_numpy(self, step: Step) -> Lines:
+        if self.orientation == "exif" and self.reduce:
+            raise PlainCodeError("no plain code both reduces images and rotates them as their EXIF tags say")
         colours = {"x": self.channels == 3, "y": step.after.y is not None and step.after.y.rank == 3}
         found = []
         for part in ("x", "y"):
             if part == "x" and self.reduce and is_encoded(step, part):
                 found += reduction.plain_numpy(self._least, self.channels)
             elif is_encoded(step, part):
-                flags = f"cv2.IMREAD_{'COLOR_RGB' if colours[part] else 'GRAYSCALE'} | cv2.IMREAD_IGNORE_ORIENTATION"
+                flags = f"cv2.IMREAD_{'COLOR_RGB' if colours[part] else 'GRAYSCALE'}"
+                flags += "" if self.orientation == "exif" else " | cv2.IMREAD_IGNORE_ORIENTATION"
                 axis = "[..., None]" if part == "x" and self.channels == 1 else ""
                 found.append(f"{part} = cv2.imdecode(np.frombuffer({part}, np.uint8), {flags}){axis}")
         return found
 
     def plain_tensorflow(self, step: Step) -> Lines:
+        if self.orientation == "exif":
+            raise PlainCodeError("TensorFlow cannot rotate images as their EXIF tags say")
         found = []
         if self.reduce and is_encoded(step, "x"):
             found += reduction.plain_tensorflow(self._least, self.channels)

@@ -30,8 +30,9 @@ class MaskToClass(PixelOp):
     """Replace each colour of a mask by its position in a palette: (height, width, 3) uint8 to (height, width) uint8.
 
     Attributes:
-        palette: colours (red, green, blue), at most 255, or the path of a CSV file with one colour a line; a
-            relative one starts at the script that writes it.
+        palette: colours (red, green, blue), at most 255, or the path of a CSV file with one colour a line, as
+            CamVid's `class_dict.csv` has them: with or without a header and a column of names. A relative path starts
+            at the script that writes it.
         unknown: the class of colours that are not in the palette; None makes them an error.
 
     Raises:
@@ -118,8 +119,20 @@ def _checked(palette: Any) -> Palette:
 
 
 def _read(path: str | os.PathLike[str]) -> list[list[str]]:
+    """Return the levels of each line: the last three columns, or those that the header calls red, green and blue."""
     try:
-        with open(path, newline="") as file:
-            return [row for row in csv.reader(file) if row]
-    except OSError as error:
-        raise ConfigError(f"`palette` {os.fspath(path)!r} cannot be read: {error.strerror}.") from None
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(map(str.strip, row))]
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ConfigError(f"`palette` {os.fspath(path)!r} cannot be read: {reason}.") from None
+    header = [cell.lower() for cell in rows[0]] if rows else []
+    columns: list[int] = [-3, -2, -1]
+    if header and not any(cell.isdigit() for cell in header):
+        rows = rows[1:]
+        for names in (("r", "g", "b"), ("red", "green", "blue")):
+            if set(names) <= set(header):
+                columns = [header.index(name) for name in names]
+    if any(len(row) < 3 for row in rows):
+        raise ConfigError(f"`palette` {os.fspath(path)!r} must have red, green and blue in each line.")
+    return [[row[column] for column in columns] for row in rows]

@@ -179,6 +179,7 @@ def _run(
     spec, steps = source, []
     for op, stream in ops:
         kinds = op.kinds(spec)
+        op.look([sample for _, sample in samples], spec)
         samples = _after(op, spec, samples, workload)
         after = _merge(_with_kinds(kinds, samples[0][1]), [sample for _, sample in samples])
         steps.append(Step(op, stream, spec, after))

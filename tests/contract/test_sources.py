@@ -121,6 +121,12 @@ def table(label: str | None) -> Callable[[Path, int], Source]:
     return make
 
 
+def table_of_two(root: Path, count: int) -> Source:
+    rows = [f"{written(root / f'{number:06}.jpg', image(number)).name},{number},0.5" for number in range(count)]
+    written(root / "all.csv", "\n".join(["path,a,b", *rows, ""]).encode())
+    return Table(root / "all.csv", label=["a", "b"])
+
+
 def records(root: Path, count: int, **keys: Any) -> Source:
     for shard in range(2):
         numbers = range(shard * count // 2, (shard + 1) * count // 2)
@@ -181,6 +187,9 @@ CASES = {
     ),
     "ImagePairs": Case(pairs, lambda number: (image(number), mask(number)), "masks/000000.png"),
     "Table": Case(table("label"), lambda number: (image(number), 7 * number), "000000.jpg"),
+    "Table of two labels": Case(
+        table_of_two, lambda number: (image(number), np.array([number, 0.5], np.float32)), "000000.jpg"
+    ),
     "Table without labels": Case(table(None), lambda number: (image(number),), "000000.jpg"),
     "TFRecords": Case(records, lambda number: (image(number), number), "0.tfrecord", spoil),
     "TFRecords with masks": Case(masked_records, lambda number: (image(number), mask(number)), "0.tfrecord", spoil),

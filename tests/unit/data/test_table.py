@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def table(folder: Path, text: str, **options: str | None) -> Table:
+def table(folder: Path, text: str, **options: Any) -> Table:
     (folder / "labels.csv").write_text(text, encoding="utf-8")
-    return Table(folder / "labels.csv", **options)  # type: ignore[arg-type]  # the tests' options are texts
+    return Table(folder / "labels.csv", **options)
 
 
 def read_all(data: Table) -> list[object]:
@@ -45,6 +46,37 @@ def test_other_numbers_are_float32_targets(folder: Path) -> None:
     data = table(folder, "path,label\n1.jpg,7\n2.jpg,0.5\n")
     assert data.y_kind is FieldKind.ARRAY
     assert read_all(data) == [(b"1.jpg", np.float32(7)), (b"2.jpg", np.float32(0.5))]
+
+
+def test_numbers_may_be_targets_and_numbers_may_be_names(folder: Path) -> None:
+    text = "path,label\n1.jpg,70\n2.jpg,8\n"
+    ages = table(folder, text, label_mode="number")
+    assert (ages.y_kind, ages.classes) == (FieldKind.ARRAY, None)
+    assert read_all(ages) == [(b"1.jpg", np.float32(70)), (b"2.jpg", np.float32(8))]
+    houses = table(folder, text, label_mode="class")
+    assert houses.classes == ("70", "8")
+    assert read_all(houses) == [(b"1.jpg", 0), (b"2.jpg", 1)]
+    assert len({ages.digest(), houses.digest(), table(folder, text).digest()}) == 3
+    with pytest.raises(DataError, match="column `label` must hold numbers, but one is 'old'"):
+        table(folder, "path,label\n1.jpg,70\n2.jpg,old\n", label_mode="number")
+    with pytest.raises(DataError, match="'text'"):
+        table(folder, text, label_mode="text")
+
+
+def test_several_columns_are_one_vector(folder: Path) -> None:
+    text = "path,x,y,kind,day\n1.jpg,0.5,2,dog,3\n2.jpg,1,4,cat,1\n"
+    places = table(folder, text, label=["x", "y"])
+    assert (places.y_kind, places.classes) == (FieldKind.ARRAY, (None, None))
+    np.testing.assert_array_equal(places.read(0)[1], [0.5, 2])  # type: ignore[index]  # a pair
+    assert places.read(0)[1].dtype == np.float32  # type: ignore[index]
+    both = pickle.loads(pickle.dumps(table(folder, text, label=["kind", "day"])))
+    assert both.classes == (("cat", "dog"), None)
+    np.testing.assert_array_equal([both.read(number)[1] for number in range(2)], [[1, 3], [0, 1]])
+    assert both.read(0)[1].dtype == np.int64
+    with pytest.raises(DataError, match="no column `z`"):
+        table(folder, text, label=["x", "z"])
+    with pytest.raises(DataError, match="empty list"):
+        table(folder, text, label=[])
 
 
 def test_without_a_label_column_a_sample_is_x_alone(folder: Path) -> None:

@@ -142,6 +142,22 @@ def test_a_palette_can_be_read_from_a_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[1, 0]])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name,r,g,b\nAnimal,64,128,64\nArchway,192,0,128\n",  # as CamVid ships it
+        "64,128,64\n192,0,128\n",
+        "r,g,b\n64,128,64\n192,0,128\n",
+        "Red,Green,Blue,Name\n64,128,64,Animal\n192,0,128,Archway\n",
+        "\ufeffname, r, g, b\n\nAnimal, 64, 128, 64\nArchway, 192, 0, 128\n",
+        "Animal,64,128,64\nArchway,192,0,128\n",
+    ],
+)
+def test_a_palette_may_have_a_header_and_names(tmp_path: Path, text: str) -> None:
+    (tmp_path / "class_dict.csv").write_text(text)
+    assert MaskToClass(tmp_path / "class_dict.csv") == MaskToClass([(64, 128, 64), (192, 0, 128)])
+
+
 def test_unknown_colours_get_the_class_that_is_named() -> None:
     mask = np.array([[[9, 9, 9], [0, 0, 1]]], np.uint8)
     op = MaskToClass([(0, 0, 0), (0, 0, 1)], unknown=0)
