@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import urllib.parse
 
+from autopipe.api import asking
 from autopipe.api.search_facts import workload_digest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
@@ -29,12 +30,14 @@ class Found:
         described: the workload.
         hardware: the machine.
         settings: what was asked for.
+        retune: whether it was a retune.
     """
 
     result: SearchResult
     described: Description
     hardware: Hardware
     settings: Settings
+    retune: bool = False
 
     def profile(self, config: PipelineConfig) -> Profile | None:
         """Return this machine's profile with one of the configurations that were measured, or None if it failed."""
@@ -59,6 +62,7 @@ class Found:
             ceiling=None if result.ceiling is None else Limit.of(result.ceiling),
             tried=tuple(Tried(config=_plain(each), images_per_second=rate) for each, rate in best),
             study=settings.study_name,
+            request=asking.kept(settings, retune=self.retune),
             study_url=None if settings.storage is None else _without_password(settings.storage),
             findings=gathering.findings_of(result, config, asked=self._asked(), simulated=settings.simulate),
             measured_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),

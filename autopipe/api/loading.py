@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import warnings
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+import filelock
+
+from autopipe.core import digests
 from autopipe.core.workload import Workload
+from autopipe.errors import AutopipeError, ConfigError
 from autopipe.reports import story
-from autopipe.trial import workload_import
-from autopipe.tuned import factory
-from autopipe.tuned.factory import Tuned
+from autopipe.trial import protocol, workload_import
+from autopipe.tuned import artifact as files
+from autopipe.tuned import factory, fingerprint, pick
+from autopipe.tuned.factory import ProfileWarning, Tuned
+from autopipe.tuned.fingerprint import Kinship
+from autopipe.tuned.schema import Hardware
+
+RETUNE_SECONDS: Final = 90.0
+_PATIENCE: Final = 3.0  # times its budget: importing, and other tunes on the machine, come before a retune
+_AT_LEAST_SECONDS: Final = 300.0
 
 
-def load(
+OnNewHardware: TypeAlias = Literal["nearest", "retune", "error"]
+
+
+def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     path: str | os.PathLike[str] = "autopipe.json",
     *,
     workload: Workload | str | None = None,
     pinned: Mapping[str, Any] | None = None,
     strict: bool = False,
     allow_outside: bool = False,
+    on_new_hardware: OnNewHardware = "nearest",
+    retune_seconds: float = RETUNE_SECONDS,
 ) -> Tuned:
     """Return the tuned pipeline of an artefact, with the profile that fits this machine.
 
@@ -33,20 +52,62 @@ def load(
         pinned: the only workload that the artefact may name, as the generated module holds it.
         strict: refuse a profile of another machine instead of warning.
         allow_outside: trust the artefact in whatever it names: any file, any module, and any function in it.
+        on_new_hardware: what to do on a machine that has no profile: take the "nearest" one, with a warning;
+            "retune" first, which imports the workload in child processes and writes the artefact; or "error", as
+            `strict`. Of several jobs that start at once on one kind of machine, one retunes and the others wait for
+            it. Where it comes to nothing, the nearest profile is taken, and a warning says why.
+        retune_seconds: the budget of that retune.
 
     Raises:
-        ArtifactError: the file is no artefact; or `strict`, and no profile is of this machine.
+        ArtifactError: the file is no artefact; or no profile is of this machine, and that is an "error".
+        ConfigError: `on_new_hardware` is none of the three.
 
     Example:
         >>> tuned = ap.load("autopipe.json")            # doctest: +SKIP
         >>> tuned.make_trainer().fit(epochs=3)          # doctest: +SKIP
     """
+    if on_new_hardware not in (choices := get_args(OnNewHardware)):
+        raise ConfigError(f"`on_new_hardware` must be one of {', '.join(choices)}, but got {on_new_hardware!r}.")
+    if on_new_hardware == "retune" and protocol.IN_TRIAL not in os.environ:  # a trial imports the script that loads
+        _retuned(Path(path).absolute(), workload, retune_seconds, allow_outside=allow_outside)
     return factory.load(
         path,
         import_workload=workload_import.load_workload,
         workload=workload,
         pinned=pinned,
-        strict=strict,
+        strict=strict or on_new_hardware == "error",
         allow_outside=allow_outside,
         shown=story.piece,
     )
+
+
+def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
+    """Give this machine a profile if it has none, or wait until another job on such a machine has."""
+    here = fingerprint.detect()
+    if _is_known(path, here):
+        return
+    from autopipe.api import retuning, stored_workload  # with Optuna, which a training does without
+    from autopipe.api.searching import Watcher
+    from autopipe.search.settings import Settings
+
+    kind = digests.digest(here.model_dump_json())[:8]
+    lock = filelock.FileLock(
+        path.with_name(f".{path.name}.{kind}.lock"), timeout=max(_AT_LEAST_SECONDS, _PATIENCE * seconds)
+    )
+    try:
+        with lock:
+            if _is_known(path, here):  # by now
+                return
+            named = workload if isinstance(workload, str) else None
+            stored = stored_workload.read(path, workload=named, allow_outside=allow_outside)
+            if isinstance(workload, Workload):
+                stored = dataclasses.replace(stored, workload=workload)
+            settings = Settings(trials=retuning.TRIALS, budget_seconds=seconds)
+            retuning.run(stored, settings, Watcher(), given=["budget_seconds"])
+    except (AutopipeError, OSError) as error:  # a lock that nobody gives up is an OSError, too
+        said = f"This machine has no profile in `{path}`, and a retune came to nothing: {error}"
+        warnings.warn(said, ProfileWarning, stacklevel=3)
+
+
+def _is_known(path: Path, here: Hardware) -> bool:
+    return pick.nearest(files.read(path), here)[1].kinship is Kinship.SAME

@@ -6,13 +6,14 @@ The profiles of other machines stay. The former configuration stays too unless a
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from autopipe.api import checking, repointing
+from autopipe.api import asking, checking, repointing
 from autopipe.api.found import Found
 from autopipe.api.searching import (
     Watcher,
@@ -26,6 +27,7 @@ from autopipe.api.searching import (
 from autopipe.api.stored_workload import Stored, read
 from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
+from autopipe.core.description import Description
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.reports import story
@@ -34,6 +36,7 @@ from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.trial import workload_import
+from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import factory, fingerprint, joining, pick
 from autopipe.tuned.check import Result, Verdict
 from autopipe.tuned.factory import Tuned
@@ -43,8 +46,36 @@ from autopipe.tuned.schema import Hardware, Profile
 FORMER: Final = "the former configuration"
 TRIALS: Final = 15
 """Half of what a tune from nothing takes: the known configurations come first."""
+BUDGET_SECONDS: Final = 90.0
+"""Where nobody knows what the tune took."""
+AS_BEFORE: Final = -1.0
+"""A budget that follows the tune's."""
 KNOWN: Final = 3
 """How many configurations, of this machine and of others, a retune tries before it thinks of its own."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """When to retune; always unless one of the first two says otherwise.
+
+    Attributes:
+        stale: if the profile does not fit this machine and workload any more, by fingerprints and age.
+        drifted: if the pipeline, measured again for some 30 s, is slower than it was.
+        dry_run: not at all: only tell whether it would be.
+    """
+
+    stale: bool = False
+    drifted: bool = False
+    dry_run: bool = False
+
+    @property
+    def always(self) -> bool:
+        """Whether nothing has to be looked at first."""
+        return not (self.stale or self.drifted)
+
+    def asks_for(self, checked: Result) -> bool:
+        """Return whether what was found is a reason."""
+        return (self.stale and checked.verdict is not Verdict.FITS) or checked.verdict is Verdict.DRIFTED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +84,26 @@ class Retuned:
 
     Attributes:
         checked: what was found before, where that was asked for; if it fits, nothing was done.
+        would: whether a search would have been run, but for a dry run.
         result: of the search; None if there was none.
         profile: this machine's now; None if nothing was written.
         kept: whether the former configuration stays, because no other was proved faster.
     """
 
     checked: Result | None = None
+    would: bool = False
     result: SearchResult | None = None
     profile: Profile | None = None
     kept: bool = False
 
 
-def retune(
+def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     path: str | os.PathLike[str] = "autopipe.json",
     *,
-    budget: float | None = 90.0,
-    trials: int = TRIALS,
+    budget: float | None = AS_BEFORE,
+    trials: int | None = None,
     if_stale: bool = False,
+    if_drifted: bool = False,
     workload: str | None = None,
     allow_outside: bool = False,
 ) -> Tuned:
@@ -77,9 +111,12 @@ def retune(
 
     Args:
         path: the artefact, which is written again.
-        budget: seconds, the confirmation run included; None for as long as the trials take.
-        trials: how many at most.
-        if_stale: do nothing if the profile fits this machine and workload.
+        budget: seconds, the confirmation run included; None for as long as the trials take. Three quarters of the tune's unless
+            told.
+        trials: how many at most; half of the tune's unless told.
+        if_stale: do nothing unless the profile does not fit this machine and workload any more.
+        if_drifted: measure for some 30 s first, and do nothing unless the pipeline is slower than it was. With
+            `if_stale`, one of both is enough.
         workload: "train.py:workload", in place of the one that the artefact names; from then on the artefact names it.
         allow_outside: trust the artefact in whatever it names; see `ap.load`.
 
@@ -91,8 +128,10 @@ def retune(
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
     """
     stored = read(Path(path), workload=workload, allow_outside=allow_outside)
-    settings = Settings(trials=trials, budget_seconds=budget)
-    run(stored, settings, Watcher(), if_stale=if_stale)
+    told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
+    given = [name for name in told if told[name]]
+    settings = Settings(trials=trials or TRIALS, budget_seconds=BUDGET_SECONDS if budget == AS_BEFORE else budget)
+    run(stored, settings, Watcher(), when=When(stale=if_stale, drifted=if_drifted), given=given)
     named = stored.workload
     return factory.load(
         path,
@@ -102,30 +141,42 @@ def retune(
     )
 
 
-def run(stored: Stored, settings: Settings, watcher: Watcher, *, if_stale: bool) -> Retuned:
+def run(
+    stored: Stored, settings: Settings, watcher: Watcher, *, when: When | None = None, given: Collection[str] = ()
+) -> Retuned:
     """Run a retune, and write the artefact if it gained anything.
 
     Args:
         stored: the artefact.
         settings: how to search; its study's name and first configurations are filled in here.
         watcher: who is told.
-        if_stale: search only if the profile does not fit any more, by its fingerprints and its age.
+        when: to search at all; always unless told.
+        given: names of settings and limits that stand as they are; the others are those of the tune that made the
+            profile of this machine, or else of the nearest.
 
     Raises:
         WorkloadError: the workload cannot be imported or run.
         ArtifactError: the artefact cannot be written.
     """
+    when = when or When()
     settings = dataclasses.replace(settings, began=time.monotonic())  # importing the workload is part of it
     refuse_in_trial()
     found = machine.detect()
+    request = pick.nearest(stored.artifact, fingerprint.detect())[0].request
+    settings = asking.again(request, settings, given, stored.path.parent)
+    watcher.on_request(settings)
     require_space(settings, found)
     watcher.on_machine(found)
     with runner_for(stored.workload, settings, watcher.on_trial) as runner:
         described = description(runner)
-        checked = checking.check_with(runner, described, stored, quick=True) if if_stale else None
-        if checked is not None and checked.verdict is Verdict.FITS:
-            return Retuned(checked=checked)
         here = fingerprint.of_machine(found, described.storage_kind, described.backend, described.virtual_devices)
+        checked = _checked(runner, described, stored, when)
+        if checked is not None and not when.asks_for(checked):
+            return Retuned(checked=checked)
+        if when.dry_run:
+            return Retuned(checked=checked, would=True)
+        if checked is not None and checked.fits_but_for_software:
+            return Retuned(checked=checked, profile=_renewed(stored, here), kept=True)
         former = _former(stored, here)
         config = None if former is None else pick.config_of(former)
         outcome = search(
@@ -136,12 +187,32 @@ def run(stored: Stored, settings: Settings, watcher: Watcher, *, if_stale: bool)
             folder=stored.path.parent,
             rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True)],
         )
-    profile, kept = chosen(outcome, config)
+    profile, kept = chosen(dataclasses.replace(outcome, retune=True), config)
     if profile is not None:
         joining.renew(stored.artifact, profile, stored.path)
         if stored.given is not None:
             repointing.point(stored.path, stored.given)
     return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept)
+
+
+def _checked(runner: TrialRunner, described: Description, stored: Stored, when: When) -> Result | None:
+    """Return what is found of the profile; a machine or workload that is the same but for versions is measured."""
+    if when.always:
+        return None
+    quick = checking.check_with(runner, described, stored, quick=not when.drifted)
+    if when.stale and quick.only_software and not (when.drifted or when.dry_run):
+        return checking.check_with(runner, described, stored, quick=False)
+    return quick
+
+
+def _renewed(stored: Stored, here: Hardware) -> Profile:
+    """Write the former profile with this machine's versions, which were seen to make no difference, and return it."""
+    former, _ = pick.nearest(stored.artifact, here)
+    profile = former.model_copy(
+        update={"hardware": here, "measured_at": datetime.datetime.now(datetime.UTC).replace(microsecond=0)}
+    )
+    joining.renew(stored.artifact, profile, stored.path)
+    return profile
 
 
 def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None, bool]:

@@ -45,11 +45,13 @@ class Watcher:
 
     Attributes:
         on_machine: told the machine, first of all.
+        on_request: told what a retune asks for, with what the tune before it was asked for.
         on_search: told the events of the search.
         on_trial: told the phases and the progress of each trial.
     """
 
     on_machine: Callable[[Machine], None] = lambda found: None
+    on_request: Callable[[Settings], None] = lambda settings: None
     on_search: OnEvent = lambda event: None
     on_trial: Callable[[TrialEvent], None] = lambda event: None
 

@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from autopipe.api import asking
 from autopipe.api.searching import Watcher
 from autopipe.core.outcome import Measurement
 from autopipe.hardware.machine import Machine
 from autopipe.reports import wording
 from autopipe.search import events
+from autopipe.search.settings import Settings
 from autopipe.trial import protocol
 
 _ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
@@ -61,7 +63,9 @@ class Progress:
         self._proving = (1, 0)
         self._noted: set[str] = set()
         self._status = Status(self, console=console)
-        self.watcher = Watcher(on_machine=self._machine, on_search=self._search, on_trial=self._trial)
+        self.watcher = Watcher(
+            on_machine=self._machine, on_request=self._request, on_search=self._search, on_trial=self._trial
+        )
 
     def __rich__(self) -> Text:
         """Return the live line; drawn several times a second, so that its clock runs."""
@@ -93,6 +97,12 @@ class Progress:
 
     def _machine(self, machine: Machine) -> None:
         self.say("machine", machine.one_line())
+
+    def _request(self, settings: Settings) -> None:
+        """Tell what a retune takes over from the tune before it."""
+        self._ends = None if settings.budget_seconds is None else self._began + settings.budget_seconds
+        if said := asking.written(settings):
+            self.say("as before", said)
 
     def _search(self, event: events.Event) -> None:
         match event:

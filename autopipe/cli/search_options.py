@@ -108,4 +108,20 @@ class SearchOptions:
         )
 
 
+_FIELDS = {
+    "budget": "budget_seconds",
+    "max_memory": "memory_bytes",
+    "max_workers": "workers",
+    "max_cpu": "cpu_percent",
+    "simulate_step": "simulate",
+}
+
+
+def given(context: typer.Context) -> frozenset[str]:
+    """Return the fields of `Settings` and `Limits` that a command line says by itself, and not by a default."""
+    names = [field.name for field in dataclasses.fields(SearchOptions)]
+    said = [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+    return frozenset(_FIELDS.get(name, name) for name in said)
+
+
 USUAL = SearchOptions()

@@ -37,7 +37,7 @@ def _from_2(content: JsonObject) -> JsonObject:
 
 
 def _from_3(content: JsonObject) -> JsonObject:
-    """Version 4 knows all that a search found, which may be unknown."""
+    """Version 4 knows all that a search found, and what it was asked for; both may be unknown."""
     return {**content, "schema_version": 4}
 
 

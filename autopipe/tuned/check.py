@@ -56,6 +56,7 @@ class Result:
         recorded_share: of the ceiling, when it was tuned.
         share: of the ceiling, now; None where nothing was measured.
         images_per_second: now; None where nothing was measured.
+        only_software: whether other versions of software are all that is in the way of "fits".
     """
 
     verdict: Verdict
@@ -65,6 +66,12 @@ class Result:
     recorded_share: float | None = None
     share: float | None = None
     images_per_second: Estimate | None = None
+    only_software: bool = False
+
+    @property
+    def fits_but_for_software(self) -> bool:
+        """Whether it was measured to be as fast as before, and only versions of software are others."""
+        return self.only_software and self.verdict is Verdict.STALE and self.images_per_second is not None
 
     @property
     def exit_code(self) -> int:
@@ -126,6 +133,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         age_days=age_days,
         profile=profile if match.level is MatchLevel.SAME else None,
         recorded_share=profile.share_of_ceiling,
+        only_software=match.kinship is Kinship.SAME and 0 < len(match.software) == len(reasons),
     )
 
 

@@ -69,7 +69,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
         differences = "; ".join(map(str, match.differences))
         taken = "It is taken all the same." if count == 1 else "The one whose worst case is the best is taken."
         said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {retune(name)}"
-    config, reduced = _with_devices_here(config_of(profile), here)
+    config, reduced = _with_devices_here(config_of(profile), here, profile.workload.batch_size)
     return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced))))
 
 
@@ -191,12 +191,14 @@ def _require_one_workload(first: Artifact, other: Artifact) -> None:
         )
 
 
-def _with_devices_here(config: PipelineConfig, here: Hardware) -> tuple[PipelineConfig, str | None]:
-    """A configuration for more devices than there are would not run at all."""
-    devices = min(config.devices, max(1, len(here.gpus), here.virtual_devices))
+def _with_devices_here(config: PipelineConfig, here: Hardware, batch_size: int) -> tuple[PipelineConfig, str | None]:
+    """A configuration for more devices than there are would not run at all, nor one that cannot share out a batch."""
+    most = min(config.devices, max(1, len(here.gpus), here.virtual_devices))
+    devices = next(count for count in range(most, 0, -1) if batch_size % count == 0)
     if devices == config.devices:
         return config, None
-    return config.model_copy(update={"devices": devices}), f"It trains on {devices} of {config.devices} devices."
+    why = "" if devices == most else f", because a batch of {batch_size} cannot be shared between {most}"
+    return config.model_copy(update={"devices": devices}), f"It trains on {devices} of {config.devices} devices{why}."
 
 
 def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autopipe.cli import again, artifact_options, search_options
+from autopipe.tuned.check import Verdict
 
+if TYPE_CHECKING:
+    from autopipe.api.retuning import Retuned
+    from autopipe.search.result import SearchResult
+    from autopipe.tuned.schema import Profile
+
+_KEPT, _NOTHING = 6, 7
 _SHORTER = search_options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
 
 
 def retune(
+    context: typer.Context,
     artifact: artifact_options.Artifact = artifact_options.DEFAULT,
     workload: artifact_options.Override = None,
     allow_outside: artifact_options.AllowOutside = False,
     if_stale: Annotated[
         bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
+    ] = False,
+    if_drifted: Annotated[
+        bool, typer.Option("--if-drifted", help="Measure for some 30 s, and do nothing if it is as fast as it was.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell whether it would search, and why.")] = False,
+    exit_code: Annotated[
+        bool,
+        typer.Option("--exit-code", help="Exit with 6 where the configuration was kept, 7 where nothing was to do."),
     ] = False,
     search: search_options.SearchOptions = _SHORTER,
     as_json: search_options.AsJson = False,
@@ -27,41 +44,71 @@ def retune(
     """Renew this machine's profile in an artefact, or add it.
 
     What is known already, of other machines too, is tried first. Profiles of other machines stay, and so does the
-    former configuration unless another is proved faster.
+    former configuration unless another is proved faster. The search asks for what the tune asked for, limits and all,
+    in half the trials and three quarters of the time; options given here come before that.
     """
     from rich.console import Console
 
     from autopipe.api import retuning, searching, stored_workload
-    from autopipe.cli.output import writable_folder, write_report
+    from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress
-    from autopipe.reports import document, headline, text
-    from autopipe.reports.summary import summary_of
 
     known = stored_workload.read(artifact, workload=workload, allow_outside=allow_outside)
     folder = writable_folder(
         known.path.parent, "The artefact's folder", "Make it so, or retune a copy of the artefact elsewhere."
     )
     settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this())
+    when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
     with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
-        retuned = retuning.run(known, settings, progress.watcher, if_stale=if_stale)
-        if retuned.result is None:
-            progress.say("fits", "the profile fits this machine and workload: nothing to do")
+        given = search_options.given(context)
+        retuned = retuning.run(known, settings, progress.watcher, when=when, given=given)
     if retuned.result is None:
-        if as_json:
-            print(json.dumps({"retuned": False, "artifact": str(artifact)}, indent=2))
-        return
-    if retuned.profile is None:
+        _without_search(retuned, artifact, as_json=as_json)
+    elif retuned.profile is None:
         raise searching.nothing_measured(retuned.result)
-    summary = summary_of(retuned.result)
-    if as_json:
-        done = {"retuned": True, "kept": retuned.kept, "config": retuned.profile.config}
-        print(json.dumps({**done, **document.document(summary, str(artifact))}, indent=2))
     else:
-        Console().print(text.render(summary, headline.sentence(retuned.profile)), soft_wrap=True)
-    what = "the former configuration stays: no other was proved faster" if retuned.kept else "a new configuration"
-    progress.say("wrote", f"{artifact}: {what}")
-    report = write_report(known.path, retuned.profile)
-    if report is not None:
-        progress.say("report", str(report))
-    if retuned.result.interrupted:
+        _searched(retuned.result, retuned.profile, known.path, kept=retuned.kept, as_json=as_json)
+    if retuned.result is not None and retuned.result.interrupted:
         raise typer.Exit(130)
+    if exit_code:
+        raise typer.Exit(_KEPT if retuned.kept else 0 if retuned.profile is not None or retuned.would else _NOTHING)
+
+
+def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    checked = retuned.checked
+    reasons = [] if checked is None else list(checked.reasons)
+    if as_json:
+        done = {"retuned": False, "would": retuned.would, "kept": retuned.kept, "reasons": reasons}
+        print(json.dumps({**done, "artifact": str(artifact)}, indent=2))
+        return
+    if retuned.would:
+        said = f"would     retune: {'; '.join(reasons) or 'it was asked for'}"
+    elif retuned.kept:
+        said = f"wrote     {artifact}: as fast as before, so that only versions are new ({'; '.join(reasons)})"
+    elif checked is not None and checked.verdict is not Verdict.FITS:
+        said = f"{checked.verdict:<10}but not what was asked for: nothing to do ({'; '.join(reasons)})"
+    else:
+        said = "fits      the profile fits this machine and workload: nothing to do"
+    Console(stderr=True).print(said, soft_wrap=True, highlight=False, markup=False)
+
+
+def _searched(result: SearchResult, profile: Profile, path: Path, *, kept: bool, as_json: bool) -> None:
+    from rich.console import Console
+
+    from autopipe.cli.output import write_report
+    from autopipe.reports import document, headline, text
+    from autopipe.reports.summary import summary_of
+
+    summary = summary_of(result)
+    if as_json:
+        done = {"retuned": True, "kept": kept, "config": profile.config}
+        print(json.dumps({**done, **document.document(summary, str(path))}, indent=2))
+    else:
+        Console().print(text.render(summary, headline.sentence(profile)), soft_wrap=True)
+    what = "the former configuration stays: no other was proved faster" if kept else "a new configuration"
+    Console(stderr=True).print(f"wrote     {path}: {what}", soft_wrap=True, highlight=False, markup=False)
+    report = write_report(path, profile)
+    if report is not None:
+        Console(stderr=True).print(f"report    {report}", soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,123 @@
+"""What a tune was asked for, as its profile keeps it, and how a retune asks for the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from autopipe.core.params import Value
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.errors import SpaceError
+from autopipe.search import library
+from autopipe.search.settings import Settings
+from autopipe.tuned.schema import Request, SimulatedStep
+
+TRIALS: Final = 0.5
+"""The part of a tune's trials that a retune takes: the known configurations come first."""
+BUDGET: Final = 0.75
+"""The part of a tune's time that a retune takes."""
+
+_LIMITS: Final = {"memory_bytes": "max_memory_bytes", "workers": "max_workers", "cpu_percent": "max_cpu_percent"}
+_PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_devices", "seed")
+
+_OPTIONS: Final = {
+    "space": "--space {}",
+    "max_memory_bytes": "--max-memory {}",
+    "max_workers": "--max-workers {}",
+    "max_cpu_percent": "--max-cpu {:g}",
+    "epochs": "--epochs {}",
+    "simulate": "--simulate-step {}",
+    "virtual_devices": "--virtual-devices {}",
+    "page_cache": "--page-cache {}",
+    "isolation": "--isolation {}",
+    "seed": "--seed {}",
+}
+
+
+def kept(settings: Settings, *, retune: bool = False) -> Request:
+    """Return what a profile keeps of the settings of the search that made it.
+
+    Args:
+        settings: of the search.
+        retune: whether it was a retune, whose trials and time are a part of a tune's.
+    """
+    simulated = settings.simulate
+    file = Path(settings.space)
+    whole = 1.0 if not retune else TRIALS
+    return Request(
+        space=settings.space if settings.space in library.names() else str(file.absolute()),
+        only={name: tuple(values) for name, values in settings.limits.only.items()},
+        trials=round(settings.trials / whole),
+        budget_seconds=settings.budget_seconds
+        if settings.budget_seconds is None or not retune
+        else settings.budget_seconds / BUDGET,
+        simulate=None
+        if simulated is None
+        else SimulatedStep(step_seconds=simulated.step_seconds, batch_size=simulated.batch_size),
+        **{name: getattr(settings.limits, limit) for limit, name in _LIMITS.items()},
+        **{name: getattr(settings, name) for name in _PLAIN},
+    )
+
+
+def again(request: Request | None, settings: Settings, given: Collection[str], folder: Path) -> Settings:
+    """Return the settings of a retune: as the tune was asked, but for what is given now.
+
+    Args:
+        request: what the tune was asked for; None where that is not known.
+        settings: of the command, with the defaults of a retune where nothing was given.
+        given: names of the fields of `Settings` and `Limits` that were; in place of what the tune was asked for.
+        folder: the artefact's.
+
+    Raises:
+        SpaceError: the file of the tune's search space is not there any more.
+    """
+    if request is None:
+        return settings
+    simulated = request.simulate
+    known = {
+        "space": request.space if "space" in given else _space(request.space, folder),
+        "trials": max(1, math.ceil(request.trials * TRIALS)),
+        "budget_seconds": None if request.budget_seconds is None else request.budget_seconds * BUDGET,
+        "simulate": None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),
+        **{name: getattr(request, name) for name in _PLAIN},
+    }
+    limits = {limit: getattr(request, name) for limit, name in _LIMITS.items()}
+    changed = dataclasses.replace(
+        settings.limits,
+        only={**request.only, **settings.limits.only},
+        **{name: value for name, value in limits.items() if name not in given},
+    )
+    return dataclasses.replace(
+        settings, limits=changed, **{name: value for name, value in known.items() if name not in given}
+    )
+
+
+def _space(space: str, folder: Path) -> str:
+    if space in library.names() or Path(space).is_file():
+        return space
+    if (beside := folder / Path(space).name).is_file():
+        return str(beside)
+    raise SpaceError(
+        f"The profile was made with the search space `{space}`, which is not there any more.",
+        hint="Name it, or another one, with --space.",
+    )
+
+
+def written(settings: Settings) -> str:
+    """Return what a search is asked for beyond the defaults, as a command line says it; empty if nothing is."""
+    request, usual = kept(settings), Request()
+    said = [
+        text.format(value.text if isinstance(value, SimulatedStep) else value)
+        for name, text in _OPTIONS.items()
+        if (value := getattr(request, name)) != getattr(usual, name)
+    ]
+    said += ["--convert" if request.convert else "--no-convert"] if request.convert is not None else []
+    said += [f"--only {name}={','.join(map(_text, values))}" for name, values in request.only.items()]
+    return " ".join(said)
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
