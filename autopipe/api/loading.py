@@ -19,7 +19,7 @@ from autopipe.trial import protocol, workload_import
 from autopipe.tuned import artifact as files
 from autopipe.tuned import factory, fingerprint, pick
 from autopipe.tuned.factory import ProfileWarning, Tuned
-from autopipe.tuned.fingerprint import Kinship
+from autopipe.tuned.fingerprint import MatchLevel
 from autopipe.tuned.schema import Hardware
 
 RETUNE_SECONDS: Final = 90.0
@@ -110,4 +110,4 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
 
 
 def _is_known(path: Path, here: Hardware) -> bool:
-    return pick.nearest(files.read(path), here)[1].kinship is Kinship.SAME
+    return pick.nearest(files.read(path), here)[1].level is MatchLevel.SAME

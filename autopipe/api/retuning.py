@@ -111,8 +111,8 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
 
     Args:
         path: the artefact, which is written again.
-        budget: seconds, the confirmation run included; None for as long as the trials take. Three quarters of the tune's unless
-            told.
+        budget: seconds, the confirmation run included; None for as long as the trials take. Three quarters of the
+            tune's unless told.
         trials: how many at most; half of the tune's unless told.
         if_stale: do nothing unless the profile does not fit this machine and workload any more.
         if_drifted: measure for some 30 s first, and do nothing unless the pipeline is slower than it was. With

@@ -133,7 +133,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         age_days=age_days,
         profile=profile if match.level is MatchLevel.SAME else None,
         recorded_share=profile.share_of_ceiling,
-        only_software=match.kinship is Kinship.SAME and 0 < len(match.software) == len(reasons),
+        only_software=match.level is MatchLevel.SAME and 0 < len(match.software) == len(reasons),
     )
 
 

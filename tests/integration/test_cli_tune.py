@@ -210,12 +210,17 @@ def test_after_a_change_of_the_model_it_is_stale_until_a_retune(home: Path, resu
     check = ended(home, "check", "tuned/autopipe.json", "--quick", "--json")
     assert (check.status, json.loads(check.out)["verdict"]) == (4, "stale")
     assert "model" in json.loads(check.out)["reasons"][0]
-    again = ("retune", "tuned/autopipe.json", "--if-stale", "--space", "space.yaml", "--budget", "20s", "--json")
+    again = ("retune", "tuned/autopipe.json", "--if-stale", "--budget", "20s", "--json", "--exit-code")
+    would = ended(home, *again, "--dry-run")
+    assert would.status == 0, "".join(would.said)
+    assert json.loads(would.out)["would"]
     retuned = ended(home, *again)
-    assert retuned.status == 0, "".join(retuned.said)
+    assert retuned.status in (0, 6), "".join(retuned.said)
     document = json.loads(retuned.out)
+    assert (retuned.status == 6) == document["kept"]
+    assert any(line.startswith("as before") and f"--space {home / 'space.yaml'}" in line for line in retuned.said)
     assert document["retuned"]
     profiles = files.read(home / "tuned" / "autopipe.json").profiles
     assert [each.config for each in profiles] == [document["config"]]
     fits = ended(home, *again)
-    assert (fits.status, json.loads(fits.out)["retuned"]) == (0, False)
+    assert (fits.status, json.loads(fits.out)["retuned"]) == (7, False)

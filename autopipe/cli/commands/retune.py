@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autopipe.cli import again, artifact_options, search_options
-from autopipe.tuned.check import Verdict
 
 if TYPE_CHECKING:
     from autopipe.api.retuning import Retuned
@@ -76,6 +75,8 @@ def retune(
 
 def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
     from rich.console import Console
+
+    from autopipe.tuned.check import Verdict
 
     checked = retuned.checked
     reasons = [] if checked is None else list(checked.reasons)

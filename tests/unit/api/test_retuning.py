@@ -8,13 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from autopipe.api.found import Found
-from autopipe.api.retuning import FORMER, chosen
+from autopipe.api.retuning import FORMER, When, chosen
 from autopipe.core.config import PipelineConfig
 from autopipe.core.space import Space
+from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
+from autopipe.tuned.check import Result, Verdict
 from tests.fakes.profiles import DESCRIBED, hardware
 from tests.fakes.surface import Surface
 
@@ -95,3 +97,32 @@ def test_a_machine_without_a_former_takes_the_best(space: Space) -> None:
     assert profile is not None
     assert found.result.best_config is not None
     assert (profile.key, kept) == (found.result.best_config.key(), False)
+
+
+# ---------------------------------------------------------------- when
+
+
+def checked(verdict: Verdict, *, measured: bool = False, only_software: bool = False) -> Result:
+    rate = Estimate(value=1.0, low=1.0, high=1.0) if measured else None
+    return Result(verdict=verdict, age_days=1, profile=None, images_per_second=rate, only_software=only_software)
+
+
+@pytest.mark.parametrize(
+    ("when", "asks"),
+    [
+        (When(stale=True), {Verdict.STALE, Verdict.DRIFTED}),
+        (When(drifted=True), {Verdict.DRIFTED}),
+        (When(stale=True, drifted=True), {Verdict.STALE, Verdict.DRIFTED}),
+    ],
+)
+def test_what_was_found_is_a_reason_or_is_not(when: When, asks: set[Verdict]) -> None:
+    assert {verdict for verdict in Verdict if when.asks_for(checked(verdict))} == asks
+    assert not when.always
+    assert When().always
+
+
+def test_only_a_pipeline_that_was_measured_to_be_as_fast_keeps_its_profile_over_new_versions() -> None:
+    assert checked(Verdict.STALE, measured=True, only_software=True).fits_but_for_software
+    assert not checked(Verdict.STALE, only_software=True).fits_but_for_software
+    assert not checked(Verdict.DRIFTED, measured=True, only_software=True).fits_but_for_software
+    assert not checked(Verdict.STALE, measured=True).fits_but_for_software

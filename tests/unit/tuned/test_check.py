@@ -6,7 +6,7 @@ import pytest
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
-from autopipe.tuned.check import Rates, Verdict, check
+from autopipe.tuned.check import Rates, Verdict, check, judge
 from autopipe.tuned.schema import WorkloadDigest
 from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
 
@@ -42,6 +42,16 @@ def test_newer_software_makes_a_profile_stale() -> None:
     result = check(artifact(), newer, TOMORROW)
     assert result.verdict is Verdict.STALE
     assert result.reasons == ("tensorflow was 2.21 and is 2.22 now",)
+
+
+@pytest.mark.parametrize(
+    ("versions", "batch_size", "age_days", "only"),
+    [("2.22.0", 32, 0, True), ("2.21.0", 32, 0, False), ("2.22.0", 8, 0, False), ("2.22.0", 32, 400, False)],
+)
+def test_versions_may_be_all_that_has_changed(versions: str, batch_size: int, age_days: int, only: bool) -> None:
+    here = hardware(packages={"tensorflow": versions, "keras": "3.15.0"})
+    now = NOON + datetime.timedelta(days=age_days)
+    assert judge(profile(), here, now, digest(batch_size=batch_size)).only_software is only
 
 
 def test_another_workload_makes_a_profile_stale_with_every_reason() -> None:

@@ -63,6 +63,13 @@ def test_a_configuration_for_more_devices_than_there_are_is_reduced() -> None:
     assert "1 of 2 devices" in str(choice.warning)
 
 
+def test_devices_that_cannot_share_out_a_batch_are_reduced_to_as_many_as_can() -> None:
+    four = profile(hardware=hardware(cores=32, gpus=(H200,) * 4), config=config(devices=4))
+    choice = pick.pick(artifact(four), hardware(cores=32, gpus=(H200,) * 3))
+    assert choice.config.devices == 2
+    assert "2 of 4 devices, because a batch of 32 cannot be shared between 3" in str(choice.warning)
+
+
 def test_an_unknown_machine_gets_the_configuration_with_the_best_worst_case() -> None:
     wild, steady = config(loader=Threads(workers=16)), config(loader=Threads(workers=4))
     one = profile(

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from autopipe.api import asking
+from autopipe.core.facts import Limits
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.errors import SpaceError
+from autopipe.search.settings import Settings
+from autopipe.tuned import artifact as files
+from tests.fakes.profiles import artifact, profile
+
+ASKED = Settings(
+    space="quick",
+    trials=40,
+    budget_seconds=600.0,
+    seed=3,
+    limits=Limits(
+        memory_bytes=2**33, workers=8, cpu_percent=150.0, only={"loader": ("threads",), "cache": ("none", "memory")}
+    ),
+    convert=False,
+    epochs=30,
+    page_cache="cold",
+    isolation="process",
+    simulate=SimulatedAccelerator(0.224, 400),
+    virtual_devices=2,
+)
+RETUNE = Settings(trials=15, budget_seconds=90.0, virtual_devices=0)
+
+
+def test_a_retune_asks_for_what_the_tune_asked_for_in_part_of_its_trials_and_time() -> None:
+    again = asking.again(asking.kept(ASKED), RETUNE, (), Path())
+    assert dataclasses.replace(again, clock=ASKED.clock) == dataclasses.replace(ASKED, trials=20, budget_seconds=450.0)
+
+
+def test_what_is_given_comes_first_and_only_is_united() -> None:
+    told = dataclasses.replace(RETUNE, epochs=2, limits=Limits(workers=4, only={"cache": ("memory",)}))
+    again = asking.again(asking.kept(ASKED), told, ("epochs", "workers", "trials"), Path())
+    assert (again.epochs, again.trials, again.budget_seconds) == (2, 15, 450.0)
+    assert (again.limits.workers, again.limits.memory_bytes) == (4, 2**33)
+    assert again.limits.only == {"loader": ("threads",), "cache": ("memory",)}
+
+
+def test_a_retune_of_a_retune_asks_for_as_much() -> None:
+    once = asking.again(asking.kept(ASKED), RETUNE, (), Path())
+    assert asking.kept(once, retune=True) == asking.kept(ASKED)
+
+
+def test_a_profile_of_which_nothing_is_known_takes_the_defaults() -> None:
+    assert asking.again(None, RETUNE, (), Path()) is RETUNE
+
+
+def test_no_time_limit_stays_none() -> None:
+    endless = dataclasses.replace(ASKED, budget_seconds=None)
+    assert asking.again(asking.kept(endless), RETUNE, (), Path()).budget_seconds is None
+
+
+def test_what_was_asked_for_outlives_the_file(tmp_path: Path) -> None:
+    for settings in (ASKED, Settings(budget_seconds=None, virtual_devices=0)):
+        request = asking.kept(settings)
+        path = files.write(artifact(profile(request=request)), tmp_path / "a.json")
+        assert files.read(path).profiles[0].request == request
+
+
+def test_it_is_told_as_a_command_line_says_it() -> None:
+    assert asking.written(Settings(virtual_devices=0)) == ""
+    assert asking.written(ASKED) == (
+        "--space quick --max-memory 8589934592 --max-workers 8 --max-cpu 150 --epochs 30 --simulate-step 224ms/400 "
+        "--virtual-devices 2 --page-cache cold --isolation process --seed 3 --no-convert --only loader=threads "
+        "--only cache=none,memory"
+    )
+
+
+def test_a_space_of_ones_own_is_found_where_it_was_or_beside_the_artefact(tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.touch()
+    request = asking.kept(dataclasses.replace(ASKED, space=str(file)))
+    assert asking.again(request, RETUNE, (), Path()).space == str(file)
+    (moved := tmp_path / "moved").mkdir()
+    file.rename(moved / "space.yaml")
+    assert asking.again(request, RETUNE, (), moved).space == str(moved / "space.yaml")
+    with pytest.raises(SpaceError, match="not there any more") as error:
+        asking.again(request, RETUNE, (), tmp_path)
+    assert "--space" in str(error.value.hint)
+    assert asking.again(request, RETUNE, ("space",), tmp_path).space == "default"

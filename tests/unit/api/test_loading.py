@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autopipe as ap
+from autopipe.api import retuning
+from autopipe.errors import ArtifactError, ConfigError, TrialError
+from autopipe.trial import protocol
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint, joining
+from autopipe.tuned.factory import ProfileWarning
+from autopipe.tuned.schema import FileReference
+from tests.fakes.profiles import artifact, profile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An artefact of another machine."""
+    (tmp_path / "train.py").touch()
+    return files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+
+
+@pytest.fixture
+def retunes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The budgets of the retunes that were run; each adds a profile of this machine."""
+    ran: list[float] = []
+
+    def run(stored: Any, settings: Any, watcher: Any, **_: Any) -> None:
+        ran.append(settings.budget_seconds)
+        joining.renew(stored.artifact, profile(hardware=fingerprint.detect()), stored.path)
+
+    monkeypatch.setattr(retuning, "run", run)
+    return ran
+
+
+def test_a_new_machine_is_retuned_once_and_then_known(path: Path, retunes: list[float]) -> None:
+    for _ in range(2):
+        tuned = ap.load(path, on_new_hardware="retune", retune_seconds=45.0)
+        assert tuned.choice.warning is None
+    assert retunes == [45.0]
+
+
+def test_of_jobs_that_start_at_once_one_retunes_and_the_others_wait(path: Path, retunes: list[float]) -> None:
+    warned: list[Any] = []
+    ready = threading.Barrier(16)
+
+    def job() -> None:
+        ready.wait()
+        warned.append(ap.load(path, on_new_hardware="retune").choice.warning)
+
+    jobs = [threading.Thread(target=job) for _ in range(16)]
+    for each in jobs:
+        each.start()
+    for each in jobs:
+        each.join()
+    assert (len(retunes), warned) == (1, [None] * 16)
+
+
+def test_where_a_retune_comes_to_nothing_the_nearest_is_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise TrialError("the study is another workload's")
+
+    monkeypatch.setattr(retuning, "run", fails)
+    with pytest.warns(ProfileWarning) as warnings:
+        tuned = ap.load(path, on_new_hardware="retune")
+    assert "a retune came to nothing: the study is another workload's" in str(warnings[0].message)
+    assert tuned.profile == files.read(path).profiles[0]
+
+
+def test_a_trial_that_imports_the_script_does_not_retune(
+    path: Path, retunes: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(protocol.IN_TRIAL, "1")
+    with pytest.warns(ProfileWarning):
+        ap.load(path, on_new_hardware="retune")
+    assert retunes == []
+
+
+def test_another_machine_may_be_an_error(path: Path) -> None:
+    with pytest.raises(ArtifactError, match="not of this machine"):
+        ap.load(path, on_new_hardware="error")
+
+
+def test_what_to_do_is_one_of_three(path: Path) -> None:
+    with pytest.raises(ConfigError, match="must be one of nearest, retune, error, but got 'tune'"):
+        ap.load(path, on_new_hardware="tune")  # type: ignore[arg-type]  # a caller's mistake
