@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser test-oldest test-newest test-nightly tune lint format bench clean
+.PHONY: help test test-browser test-servers test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -35,6 +35,8 @@ help:
 	@echo "             what touches frameworks, with the oldest and newest versions allowed, and with keras-nightly"
 	@echo "make test-browser"
 	@echo "             reports in a real Chromium"
+	@echo "make test-servers"
+	@echo "             several processes that train together, on loopback"
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
@@ -48,6 +50,9 @@ test: lint $(VENV)/beam.stamp
 # Nothing is skipped here: what is missing is installed, or said.
 test-browser: $(VENV)/browser.stamp
 	CI=true $(BIN)/python -m pytest tests/browser
+
+test-servers: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest tests/servers
 
 # What touches a framework, each time in an environment of its own that is resolved anew. By uv, because pip cannot take
 # the lowest versions; with OpenCV without windows, because that imports everywhere.

@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 
 
 def build_loader(
-    workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1), plan: Plan | None = None
+    workload: Workload,
+    config: PipelineConfig,
+    *,
+    shard: tuple[int, int] = (0, 1),
+    rank: tuple[int, int] = (0, 1),
+    plan: Plan | None = None,
 ) -> Loader:
     """Return an open loader: the batches of `workload`, fed as `config` says.
 
@@ -45,6 +50,7 @@ def build_loader(
         workload: what is trained.
         config: how it is fed.
         shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
+        rank: `(i, n)` takes the i-th of n equal parts of every batch, for n processes that train together.
         plan: the workload's plan, if it is known already.
 
     Raises:
@@ -64,9 +70,14 @@ def build_loader(
             f"A wrapped dataset makes its own batches: `{config.loader.kind}` cannot feed it.",
             hint="Use the `wrapped` loader with the parameters of its function.",
         )
+    if isinstance(workload.data, WrappedData) and rank != (0, 1):
+        raise ConfigError(
+            f"A wrapped dataset makes its own batches: {rank[1]} processes cannot share them.",
+            hint="Make a workload of the files, with ap.ImageFolder say.",
+        )
     plan = make_plan(workload) if plan is None else plan
     keep_freed_memory(workload)
-    return config.loader.open(_job(workload, config, plan, shard))
+    return config.loader.open(_job(workload, config, plan, batch_order(workload, shard, rank)))
 
 
 def keep_freed_memory(workload: Workload) -> None:
@@ -77,6 +88,8 @@ def keep_freed_memory(workload: Workload) -> None:
 
 def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
     """Return a trainer: the workload's model, fed as `config` says.
+
+    In a process of a JAX cluster it trains together with the others: each reads its part of every batch.
 
     Args:
         workload: what is trained.
@@ -92,15 +105,15 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     config = config.normalised()
     plan = make_plan(workload)
     strategy, model = build_model(workload, devices=config.devices, channels=config.channels)
-    order = batch_order(workload, shard)
+    order = batch_order(workload, shard, strategy.rank)
     strategy.check_rows(order.batch_samples(order.batches - 1))  # now, not at the end of the first epoch
-    loader = build_loader(workload, config, shard=shard, plan=plan)
+    loader = build_loader(workload, config, shard=shard, rank=strategy.rank, plan=plan)
     return Trainer(
         model,
         loader,
         strategy=strategy,
         device_prefetch=config.device_prefetch,
-        evaluation_loader=lambda data: evaluation_loader(workload, config, data),
+        evaluation_loader=lambda data: evaluation_loader(workload, config, data, strategy.rank),
     )
 
 
@@ -123,10 +136,12 @@ def build_model(
     return strategy, models.build(workload.model, channels=channels, strategy=strategy)
 
 
-def evaluation_loader(workload: Workload, config: PipelineConfig, data: Source) -> Loader:
+def evaluation_loader(
+    workload: Workload, config: PipelineConfig, data: Source, rank: tuple[int, int] = (0, 1)
+) -> Loader:
     """Return a loader over other data, in order and without the random ops, for validation and prediction.
 
-    Data that do not fill a batch are one smaller batch.
+    Data that do not fill a batch are one smaller batch. `rank` is as in `build_loader`.
 
     Raises:
         WorkloadError: there are no samples.
@@ -140,14 +155,24 @@ def evaluation_loader(workload: Workload, config: PipelineConfig, data: Source) 
         shuffle=False,
         drop_remainder=False,
     )
-    return build_loader(plain, config.model_copy(update={"storage": "files"}))
+    return build_loader(plain, config.model_copy(update={"storage": "files"}), rank=rank)
 
 
-def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1)) -> BatchOrder:
-    """Return which samples make up the batches of a workload."""
+def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple[int, int] = (0, 1)) -> BatchOrder:
+    """Return which samples make up the batches of a workload, or this rank's part of them.
+
+    Raises:
+        ConfigError: the processes cannot share a batch equally.
+    """
+    if workload.batch_size % rank[1]:
+        raise ConfigError(
+            f"Each batch must divide equally between {rank[1]} processes, but `batch_size` is {workload.batch_size}.",
+            hint=f"Use a batch size that is a multiple of {rank[1]}.",
+        )
     return BatchOrder(
         count=len(workload.data),
-        batch_size=workload.batch_size,
+        batch_size=workload.batch_size // rank[1],
+        rank=rank,
         seed=workload.seed,
         shuffle=workload.shuffle,
         drop_remainder=workload.drop_remainder,
@@ -155,7 +180,7 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1)) -> BatchOrd
     )
 
 
-def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[int, int]) -> LoadJob:
+def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder) -> LoadJob:
     on_host, by_workers = config.finish == "host", config.model_copy(update={"finish": "host"})
     source, done = _kept(workload, config, plan)
     steps = plan.prefix[done:] + plan.body + (plan.suffix if on_host else ())
@@ -176,11 +201,11 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, shard: tuple[in
     )
     return LoadJob(
         recipe=recipe,
-        order=batch_order(workload, shard),
+        order=order,
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
-        identity=_identity(workload, shard),
-        finishing=_Finishing(finish, lambda: config.loader.open(_job(workload, by_workers, plan, shard))),
+        identity=_identity(workload, order.shard),
+        finishing=_Finishing(finish, lambda: config.loader.open(_job(workload, by_workers, plan, order))),
     )
 
 

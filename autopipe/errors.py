@@ -14,6 +14,7 @@ A message names the rule that was broken, the value received and what to do. Fai
     ├── SpaceError             a search space that cannot be read
     ├── LoaderError            a loader could not start or go on
     │   └── WorkerDiedError    ... because its workers keep dying
+    ├── PeerLostError          another process of the same training has ended
     ├── FrameworkError         the installed version of a framework is none that autopipe works with
     ├── StorageError           samples could not be kept in another form
     ├── TrialError             a trial could not be asked for
@@ -90,6 +91,10 @@ class LoaderError(AutopipeError):
 
 class WorkerDiedError(LoaderError):
     """The worker processes of a loader keep dying on the same batch."""
+
+
+class PeerLostError(AutopipeError):
+    """Another process that trains together with this one has ended."""
 
 
 class FrameworkError(AutopipeError):

@@ -262,6 +262,24 @@ def running_framework() -> str | None:
     return None
 
 
+def jax_rank() -> tuple[int, int]:
+    """Return (i, n) of the i-th of n processes that JAX trains in together; (0, 1) outside of a cluster.
+
+    `jax.process_count()` would tell it, too, but starts JAX, which can be told no more of devices then.
+    """
+    state = _imported("jax", "_src.distributed", "global_state")
+    if _attribute("jax", state, "client") is None:
+        return 0, 1
+    return int(_attribute("jax", state, "process_id")), int(_attribute("jax", state, "num_processes"))
+
+
+def leave_jax_cluster() -> None:
+    """Let this process end without waiting for the others of its cluster, one of which is gone."""
+    state = _imported("jax", "_src.distributed", "global_state")
+    _attribute("jax", state, "client")
+    state.client = None  # else it waits at exit until the lost process has missed its heartbeats, and is aborted then
+
+
 def _imported(package: str, module: str, name: str) -> Any:
     try:
         found = importlib.import_module(f"{package}.{module}")

@@ -74,6 +74,6 @@ def workload_digest(described: Description) -> WorkloadDigest:
         sizes=described.sizes,
         ops=described.ops_digest,
         op_list=tuple(OpRecord(name=op.name, settings=op.settings) for op in described.ops),
-        batch_size=described.batch_size,
+        batch_size=described.batch_size * described.hosts,
         model=described.model_digest,
     )

@@ -120,6 +120,7 @@ def runner_for(
         environment=(("TF_CPP_MIN_LOG_LEVEL", "2"), (virtual.VARIABLE, str(settings.virtual_devices))),
         sys_path=(str(Path.cwd()),),
         simulate=settings.simulate,
+        hosts=settings.hosts,
     )
     return TrialRunner(launch, recycling=Recycling(isolation=settings.isolation), on_event=on_trial)
 

@@ -66,6 +66,9 @@ class SearchOptions:
     epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None
     simulate_step: workload_options.SimulateStep = None
     virtual_devices: workload_options.VirtualDevices = 0
+    hosts: Annotated[
+        int, typer.Option(min=1, help="So many hosts will share each batch: tune one host's part of it.")
+    ] = 1
     page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = (
         PageCache.AUTO
     )
@@ -101,6 +104,7 @@ class SearchOptions:
             convert=self.convert,
             epochs=self.epochs,
             virtual_devices=self.virtual_devices,
+            hosts=self.hosts,
             simulate=workload_options.simulated(self.simulate_step),
             page_cache=self.page_cache.value,
             isolation=self.isolation.value,

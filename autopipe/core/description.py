@@ -61,6 +61,7 @@ class Description(Value):
         finished_bytes: one sample as the model takes it.
         cuts: what the samples would take in each storage form, after as many ops as it can hold the result of.
         accelerators: how many the backend sees; 0 where it trains on the CPU.
+        hosts: how many hosts share each batch; `batch_size` is one host's part of it.
         virtual_devices: how many parts of the CPU stand for devices, because that was asked for; else 0.
         impossible: settings that cannot be used.
         mean_bytes: of a sample as it is read.
@@ -84,6 +85,7 @@ class Description(Value):
     cuts: tuple[CutSize, ...] = ()
     backend: str
     accelerators: int = pydantic.Field(default=0, ge=0)
+    hosts: int = pydantic.Field(default=1, ge=1)
     virtual_devices: int = pydantic.Field(default=0, ge=0)
     impossible: tuple[Impossible, ...] = ()
     mean_bytes: float = pydantic.Field(ge=0)

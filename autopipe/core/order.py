@@ -17,11 +17,13 @@ class BatchOrder:
 
     Attributes:
         count: samples in the data.
-        batch_size: samples a batch.
+        batch_size: samples a batch of this loader.
         seed: the workload's seed.
         shuffle: whether each epoch has an order of its own; otherwise index order.
         drop_remainder: whether a short last batch is left out.
         shard: `(i, n)`: this loader takes the i-th of n disjoint parts, which together cover the epoch.
+        rank: `(i, n)`: this loader takes the i-th of n equal parts of each batch, which n of them share. All have as
+            many batches, with the numbers that one loader of the whole batches would give them.
     """
 
     count: int
@@ -30,17 +32,31 @@ class BatchOrder:
     shuffle: bool
     drop_remainder: bool
     shard: tuple[int, int] = (0, 1)
+    rank: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
         part, parts = self.shard
         if not 0 <= part < parts:
             raise ConfigError(f"`shard` must be (i, n) with 0 <= i < n, but got shard={self.shard}.")
+        left = self._shard_samples % (self.batch_size * self.rank[1])
+        if left % self.rank[1] and not self.drop_remainder:
+            raise ConfigError(
+                f"Each batch must divide equally between {self.rank[1]} processes, but the last one of an epoch holds "
+                f"{left} samples.",
+                hint="drop_remainder=True leaves it out.",
+            )
+
+    @property
+    def _shard_samples(self) -> int:
+        part, parts = self.shard
+        return (self.count - part + parts - 1) // parts
 
     @property
     def samples(self) -> int:
-        """Samples of this shard in an epoch, before any remainder is dropped."""
-        part, parts = self.shard
-        return (self.count - part + parts - 1) // parts
+        """Samples that are this loader's in an epoch, before any remainder is dropped."""
+        _, ranks = self.rank
+        whole, rest = divmod(self._shard_samples, self.batch_size * ranks)
+        return whole * self.batch_size + rest // ranks
 
     @property
     def batches(self) -> int:
@@ -56,9 +72,19 @@ class BatchOrder:
     def epoch(self, number: int) -> NDArray[np.int64]:
         """Return the sample indices of an epoch in order, shape (samples,), 8 bytes a sample."""
         part, parts = self.shard
-        if not self.shuffle:
-            return np.arange(part, self.count, parts, dtype=np.int64)
-        return randomness.epoch_order(self.seed, number, self.count)[part::parts]
+        if self.shuffle:
+            order = randomness.epoch_order(self.seed, number, self.count)[part::parts]
+        else:
+            order = np.arange(part, self.count, parts, dtype=np.int64)
+        return order if self.rank == (0, 1) else self._of_rank(order)
+
+    def _of_rank(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return this rank's part of each batch, one after the other."""
+        rank, ranks = self.rank
+        full = len(order) - len(order) % (self.batch_size * ranks)
+        own = order[:full].reshape(-1, ranks, self.batch_size)[:, rank].ravel()
+        each = (len(order) - full) // ranks
+        return np.concatenate([own, order[full + rank * each : full + (rank + 1) * each]])
 
     def batch_samples(self, batch: int) -> int:
         """Return how many samples batch number `batch` holds."""

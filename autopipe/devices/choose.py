@@ -29,11 +29,13 @@ def strategy(devices: int) -> DeviceStrategy:
     Raises:
         ModelError: the backend has no such way, or there are not so many devices.
     """
-    if devices == 1:
+    several = sharing()
+    alone = several is None or several.cluster() == (0, 1)
+    if devices == 1 and alone:
         from autopipe.devices.single import SingleDevice
 
         return SingleDevice()
-    if (several := sharing()) is None:
+    if several is None:
         raise ModelError(
             f"`devices` must be 1 on the {keras.backend.backend()} backend, but got devices={devices}.",
             hint=f"Use the {' or '.join(_strategies())} backend to train on several devices.",

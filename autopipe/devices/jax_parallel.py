@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,9 +12,13 @@ import jax
 import keras
 import numpy as np
 
+from autopipe import frameworks
 from autopipe.devices.strategy import SharingStrategy
-from autopipe.errors import ModelError
+from autopipe.errors import ModelError, PeerLostError
 from autopipe.hardware import virtual
+
+_LOST = ("Gloo", "NCCL", "ncclRemoteError", "connection closed", "heartbeat", "UNAVAILABLE")
+"""What a collective operation that misses a process says."""
 
 
 class JaxParallel(SharingStrategy):
@@ -36,12 +40,34 @@ class JaxParallel(SharingStrategy):
                 hint=f"Use devices={found}. For a rehearsal on the CPU, set {virtual.VARIABLE}={devices} before the "
                 "process starts.",
             )
-        self.looks_ahead = jax.default_backend() != "cpu"
-        self._distribution = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:devices])
+        self.rank = self.cluster()
+        alone = self.rank == (0, 1)
+        self.looks_ahead = alone and jax.default_backend() != "cpu"
+        self._place = self._shared_out if alone else _unchanged  # Keras puts the parts of several processes together
+        self._distribution = keras.distribution.DataParallel(devices=_first_of_each_process(devices))
 
     @classmethod
     def accelerators(cls) -> int:
         return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
+
+    @classmethod
+    def cluster(cls) -> tuple[int, int]:
+        return frameworks.jax_rank()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, RuntimeError) as error:  # jax.errors.JaxRuntimeError is a RuntimeError
+            if self.rank == (0, 1) or not any(sign in str(error) for sign in _LOST):
+                raise
+            frameworks.leave_jax_cluster()
+            raise PeerLostError(
+                f"Another of the {self.rank[1]} processes that train together has ended, so that process "
+                f"{self.rank[0]} cannot go on: {str(error).splitlines()[0]}",
+                hint="Its own log says why. Start all of them again; keras.callbacks.BackupAndRestore goes on where "
+                "the training was.",
+            ) from error
 
     @classmethod
     def split(cls) -> int:
@@ -58,8 +84,24 @@ class JaxParallel(SharingStrategy):
         return lambda: jax.block_until_ready(summed(parts))
 
     def place(self, array: Any) -> Any:
+        return self._place(array)
+
+    def _shared_out(self, array: Any) -> Any:
         self.check_evaluation_rows(array.shape[0])  # Keras places what it gets once more, in equal parts
         return jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
+
+
+def _unchanged(array: Any) -> Any:
+    return array
+
+
+def _first_of_each_process(devices: int) -> list[str]:
+    """Return the names of the first devices of each process, process by process: in this order they share a batch."""
+    names = []
+    for process in range(jax.process_count()):
+        own = [device for device in jax.devices() if device.process_index == process]
+        names += [f"{device.platform}:{device.id}" for device in own[:devices]]
+    return names
 
 
 def _split_cpu(devices: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -46,6 +48,23 @@ class Mirrored(SharingStrategy):
     @classmethod
     def accelerators(cls) -> int:
         return len(tf.config.list_physical_devices("GPU"))
+
+    @classmethod
+    def cluster(cls) -> tuple[int, int]:
+        named = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+        workers = sum(len(named.get(job, ())) for job in ("chief", "worker"))
+        inside = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
+        if workers > 1 or inside:
+            asked = (
+                f"TF_CONFIG names {workers} of them" if workers > 1 else "this is MultiWorkerMirroredStrategy's scope"
+            )
+            raise ModelError(
+                f"Keras 3 does not train in several processes on the TensorFlow backend, but {asked}: "
+                "MultiWorkerMirroredStrategy fails under it (keras issue 20585).",
+                hint="Use the jax backend: call jax.distributed.initialize() in each process, then make_trainer(). "
+                "Or unset TF_CONFIG, and train on the GPUs of one host.",
+            )
+        return 0, 1
 
     @classmethod
     def split(cls) -> int:

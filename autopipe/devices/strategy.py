@@ -7,7 +7,8 @@ stays what the workload says: a strategy only splits it. Nothing here knows load
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -19,10 +20,12 @@ class DeviceStrategy(abc.ABC):
 
     Attributes:
         devices: how many devices share a batch.
+        rank: `(i, n)`: this is the i-th of n processes that train together, each on `devices` of its own.
         looks_ahead: whether placing a batch starts a transfer, so that it pays to place it before it is needed.
     """
 
     devices: int
+    rank: tuple[int, int] = (0, 1)
     looks_ahead: bool
 
     @classmethod
@@ -65,6 +68,15 @@ class DeviceStrategy(abc.ABC):
         """
         return None
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Train inside; where another process of the training is lost, say so.
+
+        Raises:
+            PeerLostError: another process that trains together with this one has ended.
+        """
+        yield
+
     def check_rows(self, rows: int) -> None:
         """Refuse a batch that cannot be shared out equally.
 
@@ -98,6 +110,15 @@ class DeviceStrategy(abc.ABC):
 
 class SharingStrategy(DeviceStrategy):
     """Shares each batch out among several devices: one backend's way of doing it."""
+
+    @classmethod
+    def cluster(cls) -> tuple[int, int]:
+        """Return (i, n): this is the i-th of n processes that train together; (0, 1) where there is no other.
+
+        Raises:
+            ModelError: there are others, but the backend cannot train together with them.
+        """
+        return 0, 1
 
     @abc.abstractmethod
     def __init__(self, devices: int) -> None:

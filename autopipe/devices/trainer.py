@@ -20,6 +20,7 @@ from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader, LoaderState
 from autopipe.core.sample import Source
 from autopipe.devices import model as models
+from autopipe.devices import ranks
 from autopipe.devices.feed import Fault, Placement, Replay, Stream
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.resume import TrainingCallbacks, restored
@@ -112,6 +113,8 @@ class Trainer:
             AutopipeError: whatever the loader raised, as it raised it.
         """
         arguments = _checked(keras_fit_arguments)
+        if self._placement.strategy.rank[0] > 0:
+            arguments.setdefault("verbose", 0)  # one process tells how it goes
         steps = arguments.pop("steps_per_epoch", None) or len(self.loader)
         placement = dataclasses.replace(self._placement, class_weight=arguments.pop("class_weight", None))
         initial_epoch = arguments.pop("initial_epoch", None)
@@ -120,7 +123,7 @@ class Trainer:
             test_finish = self._enter_validation(stack, fault, validation, arguments)
             self._enter(stack, fault, train=self.loader, test=test_finish)
             session = TrainingCallbacks(
-                getattr(callbacks, "callbacks", callbacks) or (),
+                ranks.callbacks_of(self._placement.strategy.rank, getattr(callbacks, "callbacks", callbacks) or ()),
                 model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
             )  # fmt: skip
             for callback in session.callbacks:
@@ -160,6 +163,7 @@ class Trainer:
             data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
             **keras_arguments: arguments of Keras's `predict`; `batch_size` is the workload's unless told.
         """
+        ranks.refuse_prediction(self._placement.strategy.rank)
         with self._over(data, keras_arguments) as x:
             return self.model.predict(x, **keras_arguments)
 
@@ -207,6 +211,7 @@ class Trainer:
 
     def _enter(self, stack: contextlib.ExitStack, fault: Fault, *, train: Loader | None, test: Finish) -> None:
         stack.enter_context(fault.raised_as_itself())
+        stack.enter_context(self._placement.strategy.together())
         stack.enter_context(self._placement.strategy.scope())
         stack.enter_context(self.steps.applied(train=Finish() if train is None else train.finish, test=test))
         if train is not None:

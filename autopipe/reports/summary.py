@@ -161,6 +161,11 @@ def _warnings(result: SearchResult) -> list[str]:
     tried = {row.key for row in result.trials if row.outcome is not None}
     if result.best_config is not None and tried <= {each.config.key() for each in result.baselines}:
         said.append(_only_baselines(result))
+    if result.hosts > 1:
+        said.append(
+            f"All figures are of one of {result.hosts} hosts, which share each batch, without what exchanging weights "
+            "between them costs: `autopipe scale --interconnect` tells that."
+        )
     if result.unsaved is not None:
         said.append(
             f"The study could not be written to its end: {result.unsaved}. The figures here are whole; a next tune "

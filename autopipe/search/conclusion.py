@@ -52,6 +52,7 @@ def result(
         study=session.record.study,
         device_counts=_device_counts(session),
         virtual_devices=session.facts.virtual,
+        hosts=session.settings.hosts,
     )
 
 

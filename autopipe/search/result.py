@@ -81,6 +81,7 @@ class SearchResult:
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
         blocks: in how many blocks of the proof the best ran; 0 without a proof.
         device_counts: what each number of devices came to, fewest first.
+        hosts: how many share each batch; all figures are of one of them.
         virtual_devices: whether devices are virtual: parts of the CPU.
         reached_share: how much of the model alone the best reaches, 0 to 1, both measured in the same blocks of the
             proof; None if they were not.
@@ -114,6 +115,7 @@ class SearchResult:
     reached_share: Estimate | None = None
     device_counts: Sequence[DeviceCount] = ()
     virtual_devices: bool = False
+    hosts: int = 1
     gains: Mapping[str, Comparison] = field(default_factory=dict)
     rounds: Blocks = field(default_factory=dict)
     effects: Sequence[Effect] = ()

@@ -35,6 +35,7 @@ class Settings:
         isolation: "warm", one process for many trials, or "process", one for each.
         simulate: a simulated accelerator in place of the workload's model.
         virtual_devices: into how many devices the CPU is split, for a rehearsal; 0 leaves it whole.
+        hosts: how many hosts share each batch; one host's part of it is tuned.
         epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
         patience: stop after this many trials in a row without a gain beyond the interval.
         ceiling_share: a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough
@@ -66,6 +67,7 @@ class Settings:
     isolation: Literal["warm", "process"] = "warm"
     simulate: SimulatedAccelerator | None = None
     virtual_devices: int = field(default_factory=virtual.asked)
+    hosts: int = 1
     epochs: int | None = None
     patience: int = 10
     ceiling_share: float = 0.97

@@ -48,6 +48,7 @@ class Launch:
         environment: variables in addition to the parent's own.
         sys_path: folders in addition to the child's own.
         simulate: a simulated accelerator in place of the workload's model.
+        hosts: how many hosts share each batch; what is measured is one host's part of it.
     """
 
     workload: str | Workload | protocol.Reference
@@ -56,6 +57,7 @@ class Launch:
     environment: tuple[tuple[str, str], ...] = ()
     sys_path: tuple[str, ...] = ()
     simulate: SimulatedAccelerator | None = None
+    hosts: int = 1
 
 
 class Child:
@@ -88,7 +90,11 @@ class Child:
             else launch.workload
         )
         self.load = protocol.Load(
-            workload=source, session=launch.session, sys_path=launch.sys_path, simulate=launch.simulate
+            workload=source,
+            session=launch.session,
+            sys_path=launch.sys_path,
+            simulate=launch.simulate,
+            hosts=launch.hosts,
         )
 
     @property

@@ -74,6 +74,7 @@ class Load(_Message):
 
     Attributes:
         simulate: a simulated accelerator in place of the workload's model.
+        hosts: how many hosts share each batch; what is measured is one host's part of it.
     """
 
     request: Literal["load"] = "load"
@@ -81,6 +82,7 @@ class Load(_Message):
     session: str = DEFAULT_SESSION
     sys_path: tuple[str, ...] = ()
     simulate: SimulatedAccelerator | None = None
+    hosts: int = pydantic.Field(default=1, ge=1)
 
 
 class Measure(_Message):

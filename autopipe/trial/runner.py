@@ -120,6 +120,7 @@ class _Server:
             workload = _workload(request.workload)
         if request.simulate is not None:
             workload = dataclasses.replace(workload, model=request.simulate)
+        workload = _of_one_host(workload, request.hosts)
         make_session = _session_factory(request.session)
         self._report.phase(Phase.BUILD)
         self._session = make_session(workload)
@@ -129,6 +130,16 @@ class _Server:
         return TrialFailure(
             kind=FailureKind.INTERRUPTED, phase=self._report.current, message="The trial's process was told to end."
         )
+
+
+def _of_one_host(workload: Workload, hosts: int) -> Workload:
+    """Return what one of several hosts trains: its part of each batch."""
+    if workload.batch_size % hosts:
+        raise WorkloadError(
+            f"Each batch must divide equally between {hosts} hosts, but `batch_size` is {workload.batch_size}.",
+            hint=f"Use a batch size that is a multiple of {hosts}.",
+        )
+    return dataclasses.replace(workload, batch_size=workload.batch_size // hosts)
 
 
 @contextlib.contextmanager

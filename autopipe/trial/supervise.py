@@ -122,7 +122,9 @@ class TrialRunner:
     def describe(self, options: Options | None = None) -> Description | TrialFailure:
         """Return what a search has to know of the workload."""
         answer, _ = self._request(protocol.Describe(options=dict(options or {})), None)
-        return answer if isinstance(answer, Description) else _failure(answer)
+        if not isinstance(answer, Description):
+            return _failure(answer)
+        return answer.model_copy(update={"hosts": self._launch.hosts})
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
         """Measure one configuration."""

@@ -30,3 +30,31 @@ def test_an_epochs_order_can_be_asked_for_again() -> None:
 def test_an_impossible_shard_is_refused(shard: tuple[int, int]) -> None:
     with pytest.raises(ConfigError, match="shard"):
         order(shard=shard)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("count", "drop"), [(26, False), (24, False), (27, True), (5, True)])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_together_have_each_batch_that_one_loader_has(count: int, drop: bool, shuffle: bool, ranks: int) -> None:
+    if not drop and count % 8 % ranks:
+        return
+
+    def order(rank: int, ranks: int) -> BatchOrder:
+        size = 8 // ranks
+        return BatchOrder(
+            count=count, batch_size=size, seed=3, shuffle=shuffle, drop_remainder=drop, rank=(rank, ranks)
+        )
+
+    whole, parts = order(0, 1), [order(rank, ranks) for rank in range(ranks)]
+    assert {part.batches for part in parts} == {whole.batches}
+    for batch in range(whole.batches):
+        first = batch * 8
+        size = whole.batch_samples(batch)
+        together = [part.epoch(1)[batch * part.batch_size :][: part.batch_samples(batch)].tolist() for part in parts]
+        assert [index for part in together for index in part] == whole.epoch(1)[first : first + size].tolist()
+        assert {len(each) for each in together} == {size // ranks}
+
+
+def test_a_last_batch_that_ranks_cannot_share_is_refused() -> None:
+    with pytest.raises(ConfigError, match="between 4 processes, but the last one of an epoch holds 2 samples"):
+        BatchOrder(count=26, batch_size=2, seed=0, shuffle=True, drop_remainder=False, rank=(0, 4))

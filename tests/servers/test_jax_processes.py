@@ -1,0 +1,123 @@
+"""Two JAX processes on loopback, with real collectives, train what one process trains, each on half of a batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAMPLES, BATCH, EPOCHS = 26, 8, 2
+BATCHES = 4
+pytestmark = pytest.mark.timeout(300)
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def _start(rank: int, ranks: int, port: int, folder: Path, task: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.servers.jax_process_run",
+        str(rank),
+        str(ranks),
+        str(port),
+        str(folder),
+        task,
+    ]
+    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def train(ranks: int, folder: Path, task: str = "whole") -> list[dict[str, Any]]:
+    """Train in so many processes and return what each wrote."""
+    folder.mkdir(exist_ok=True)
+    port = _free_port()
+    processes = [_start(rank, ranks, port, folder, task) for rank in range(ranks)]
+    for process in processes:
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == 0, errors[-4000:]
+    return [json.loads((folder / f"result-{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def read(folder: Path, rank: int) -> list[int]:
+    return [int(line) for line in (folder / f"read-{rank}.txt").read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    (result,) = train(1, tmp_path_factory.mktemp("one"))
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("two")
+
+
+@pytest.fixture(scope="module")
+def two(folder: Path) -> list[dict[str, Any]]:
+    return train(2, folder)
+
+
+def test_both_ranks_train_what_one_process_trains(one: dict[str, Any], two: list[dict[str, Any]]) -> None:
+    for result in two:
+        np.testing.assert_allclose(result["weights"], one["weights"], atol=1e-5)
+        for name in ("loss", "val_loss"):
+            np.testing.assert_allclose(result["history"][name], one["history"][name], rtol=1e-4)
+        np.testing.assert_allclose(result["evaluated"], one["evaluated"], rtol=1e-4)
+
+
+def test_every_rank_has_as_many_steps_of_half_a_batch(two: list[dict[str, Any]]) -> None:
+    assert [result["steps"] for result in two] == [EPOCHS * BATCHES] * 2
+    assert [result["local_batch"] for result in two] == [BATCH // 2] * 2
+
+
+def test_each_sample_is_read_once_an_epoch_by_one_rank_only(folder: Path, two: list[dict[str, Any]]) -> None:
+    mine, other = (Counter(read(folder, rank)) for rank in range(2))
+    assert mine + other == Counter({index: EPOCHS for index in range(SAMPLES)})
+    assert mine.total() == other.total() == EPOCHS * SAMPLES / 2
+
+
+def test_one_rank_writes_checkpoints_and_none_predicts(folder: Path, two: list[dict[str, Any]]) -> None:
+    assert [path.name for path in sorted(folder.glob("*.keras"))] == ["rank-0.keras"]
+    assert all("`predict` runs in one process, but this is one of 2" in result["prediction"] for result in two)
+
+
+@pytest.mark.parametrize(("saved", "resumed"), [(2, 1), (1, 2)])
+def test_a_state_saved_with_n_ranks_resumes_with_m(
+    saved: int, resumed: int, one: dict[str, Any], tmp_path: Path
+) -> None:
+    train(saved, tmp_path, "half")
+    results = train(resumed, tmp_path, "resumed")
+    for result in results:
+        assert result["steps"] == EPOCHS * BATCHES - 2
+        np.testing.assert_allclose(result["weights"], one["weights"], atol=1e-5)
+
+
+def test_a_backup_is_written_by_one_rank_and_restored_in_all(one: dict[str, Any], tmp_path: Path) -> None:
+    for result in train(2, tmp_path, "backup"):
+        assert result["steps"] == (EPOCHS - 1) * BATCHES
+        np.testing.assert_allclose(result["weights"], one["weights"], atol=1e-5)
+
+
+def test_where_one_process_is_killed_the_other_ends_with_an_error_and_does_not_hang(tmp_path: Path) -> None:
+    port = _free_port()
+    left, killed = (_start(rank, 2, port, tmp_path, "killed") for rank in range(2))
+    killed.communicate(timeout=120)
+    _, errors = left.communicate(timeout=60)  # JAX's own heartbeat would take 100 s
+    assert killed.returncode == -9
+    assert left.returncode not in (0, None)
+    assert "PeerLostError: Another of the 2 processes that train together has ended" in errors
