@@ -53,7 +53,7 @@ class Found:
             workload=workload_digest(self.described),
             config=_plain(config),
             key=config.key(),
-            measurement=Figures.of(own[-1], self._proved(config)),
+            measurement=Figures.of(own[-1], self._rate(config)),
             baselines=tuple(
                 Baseline(name=each.name, config=_plain(each.config), images_per_second=each.estimate)
                 for each in result.baselines
@@ -79,12 +79,13 @@ class Found:
             data=self.described.data_digest,
         )
 
-    def _proved(self, config: PipelineConfig) -> Estimate | None:
+    def _rate(self, config: PipelineConfig) -> Estimate | None:
+        """Return the rate that is shown of a configuration; None for that of its last measurement."""
         result = self.result
-        if not result.proved:
-            return None
         if result.best_config is not None and result.best_config.key() == config.key():
             return result.estimate
+        if not result.proved:
+            return None
         return next((each.estimate for each in result.baselines if each.config.key() == config.key()), None)
 
 

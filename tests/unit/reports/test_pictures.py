@@ -1,0 +1,36 @@
+"""The pictures of README and docs are those that the script draws today."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from autopipe.tuned import artifact as files
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pictures.py"))
+PICTURES = SCRIPT["pictures"](files.read(SCRIPT["RECORDED"]).profiles[0])
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_a_picture_is_as_the_script_draws_it_today(name: str) -> None:
+    assert (SCRIPT["FOLDER"] / name).read_text() == PICTURES[name], "run: python benchmarks/pictures.py"
+
+
+def test_there_are_no_others_and_each_that_a_page_shows_is_there() -> None:
+    assert {path.name for path in SCRIPT["FOLDER"].glob("*.svg")} == set(PICTURES)
+    shown = set()
+    for page in (ROOT / "README.md", ROOT / "docs" / "report.md"):
+        shown |= {path.rpartition("/")[2] for path in re.findall(r"pictures/\w+\.svg", page.read_text())}
+    assert shown
+    assert shown <= set(PICTURES)
+
+
+def test_the_recorded_run_tells_nothing_of_where_it_lay() -> None:
+    text = SCRIPT["RECORDED"].read_text()
+    assert 'origin": "/' not in text
+    assert "/home/" not in text
+    assert "sqlite" not in text
