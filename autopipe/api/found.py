@@ -46,7 +46,8 @@ class Found:
         if not own:
             return None
         result, settings = self.result, self.settings
-        rates = {row.key: (row.config, outcome.images_per_second.value) for row, outcome in measured}
+        ours = [(row, outcome) for row, outcome in measured if not row.config.loader.is_foreign]
+        rates = {row.key: (row.config, outcome.images_per_second.value) for row, outcome in ours}
         best = sorted(rates.values(), key=lambda pair: -pair[1])[:_TRIED_KEPT]
         return Profile(
             hardware=self.hardware,

@@ -6,6 +6,7 @@ done with what was found is `tuning`'s and `retuning`'s.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,7 @@ from autopipe.tuned import fingerprint, wrap
 from autopipe.tuned.schema import Hardware
 
 _REASONS_SHOWN = 3
+_LONG_SECONDS = 60.0  # of a budget in which all baselines run
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +100,24 @@ def search(
     hardware = fingerprint.of_machine(found, described.storage_kind, described.backend, described.virtual_devices)
     own = described.wrapped
     space = library.load(settings.space, bounds(facts)) if own is None else wrap.space(own.choices)
-    result = study.run(
-        space,
-        TrialMeasurer(runner, described, settings.page_cache, rivals=rivals),
-        facts,
-        _completed(settings, described, hardware, only=held(space, settings.limits.only)),
-        on_event,
+    measurer = TrialMeasurer(
+        runner,
+        described,
+        settings.page_cache,
+        rivals=rivals,
+        foreign=lambda code: foreign_runner(runner, code),
+        own=settings.baseline,
     )
+    with contextlib.closing(measurer):
+        if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
+            measurer.start_all()
+        result = study.run(
+            space,
+            measurer,
+            facts,
+            _completed(settings, described, hardware, only=held(space, settings.limits.only)),
+            on_event,
+        )
     return Found(result=result, described=described, hardware=hardware, settings=settings)
 
 
@@ -117,12 +130,28 @@ def runner_for(
     settings = settings or Settings()
     launch = Launch(
         workload=workload,
-        environment=(("TF_CPP_MIN_LOG_LEVEL", "2"), (virtual.VARIABLE, str(settings.virtual_devices))),
+        environment=(*_shared_accelerator(), (virtual.VARIABLE, str(settings.virtual_devices))),
         sys_path=(str(Path.cwd()),),
         simulate=settings.simulate,
         hosts=settings.hosts,
     )
     return TrialRunner(launch, recycling=Recycling(isolation=settings.isolation), on_event=on_trial)
+
+
+def foreign_runner(runner: TrialRunner, code: str) -> TrialRunner:
+    """Return a runner of somebody else's code on the workload of `runner`; nothing starts yet."""
+    launch = dataclasses.replace(runner.launch, session=protocol.FOREIGN_SESSION, code=code)
+    return TrialRunner(launch, recycling=runner.recycling, on_event=runner.on_event)
+
+
+def _shared_accelerator() -> tuple[tuple[str, str], ...]:
+    """Return variables by which processes share an accelerator: each takes the memory that it needs, and not all."""
+    wanted = {
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+    return tuple((name, os.environ.get(name, value)) for name, value in wanted.items())
 
 
 def description(runner: TrialRunner) -> Description:

@@ -1,52 +1,112 @@
-"""Runs the trials of a search in a child process, through `autopipe.trial.supervise`."""
+"""Runs the trials of a search in child processes, through `autopipe.trial.supervise`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.description import Description
-from autopipe.core.outcome import FailureKind, Measurement, TrialFailure
+from autopipe.core.description import CODE, Description
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.value import JsonObject
 from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
-from autopipe.loaders.keras import Keras
-from autopipe.loaders.tfdata import TfData
+from autopipe.hardware import machine
+from autopipe.loaders.foreign import Foreign
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.trial.supervise import TrialRunner
 
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
 
-BASELINES = (
-    Baseline(name="Keras PyDataset", config=PipelineConfig(loader=Keras(), finish="host", device_prefetch=0)),
-    Baseline(name="tf.data AUTOTUNE", config=PipelineConfig(loader=TfData(), finish="host", device_prefetch=0)),
-)
-"""What people have today: a PyDataset with Keras's defaults, and tf.data with AUTOTUNE everywhere; float batches."""
+BASELINES = (("fit(x, y)", "fit"), ("tf.data AUTOTUNE", "tf.data"), ("Keras PyDataset", "keras"))
+"""What people have today: by the form in which `autopipe eject --to` writes it, with its usual settings. Arrays for
+`fit(x, y)` are compared with only where that can be.
+"""
+_WHERE_POSSIBLE = ("fit",)
 
 
 class TrialMeasurer:
-    """Measures by trials in a child process."""
+    """Measures by trials in a child process, and other people's code in a process of its own for each.
+
+    `close` ends those processes; `runner` belongs to the caller.
+    """
 
     def __init__(
-        self, runner: TrialRunner, description: Description, page_cache: str, *, rivals: Sequence[Baseline] = ()
+        self,
+        runner: TrialRunner,
+        description: Description,
+        page_cache: str,
+        *,
+        rivals: Sequence[Baseline] = (),
+        foreign: Callable[[str], TrialRunner] | None = None,
+        own: str | None = None,
     ) -> None:
-        """Use `runner`, whose workload looks like `description`; `rivals` are to be beaten beside the usual ones."""
-        self._rivals = rivals
+        """Use `runner`, whose workload looks like `description`.
+
+        Args:
+            runner: of the workload.
+            description: what the workload is like.
+            page_cache: the state of the files before a trial.
+            rivals: configurations to be beaten beside the usual baselines.
+            foreign: makes the runner of somebody else's code, by its name; None: nothing of that is compared with.
+            own: the user's own pipeline, "FILE.py:function".
+        """
         self._runner = runner
         self._page_cache = page_cache
-        self._usual: tuple[Baseline, ...] = BASELINES
+        self._foreign = foreign
+        self._runners: dict[str, TrialRunner] = {}
+        self._model_rates: dict[ModelSetup, float] = {}
+        reasons = {each.value: each.reason for each in description.impossible if each.parameter == CODE}
+        usual: list[Baseline] = []
         if description.wrapped is not None:
             config = PipelineConfig.model_validate_json(json.dumps(description.wrapped.as_it_is))
-            self._usual = (Baseline(name="the dataset as it is", config=config),)
+            usual.append(Baseline(name="the dataset as it is", config=config))
+        elif foreign is not None:
+            usual += [
+                Baseline(name=name, config=_of_code(code), unable=_unable(reasons.get(code)))
+                for name, code in BASELINES
+                if code not in _WHERE_POSSIBLE or code not in reasons
+            ]
+        if own is not None:
+            usual.insert(0, Baseline(name=f"{own.rpartition(':')[2]} (yours)", config=_of_code(own), required=True))
+        known = {each.config.key() for each in usual}
+        self._baselines = [*usual, *(each for each in rivals if each.config.key() not in known)]
         self._impossible = {(each.parameter, each.value) for each in description.impossible}
+        self._own = own
 
     def baselines(self) -> Sequence[Baseline]:
-        """Return what the winner has to beat, as far as the workload can run it."""
-        usual = {each.config.key() for each in self._usual}
-        baselines = (*self._usual, *(each for each in self._rivals if each.config.key() not in usual))
-        return [each for each in baselines if ("loader", each.config.loader.kind) not in self._impossible]
+        """Return what the winner has to beat, as far as the workload can run it.
+
+        Raises:
+            WorkloadError: the user's own pipeline does not run, or trains on something else.
+        """
+        if self._own is not None and isinstance(failure := self._runner_of(self._own).start(), TrialFailure):
+            raise failed(failure)
+        return [each for each in self._baselines if ("loader", each.config.loader.kind) not in self._impossible]
+
+    def start_all(self) -> None:
+        """Start the processes of other people's code side by side, and wait until they are there.
+
+        A trial would start its own, but a framework takes seconds to import, which several do at a time.
+        """
+        foreign = (each.config.loader for each in self._baselines if each.unable is None)
+        runners = [self._runner_of(each.model_dump()["code"]) for each in foreign if each.is_foreign]
+        for runner in runners:
+            runner.begin()
+        for runner in runners:
+            runner.start()  # what fails, fails again in its trial, and is told there
+
+    def close(self) -> None:
+        """End the processes that run other people's code."""
+        for runner in self._runners.values():
+            runner.close()
+
+    def _runner_of(self, code: str) -> TrialRunner:
+        assert self._foreign is not None  # else no such baseline was named
+        if code not in self._runners:
+            self._runners[code] = self._foreign(code)
+        return self._runners[code]
 
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
         """Measure the model alone in each setup, and once the loader's ops.
@@ -63,6 +123,7 @@ class TrialMeasurer:
         others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
         shared = {"loader_images_per_second", "op_costs", "reads", "tail", "read_bytes_per_second"}
         known = {name: getattr(usual, name) for name in shared}
+        self._model_rates[setups[0]] = usual.model_images_per_second.value
         return [usual, *(each.model_copy(update=known) for each in others if isinstance(each, Ceiling))]
 
     def model_alone(self, setup: ModelSetup) -> Ceiling | None:
@@ -81,7 +142,33 @@ class TrialMeasurer:
         options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF), "page_cache": self._page_cache}
         if must_reach is not None and must_reach > 0:
             options["hopeless_below"] = must_reach
-        return self._runner.measure(config, options)
+        if not config.loader.is_foreign:
+            return self._in_turn(self._runner, config, options)
+        options["model_images_per_second"] = next(iter(self._model_rates.values()), None)
+        return self._in_turn(self._runner_of(str(config.loader.model_dump()["code"])), config, options)
+
+    def _in_turn(self, runner: TrialRunner, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
+        """Run one trial; where an accelerator's memory is not enough for all processes, the others end first."""
+        answer = runner.measure(config, options)
+        if not isinstance(answer, TrialFailure) or answer.kind is not FailureKind.OUT_OF_MEMORY:
+            return answer
+        everybody = (self._runner, *self._runners.values())
+        others = [each for each in everybody if each is not runner and each.pid is not None]
+        if not others or not machine.detect().gpus:
+            return answer
+        for each in others:
+            each.close()
+        return runner.measure(config, options)
+
+
+def _of_code(code: str) -> PipelineConfig:
+    return PipelineConfig(loader=Foreign(code=code), finish="host", device_prefetch=0)
+
+
+def _unable(reason: str | None) -> TrialFailure | None:
+    if reason is None:
+        return None
+    return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.BUILD, message=f"left out: {reason}")
 
 
 _LOG_LINES = 15

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from autopipe.api import notebook
 from autopipe.api.found import Found
@@ -22,6 +24,7 @@ from autopipe.api.searching import (
 from autopipe.core.facts import Limits
 from autopipe.core.params import Value
 from autopipe.core.workload import Workload
+from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import machine
 from autopipe.reports import story
 from autopipe.search.events import OnEvent
@@ -42,6 +45,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     storage: str | None = None,
     seed: int = 0,
     only: Mapping[str, tuple[Value, ...]] | None = None,
+    baseline: str | Callable[[], Any] | None = None,
     on_event: OnEvent | None = None,
 ) -> Tuned:
     """Search for the fastest way to feed a workload on this machine, and return it with its evidence.
@@ -58,6 +62,8 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
         seed: of everything random in the search.
         only: parameters held to some values, e.g. `{"loader": ("threads",)}`.
+        baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function that stands in a
+            file, which returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
         on_event: is told what happens; see `autopipe.search.events`. In a notebook, by default, a picture of all
             trials so far shows it, in its place.
 
@@ -81,6 +87,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         budget_seconds=budget,
         seed=seed,
         limits=Limits(only=dict(only or {})),
+        baseline=baseline if baseline is None or isinstance(baseline, str) else _named(baseline),
         command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only),
     )
     on_event = on_event or notebook.progress(budget)
@@ -88,6 +95,17 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     if tuned is None:
         raise nothing_measured(result)
     return tuned
+
+
+def _named(function: Callable[[], Any]) -> str:
+    """Return the name by which another process finds a function: of its file where it stands in the script itself."""
+    name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
+    if module is None or getattr(module, name, None) is not function:
+        raise ConfigError(
+            f"`baseline` must be a function that stands in a file, but got {shortened(function)}.",
+            hint='Write it at the top level of a file, and pass it or its name, "FILE.py:function".',
+        )
+    return f"{module.__file__ if module.__name__ == '__main__' else module.__name__}:{name}"
 
 
 def run(

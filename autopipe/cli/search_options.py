@@ -56,6 +56,13 @@ class SearchOptions:
     max_memory: Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")] = None
     max_workers: Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")] = None
     max_cpu: Annotated[float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")] = None
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:function",
+            help="Your own pipeline, to be beaten: a function that returns a tf.data.Dataset, a PyDataset or (x, y).",
+        ),
+    ] = None
     convert: Annotated[
         bool | None,
         typer.Option(
@@ -101,6 +108,7 @@ class SearchOptions:
                 cpu_percent=self.max_cpu,
                 only=option_values.allowed([*(self.setting or []), *(self.only or [])]),
             ),
+            baseline=self.baseline,
             convert=self.convert,
             epochs=self.epochs,
             virtual_devices=self.virtual_devices,

@@ -66,12 +66,15 @@ class LoaderConfig(_Strict):
         work_factor: how much more the same ops cost in this loader than in a bare loop of them.
         skips_bad_samples: whether it can put another sample in the place of a bad one.
         rank: by which of the loaders someone who knows the trade would begin; the lowest first.
+        is_foreign: whether it is somebody else's pipeline, to be compared with: it runs in a process of its own and
+            cannot win.
     """
 
     kind: str
     work_factor: ClassVar[float] = 1.0
     skips_bad_samples: ClassVar[bool] = True
     rank: ClassVar[int] = 100
+    is_foreign: ClassVar[bool] = False
 
     def __init__(self, *values: Any, **named: Any) -> None:
         """Take the knobs in their order, or by name: `Threads(2)` is `Threads(workers=2)`."""
@@ -93,6 +96,11 @@ class LoaderConfig(_Strict):
     def normalised(self) -> Self:
         """Return the canonical form: two configs that run the same have the same one."""
         return self
+
+    @property
+    def whose(self) -> str:
+        """Whose code makes the batches."""
+        return f"autopipe's loader {self.kind}"
 
     def worker_count(self) -> int | None:
         """Return how many workers (threads or processes) run, or None where the loader decides by itself."""

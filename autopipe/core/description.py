@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import pydantic
 
 from autopipe.core.value import JsonObject, Value
+
+CODE: Final = "code"
+"""The parameter of what cannot be written as plain code; its values are the forms of such code."""
 
 
 class Impossible(Value):

@@ -139,7 +139,12 @@ def plain_from_files(
 
 
 def _own(source: Source, method: str, spec: SampleSpec) -> PlainSource | None:
-    """Return what a source writes of itself; None if it writes nothing, and is to be read."""
+    """Return what a source writes of itself; None if it writes nothing, or has a `read` that it does not speak of."""
+    for kind in type(source).__mro__:
+        if method in vars(kind):
+            break
+        if "read" in vars(kind):
+            return None
     ask = getattr(source, method, None)
     made = ask(spec) if callable(ask) else None
     assert made is None or isinstance(made, PlainSource)

@@ -1,8 +1,7 @@
 """Keras: batches through `keras.utils.PyDataset`, Keras's own queue and its own workers, as `fit` runs them.
 
-Here so that what people have today can be measured, and kept where it is fast enough. The batches themselves are made
-by the same kernel as everywhere. What a PyDataset does beyond that (its queue, its forked processes) is Keras's
-business.
+The batches themselves are made by the same kernel as everywhere. What a PyDataset does beyond that (its queue, its
+forked processes) is Keras's business.
 """
 
 from __future__ import annotations

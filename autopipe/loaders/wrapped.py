@@ -50,6 +50,10 @@ class Wrapped(LoaderConfig):
         """What the dataset's function is called with."""
         return dict(self.model_extra or {})
 
+    @property
+    def whose(self) -> str:
+        return "yours, by ap.wrap"
+
     def normalised(self) -> Self:
         return type(self).model_validate(dict(sorted(self.parameters.items())))
 

@@ -9,13 +9,14 @@ import keras
 from autopipe import assembly
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LOADERS
-from autopipe.core.description import Description, Impossible, OpSettings, WrappedDataset
+from autopipe.core.description import CODE, Description, Impossible, OpSettings, WrappedDataset
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
 from autopipe.measure import kept
 from autopipe.tuned import fingerprint, wrap
+from autopipe.tuned.eject import module
 
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
@@ -34,7 +35,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         backend=keras.backend.backend(),
         accelerators=choose.accelerators(),
         virtual_devices=choose.virtual_devices(),
-        impossible=tuple(_impossible(workload, plan, model)),
+        impossible=(*_impossible(workload, plan, model), *_not_plain(workload, plan)),
         data_digest=data_source.first_digest(workload.data),
         mean_bytes=digests.mean_bytes,
         sizes=digests.sizes,
@@ -52,6 +53,14 @@ def _wrapped(workload: Workload) -> WrappedDataset | None:
     if config is None:
         return None
     return WrappedDataset(as_it_is=config.model_dump(mode="json"), choices=wrap.choices(workload))
+
+
+def _not_plain(workload: Workload, plan: Plan) -> list[Impossible]:
+    """Return the forms of plain code that the workload cannot be written in; none of a dataset that is wrapped."""
+    if isinstance(workload.data, WrappedData):
+        return []
+    reasons = {form: module.reasons_against(workload, form, plan, own=False) for form in module.FORMS}
+    return [Impossible(parameter=CODE, value=form, reason=why) for form, why in reasons.items() if why is not None]
 
 
 def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:

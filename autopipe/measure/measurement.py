@@ -17,6 +17,7 @@ from autopipe.measure.meter import Meter
 from autopipe.measure.timed import TimedLoader
 
 _BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
+_TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,69 @@ def measurement(trial: Trial) -> Measurement:
         data_wait_share=_data_wait_share(trial),
         resources=_resources(usage),
         page_cache=trial.regime,
-        ran=_ran(trial, usage),
+        ran=_ran(config, usage, trial.devices),
         conversion=trial.conversion,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """A training on somebody else's pipeline that has ended, as it was watched.
+
+    Attributes:
+        config: that names the pipeline.
+        meter: what the training's clock said.
+        batch_size: of the batches.
+        usage: of the process tree, from before the training began.
+        opened: when that was, by `time.monotonic`.
+        ended: when the last step had ended.
+        alone: images/s of the model on a resident batch; None if that is not known.
+        regime: the state of the page cache.
+        devices: names of the devices that trained.
+        gpus: how many of them are GPUs.
+        tunes_itself: whether it is a tf.data pipeline.
+    """
+
+    config: PipelineConfig
+    meter: Meter
+    batch_size: int
+    usage: Usage
+    opened: float
+    ended: float
+    alone: float | None
+    regime: Regime
+    devices: tuple[str, ...]
+    gpus: int
+    tunes_itself: bool
+
+
+def of_foreign(trial: Foreign) -> Measurement:
+    """Return the measurement of a training on somebody else's pipeline. That the model waited shows in its rate only.
+
+    Raises:
+        WorkloadError: the data came to their end before anything could be measured.
+    """
+    config, meter = trial.config, trial.meter
+    reading, began, first = meter.reading, meter.began_at, meter.filled_at
+    if reading is None or began is None or first is None:
+        raise WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
+    usage = trial.usage.between(began, trial.ended).of_gpus(trial.gpus)
+    stable = reading.stable or reading.cut_short
+    said = _disturbed(usage, stable=stable) + ([_TUNES_ITSELF] if trial.tunes_itself else [])
+    return Measurement(
+        config=config.model_dump(mode="json"),
+        config_key=config.key(),
+        batch_size=trial.batch_size,
+        windows=reading.windows,
+        images_per_second=reading.rate,
+        first_batch_seconds=first - trial.opened,
+        discarded_batches=meter.discarded_batches,
+        stable=stable,
+        warnings=reading.warnings + tuple(said),
+        data_wait_share=0.0 if trial.alone is None else max(0.0, 1 - reading.rate.value / trial.alone),
+        resources=_resources(usage),
+        page_cache=trial.regime,
+        ran=_ran(config, usage, trial.devices),
     )
 
 
@@ -109,17 +171,21 @@ def _data_wait_share(trial: Trial) -> float:
 
 
 def _warnings(trial: Trial, usage: Usage, *, stable: bool) -> tuple[str, ...]:
-    said = []
-    others = usage.others_cpu_percent
-    if not stable and others is not None and others > _BUSY_NEIGHBOUR_PERCENT:
-        said.append(f"Meanwhile other processes of this machine used {others / 100:.1f} cores.")
+    said = _disturbed(usage, stable=stable)
     if trial.limited and trial.loader.taken >= len(trial.loader):
         said.append(
             f"The trial ended with the data: cold, each file is read once, which are {len(trial.loader)} batches."
         )
     if "auto" in trial.config.loader.model_dump().values():
-        said.append("tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate.")
+        said.append(_TUNES_ITSELF)
     return tuple(said)
+
+
+def _disturbed(usage: Usage, *, stable: bool) -> list[str]:
+    others = usage.others_cpu_percent
+    if stable or others is None or others <= _BUSY_NEIGHBOUR_PERCENT:
+        return []
+    return [f"Meanwhile other processes of this machine used {others / 100:.1f} cores."]
 
 
 def _resources(usage: Usage) -> Resources:
@@ -136,16 +202,16 @@ def _resources(usage: Usage) -> Resources:
     )
 
 
-def _ran(trial: Trial, usage: Usage) -> Ran:
+def _ran(config: PipelineConfig, usage: Usage, devices: tuple[str, ...]) -> Ran:
     """Say what worked: processes as they were counted, threads as the loader says."""
-    loader = trial.config.loader
+    loader = config.loader
     processes = max(0, (usage.peak_processes or 1) - 1)
     threads = loader.threads(cpu.usable_cores())
     versions = {name: value for name, value in dataclasses.asdict(machine.installed_versions()).items() if value}
     return Ran(
         threads=0 if processes else threads,
         processes=processes,
-        devices=trial.devices,
+        devices=devices,
         backend=keras.backend.backend(),
         versions=versions,
     )

@@ -35,7 +35,7 @@ class Clocks:
 
 
 class Probe(keras.callbacks.Callback):
-    """Times the steps of one `fit` of one epoch.
+    """Times the steps of one `fit`, of one epoch or of more.
 
     Attributes:
         meter: what it has read.
@@ -43,7 +43,7 @@ class Probe(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, meter: Meter, loader: Loader, *, report: Report | None = None, clocks: Clocks | None = None
+        self, meter: Meter, loader: Loader | None = None, *, report: Report | None = None, clocks: Clocks | None = None
     ) -> None:
         """Ask `loader` for its queue's level, and how long it was waited for if it can tell; tell `report`."""
         super().__init__()
@@ -54,6 +54,11 @@ class Probe(keras.callbacks.Callback):
         self._clocks = clocks or Clocks()
         self._training = False
         self._cpu_began = 0.0
+        self._earlier, self._steps = 0, 0  # in epochs before this one, and in this one
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Count on; Keras counts from 0 again."""
+        self._earlier, self._steps = self._earlier + self._steps, 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Look at the clock if it is time to. With `steps_per_execution`, several batches have ended at once."""
@@ -62,8 +67,9 @@ class Probe(keras.callbacks.Callback):
             self._tell(Phase.FILL)
         if self._report is not None and self.meter.began_at is None:
             self._report.progress(0, 0.0)  # a sign of life: filling a cache takes as long as it takes
-        occupancy = self._loader.occupancy()
-        if not self.meter.step(batch + 1, None if occupancy is None else occupancy[0]):
+        self._steps = batch + 1
+        occupancy = None if self._loader is None else self._loader.occupancy()
+        if not self.meter.step(self._earlier + self._steps, None if occupancy is None else occupancy[0]):
             return
         wait_for_device(logs)
         measuring = self.meter.began_at is not None

@@ -27,6 +27,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
         "images_per_second": None if summary.rate is None else {**_estimate(summary.rate), "proved": summary.proved},
         "baselines": {
             line.name: {
+                "code": line.code,
                 "images_per_second": None if line.rate is None else _estimate(line.rate),
                 "times_faster": line.gain,
                 "interval": None if line.proved is None else list(line.proved.interval),

@@ -33,6 +33,11 @@ def sentence(profile: Profile) -> str:
     base = rival.images_per_second.value
     if contest is not None and contest.low <= 1.0:
         return _undecided(profile, rival, contest)
+    if contest is None and rate.value <= base:
+        return (
+            f"Nothing was found yet that is faster than {rival.name}, which reaches {wording.rate(base)} images/s; "
+            "nothing is proved."
+        )
     cause = _cause(profile, rival)
     cause = cause[:1].upper() + cause[1:]
     start = f"{cause}; {_does(profile, rival, capital=False)}" if cause else _does(profile, rival)

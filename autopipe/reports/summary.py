@@ -33,6 +33,7 @@ class BaselineLine:
         proved: whether the gain was proved.
         failure: why it has no rate.
         is_best: whether it is the best configuration itself.
+        code: whose code it runs.
     """
 
     name: str
@@ -41,6 +42,7 @@ class BaselineLine:
     proved: Comparison | None
     failure: str | None
     is_best: bool = False
+    code: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,7 @@ def _line(baseline: BaselineResult, result: SearchResult) -> BaselineLine:
         gain=baseline.gain.ratio if baseline.gain is not None else ratio,
         proved=baseline.gain,
         failure=None if baseline.failure is None else baseline.failure.message,
+        code=baseline.config.loader.whose,
         is_best=result.best_config is not None and baseline.config.key() == result.best_config.key(),
     )
 

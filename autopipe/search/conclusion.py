@@ -106,7 +106,7 @@ def _baseline(session: Session, baseline: Baseline, proved: Proof | None) -> Bas
     if rate is None and point is not None:
         rate = point.estimate
     outcomes = [row.outcome for row in session.record.rows() if row.key == key]
-    failure = next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), None)
+    failure = next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), baseline.unable)
     return BaselineResult(
         name=baseline.name,
         config=baseline.config,

@@ -65,7 +65,8 @@ class KeptAs:
 def ways(session: Session) -> tuple[KeptAs, ...]:
     """Return the fastest of each way to keep samples, as files, converted or in memory; the fastest way first."""
     best: dict[tuple[object, ...], Point] = {}
-    for point in sorted(session.points().values(), key=lambda point: point.estimate.value):
+    ours = (point for point in session.points().values() if not point.config.loader.is_foreign)
+    for point in sorted(ours, key=lambda point: point.estimate.value):
         config = point.config
         best[config.storage, config.cut, config.cache, config.cache_fraction] = point
     found = [

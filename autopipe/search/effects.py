@@ -114,6 +114,8 @@ def _others(
     own = _settings(config)
     found: dict[str, tuple[str, Value, PipelineConfig]] = {}
     for each in configs:
+        if each.loader.is_foreign:  # what it differs in is no setting of ours
+            continue
         other = each.normalised()
         change = only_change(own, _settings(other))
         if change is not None:

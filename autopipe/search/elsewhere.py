@@ -5,8 +5,12 @@ from __future__ import annotations
 import optuna
 
 from autopipe.core.config import PipelineConfig
-from autopipe.search.record import Record
+from autopipe.search.record import Record, Row
 from autopipe.search.storage import STORAGE_ERRORS, open_storage, settle, unusable
+
+
+def _is_ours(row: Row) -> bool:
+    return not row.config.loader.is_foreign
 
 
 def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
@@ -28,7 +32,7 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
             study = optuna.load_study(study_name=name, storage=storage)
             if study.user_attrs.get("digests", {}).get("workload") != workload:
                 continue
-            rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
+            rows = [row for row in Record(study).rows() if row.value is not None and row.feasible and _is_ours(row)]
             if rows:
                 row = max(rows, key=lambda each: each.value or 0.0)
                 best.setdefault(row.key, row.config)

@@ -182,6 +182,10 @@ def why_not(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
 Rule = Callable[[PipelineConfig, Facts, Limits], str | None]
 
 
+def _foreign(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
+    return "somebody else's code: there to be compared with" if config.loader.is_foreign else None
+
+
 def _only(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
     params = from_config(config) if limits.only else {}
     for name, values in limits.only.items():
@@ -307,6 +311,7 @@ def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> str | None:
 
 
 _RULES: tuple[Rule, ...] = (
+    _foreign,
     _only,
     _impossible,
     _fork,

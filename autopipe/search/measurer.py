@@ -30,11 +30,13 @@ class Baseline:
         name: what it is called.
         config: the configuration.
         required: whether nothing can be concluded without it, however short the time is.
+        unable: why it cannot run here, if so; it is not tried then.
     """
 
     name: str
     config: PipelineConfig
     required: bool = False
+    unable: TrialFailure | None = None
 
 
 class Measurer(Protocol):

@@ -25,7 +25,7 @@ _WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not wo
 
 def run_baselines(session: Session, baselines: Sequence[Baseline]) -> None:
     """Measure each baseline, unless that was done; where time is short the required or the first only."""
-    in_turn = sorted(baselines, key=lambda each: not each.required)
+    in_turn = sorted((each for each in baselines if each.unable is None), key=lambda each: not each.required)
     for number, baseline in enumerate(in_turn if session.settings.seeding else ()):
         if number > 0 and not baseline.required and budget.is_short(session):
             continue  # what has not been tried yet is worth more than another comparison
@@ -43,7 +43,7 @@ def run_baselines_on(session: Session, baselines: Sequence[Baseline]) -> list[Ba
     count = best.config.devices
     found = []
     for baseline in baselines:
-        if baseline.config.devices == 1 and not budget.is_short(session):
+        if baseline.config.devices == 1 and baseline.unable is None and not budget.is_short(session):
             config = baseline.config.model_copy(update={"devices": count})
             name = f"{baseline.name}, {count} {'virtual ' if session.facts.virtual else ''}devices"
             found.append(Baseline(name=name, config=config))

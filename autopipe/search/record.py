@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
+from autopipe.core.outcome import Measurement, Phase, TrialFailure, parse_outcome
 from autopipe.core.params import from_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError, shortened
@@ -31,6 +31,7 @@ from autopipe.search.mirror import Mirror
 from autopipe.search.storage import Patience
 
 SCHEMA_VERSION = 1
+_ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
 _GRACE = timedelta(seconds=60)
 
 
@@ -59,6 +60,12 @@ class Row:
     predicted: float | None
     feasible: bool
     seconds: float
+
+    @property
+    def running_seconds(self) -> float:
+        """How long it took without what comes before the first trial of a process: its start, and compiling."""
+        phases = self.outcome.phase_seconds if isinstance(self.outcome, Measurement) else {}
+        return max(0.0, self.seconds - sum(phases.get(each, 0.0) for each in _ONCE))
 
     @property
     def block(self) -> int | None:

@@ -30,6 +30,7 @@ class Settings:
         seeding: whether baselines and predictions are tried first.
         known: configurations that did well elsewhere or before, tried instead of the predictions.
         limits: what the user allows.
+        baseline: the user's own pipeline, "FILE.py:function", which the winner has to beat.
         convert: whether samples may be kept in another form; None: only if epochs are known, to judge its cost by.
         page_cache: the state of the files before a trial: "warm", "cold" or "auto".
         isolation: "warm", one process for many trials, or "process", one for each.
@@ -62,6 +63,7 @@ class Settings:
     seeding: bool = True
     known: Sequence[PipelineConfig] = ()
     limits: Limits = field(default_factory=Limits)
+    baseline: str | None = None
     convert: bool | None = None
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     isolation: Literal["warm", "process"] = "warm"

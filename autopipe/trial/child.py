@@ -49,6 +49,7 @@ class Launch:
         sys_path: folders in addition to the child's own.
         simulate: a simulated accelerator in place of the workload's model.
         hosts: how many hosts share each batch; what is measured is one host's part of it.
+        code: what a session of foreign code runs; see `autopipe.trial.protocol.Load`.
     """
 
     workload: str | Workload | protocol.Reference
@@ -58,6 +59,7 @@ class Launch:
     sys_path: tuple[str, ...] = ()
     simulate: SimulatedAccelerator | None = None
     hosts: int = 1
+    code: str | None = None
 
 
 class Child:
@@ -95,6 +97,7 @@ class Child:
             sys_path=launch.sys_path,
             simulate=launch.simulate,
             hosts=launch.hosts,
+            code=launch.code,
         )
 
     @property

@@ -24,6 +24,7 @@ from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 
 DEFAULT_SESSION = "autopipe.measure.trial_session:Session"
+FOREIGN_SESSION = "autopipe.measure.foreign_session:ForeignSession"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 """Set in the child's environment, so that a script without a main guard can be told why it must not tune in there."""
 
@@ -75,6 +76,7 @@ class Load(_Message):
     Attributes:
         simulate: a simulated accelerator in place of the workload's model.
         hosts: how many hosts share each batch; what is measured is one host's part of it.
+        code: what a session of foreign code runs: plain code by its name, or the user's own "FILE.py:function".
     """
 
     request: Literal["load"] = "load"
@@ -83,6 +85,7 @@ class Load(_Message):
     sys_path: tuple[str, ...] = ()
     simulate: SimulatedAccelerator | None = None
     hosts: int = pydantic.Field(default=1, ge=1)
+    code: str | None = None
 
 
 class Measure(_Message):

@@ -122,8 +122,9 @@ class _Server:
             workload = dataclasses.replace(workload, model=request.simulate)
         workload = _of_one_host(workload, request.hosts)
         make_session = _session_factory(request.session)
+        code = () if request.code is None else (_code(request.code), request.code)
         self._report.phase(Phase.BUILD)
-        self._session = make_session(workload)
+        self._session = make_session(workload, *code)
         return protocol.Ready()
 
     def _interrupted(self) -> TrialFailure:
@@ -168,9 +169,14 @@ def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
     return workload
 
 
-def _session_factory(name: str) -> Callable[[Workload], protocol.Session]:
+def _code(name: str) -> str | Callable[[], Any]:
+    """Return what a session of foreign code runs: plain code by its name, or the user's function."""
+    return workload_import.load_function(name) if ":" in name else name
+
+
+def _session_factory(name: str) -> Callable[..., protocol.Session]:
     module, _, attribute = name.partition(":")
-    factory: Callable[[Workload], protocol.Session] = getattr(importlib.import_module(module), attribute)
+    factory: Callable[..., protocol.Session] = getattr(importlib.import_module(module), attribute)
     return factory
 
 

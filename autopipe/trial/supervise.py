@@ -79,6 +79,11 @@ class TrialRunner:
         memory_limit_bytes: what the child and all it starts may hold; None for 90 % of what is free when it starts.
         on_event: is told of each phase, progress and log line.
 
+    Attributes:
+        launch: as given.
+        recycling: as given.
+        on_event: as given.
+
     Example:
         with TrialRunner(Launch(workload="train.py:workload")) as runner:
             outcome = runner.measure(config)
@@ -93,14 +98,15 @@ class TrialRunner:
         memory_limit_bytes: int | None = None,
         on_event: Callable[[protocol.Event], None] | None = None,
     ) -> None:
-        self._launch = launch
+        self.launch = launch
         self._deadlines = deadlines or Deadlines()
-        self._recycling = recycling or Recycling()
+        self.recycling = recycling or Recycling()
         self._memory_limit_bytes = memory_limit_bytes
-        self._on_event = on_event or (lambda event: None)
+        self.on_event = on_event or (lambda event: None)
         self._child: Child | None = None
         self._tenure = _Tenure(None)
         self._limit_bytes = 0
+        self._loading = False  # begun, and not waited for
 
     def __enter__(self) -> Self:
         return self
@@ -119,12 +125,19 @@ class TrialRunner:
         """Start the child and load the workload, and return why it cannot be loaded, if so."""
         return self._prepare(None)[0]
 
+    def begin(self) -> None:
+        """Start the child, which loads the workload meanwhile; the next request waits for that."""
+        if self._child is None:
+            self._limit_bytes = self._memory_limit_bytes or int(_MEMORY_SHARE * memory.detect().available_bytes)
+            self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
+            self._child.send(self._child.load)
+
     def describe(self, options: Options | None = None) -> Description | TrialFailure:
         """Return what a search has to know of the workload."""
         answer, _ = self._request(protocol.Describe(options=dict(options or {})), None)
         if not isinstance(answer, Description):
             return _failure(answer)
-        return answer.model_copy(update={"hosts": self._launch.hosts})
+        return answer.model_copy(update={"hosts": self.launch.hosts})
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
         """Measure one configuration."""
@@ -172,18 +185,19 @@ class TrialRunner:
 
     def _prepare(self, settings: Hashable) -> tuple[TrialFailure | None, dict[Phase, float]]:
         """See that there is a child fit for the next request, and return how long that took, by phase."""
-        if self._child is not None and not self._must_replace(self._child, settings):
+        if self._child is not None and not self._loading and not self._must_replace(self._child, settings):
             self._tenure.settings = self._tenure.settings if settings is None else settings
             return None, {}
-        self.close()
-        self._limit_bytes = self._memory_limit_bytes or int(_MEMORY_SHARE * memory.detect().available_bytes)
-        self._child = Child(self._launch)
-        self._tenure = _Tenure(settings)
-        answer, watch = self._ask(self._child, self._child.load, Phase.START, request_seconds=math.inf)
+        if not self._loading:
+            self.close()
+            self.begin()
+        assert self._child is not None  # it has begun
+        self._loading, self._tenure.settings = False, settings
+        answer, watch = self._ask(self._child, None, Phase.START, request_seconds=math.inf)
         return (answer if isinstance(answer, TrialFailure) else None), watch.phase_seconds
 
     def _must_replace(self, child: Child, settings: Hashable) -> bool:
-        tenure, policy = self._tenure, self._recycling
+        tenure, policy = self._tenure, self.recycling
         return (
             not child.is_alive()
             or tenure.trials >= (1 if policy.isolation == "process" else policy.trials)
@@ -197,9 +211,11 @@ class TrialRunner:
         self._tenure.first_bytes = self._tenure.first_bytes or self._tenure.last_bytes
 
     def _ask(
-        self, child: Child, request: protocol.Request, phase: Phase, *, request_seconds: float | None = None
+        self, child: Child, request: protocol.Request | None, phase: Phase, *, request_seconds: float | None = None
     ) -> tuple[protocol.Answer, Watch]:
-        """Send a request and wait for its answer, or for a reason not to. After a failure there is no child."""
+        """Send a request, unless that was done, and wait for its answer, or for a reason not to. After a failure there
+        is no child.
+        """
         deadlines = self._deadlines
         if request_seconds is not None:
             deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
@@ -207,7 +223,8 @@ class TrialRunner:
         try:
             oom_kills = group.oom_kills()
             child.log.mark()
-            child.send(request)
+            if request is not None:
+                child.send(request)
             answer = self._wait(child, watch, oom_kills)
             watch.heard(time.monotonic())
             if isinstance(answer, TrialFailure):
@@ -251,7 +268,7 @@ class TrialRunner:
             watch.enter(event.phase, now)
         else:
             watch.heard(now)
-        self._on_event(event)
+        self.on_event(event)
         return None
 
     def _judge(self, child: Child, watch: Watch, held: verdict.Memory) -> TrialFailure | None:
@@ -273,7 +290,7 @@ class TrialRunner:
         )
 
     def _end(self, grace_seconds: float, *, politely: bool = False) -> None:
-        child, self._child = self._child, None
+        child, self._child, self._loading = self._child, None, False
         if child is not None:
             child.end(grace_seconds, politely=politely)
 

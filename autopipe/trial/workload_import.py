@@ -14,8 +14,9 @@ import inspect
 import sys
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError, WorkloadError, near, shortened
@@ -45,6 +46,42 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
         )
     module = _import_file(Path(target)) if target.endswith(".py") else _import_module(target)
     return _workload_in(module, attribute, target, may_call=may_call)
+
+
+def load_function(reference: str) -> Callable[[], Any]:
+    """Import what `reference` names and return the function: a baseline of the user's.
+
+    Args:
+        reference: "bench.py:make_dataset" or "package.module:make_dataset".
+
+    Raises:
+        WorkloadError: there is no such file, module or function, it takes arguments, or importing it fails.
+    """
+    target, _, attribute = reference.rpartition(":")
+    if not target or not attribute.isidentifier():
+        raise WorkloadError(
+            f"A baseline is named by a file or module and a function, but got {shortened(reference)}.",
+            hint="Write `bench.py:make_dataset` or `package.module:make_dataset`.",
+        )
+    module = _import_file(Path(target)) if target.endswith(".py") else _import_module(target)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        functions = [name for name, value in vars(module).items() if isinstance(value, types.FunctionType)]
+        what = f"`{target}` has no `{attribute}`" if function is None else f"`{attribute}` of `{target}` is no function"
+        listed = ", ".join(f"`{name}`" for name in functions)
+        raise WorkloadError(
+            f"{what}, which a baseline has to be.{near(attribute, functions)}",
+            hint=f"Its functions are {listed}." if listed else "Write one that returns a tf.data.Dataset, say.",
+        )
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise WorkloadError(
+            f"`{attribute}` of `{target}` must be callable without arguments, but: {error}.",
+            hint="Give its arguments defaults, or write a function without any around it.",
+        ) from None
+    made: Callable[[], Any] = function
+    return made
 
 
 def _import_file(path: Path) -> types.ModuleType:

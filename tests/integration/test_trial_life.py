@@ -161,3 +161,12 @@ with TrialRunner(launch, on_event=show) as runner:
     assert left == []
     scratch.collect(temporary)  # as the next start does
     assert list(temporary.glob(f"{scratch.PREFIX}*")) == []
+
+
+def test_a_child_that_was_begun_beforehand_answers_like_any_other(launch: Launch) -> None:
+    with TrialRunner(launch) as runner:
+        runner.begin()
+        begun = runner.pid
+        runner.begin()
+        assert runner.start() is None
+        assert pids(runner, CONFIG, CONFIG) == [begun, begun]

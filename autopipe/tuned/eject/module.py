@@ -52,10 +52,10 @@ class PlainModule:
     functions: Mapping[str, Callable[..., Any]]
 
 
-def reasons_against(workload: Workload, config: PipelineConfig, plan: Plan) -> str | None:
-    """Return why a pipeline cannot be written in plain code, or None if it can."""
+def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan, *, own: bool = True) -> str | None:
+    """Return why a pipeline cannot be written in plain code, or None if it can; the arguments are those of `module`."""
     try:
-        module(workload, config, plan=plan)
+        module(workload, config, plan=plan, own=own)
     except PlainCodeError as error:
         return error.message
     return None

@@ -91,7 +91,7 @@ def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Lit
 
     def lines(steps: tuple[Step, ...]) -> Lines:
         method = "plain_numpy" if dialect == "np" else "plain_tensorflow"
-        return [line for step in steps for line in asked(getattr(step.op, method), step)]
+        return [line for step in steps for line in asked(_said, step, method)]
 
     steps = (*plan.prefix, *plan.body, *plan.suffix)
     reads = data_source.plain_numpy if dialect == "np" else data_source.plain_tensorflow
@@ -112,6 +112,17 @@ def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Lit
         finished=", ".join(names(plan.finished)),
         functions=functions,
     )
+
+
+def _said(step: Step, method: str) -> Lines:
+    """Return the lines of an op, unless they are those of a class above one that does something else."""
+    for kind in type(step.op).__mro__:
+        if method in vars(kind):
+            break
+        if not {"apply", "pixels", "values"}.isdisjoint(vars(kind)):
+            raise PlainCodeError(f"`{type(step.op).__name__}` says nothing of itself as plain code (`{method}`)")
+    lines: Lines = getattr(step.op, method)(step)
+    return lines
 
 
 def _channels_first(config: PipelineConfig, plan: Plan, library: str) -> Lines:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from autopipe.api.trial_measurer import failed
+from autopipe.api.trial_measurer import TrialMeasurer, failed
+from autopipe.core.description import CODE, Description, Impossible, WrappedDataset
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.core.value import JsonObject
 from autopipe.errors import NothingMeasuredError, WorkloadError
 
 
@@ -23,3 +28,89 @@ def test_what_the_trial_met_is_said_with_the_phase_and_its_last_words(kind: Fail
     error = failed(failure(kind))
     assert isinstance(error, NothingMeasuredError)
     assert error.message == "Broken. (in phase: first batch)\n\nThe end of the log:\nlast words"
+
+
+class Runner:
+    """Answers as it is told to, and counts its requests."""
+
+    pid = None
+
+    def __init__(self, code: str = "", start: TrialFailure | None = None) -> None:
+        self.code, self._start, self.closed, self.begun = code, start, False, False
+        self.asked: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def start(self) -> TrialFailure | None:
+        return self._start
+
+    def measure(self, config: Any, options: dict[str, Any]) -> TrialFailure:
+        self.asked.append({"code": config.loader.code, **options})
+        return failure(FailureKind.CRASHED)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def described(*impossible: tuple[str, str], wrapped: WrappedDataset | None = None) -> Description:
+    return Description(
+        samples=8,
+        batch_size=2,
+        data_bytes=1,
+        compact_bytes=1,
+        finished_bytes=1,
+        mean_bytes=1,
+        data_digest="",
+        ops_digest="",
+        model_digest="",
+        backend="jax",
+        impossible=tuple(Impossible(parameter=CODE, value=form, reason=reason) for form, reason in impossible),
+        wrapped=wrapped,
+    )
+
+
+def measurer(description: Description, made: Sequence[Runner] = (), own: str | None = None) -> TrialMeasurer:
+    runners = {each.code: each for each in made}
+    return TrialMeasurer(Runner(), description, "warm", foreign=runners.__getitem__, own=own)  # type: ignore[arg-type]  # fakes
+
+
+def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written() -> None:
+    found = measurer(described(("fit", "no arrays"), ("tf.data", "no TensorFlow half"))).baselines()
+    assert [(each.name, each.config.loader.whose) for each in found] == [
+        ("tf.data AUTOTUNE", "plain code: autopipe eject --to tf.data"),
+        ("Keras PyDataset", "plain code: autopipe eject --to keras"),
+    ]
+    reasons = [None if each.unable is None else each.unable.message for each in found]
+    assert reasons == ["left out: no TensorFlow half", None]
+    assert next(each.name for each in measurer(described()).baselines()) == "fit(x, y)"
+
+
+def test_a_wrapped_dataset_is_compared_with_itself() -> None:
+    as_it_is: JsonObject = {"loader": {"kind": "wrapped"}}
+    found = measurer(described(wrapped=WrappedDataset(as_it_is=as_it_is, choices={}))).baselines()
+    assert [each.name for each in found] == ["the dataset as it is"]
+
+
+def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -> None:
+    keras = Runner("keras")
+    made = measurer(described(), [keras])
+    *_, baseline = made.baselines()
+    made.measure(baseline.config)
+    assert [each["code"] for each in keras.asked] == ["keras"]
+    made.close()
+    assert keras.closed
+
+
+def test_processes_of_foreign_code_that_can_run_are_started_side_by_side() -> None:
+    runners = [Runner("keras"), Runner("tf.data")]
+    measurer(described(("fit", "no arrays")), runners).start_all()
+    assert all(runner.begun for runner in runners)
+
+
+def test_the_users_own_baseline_comes_first_is_required_and_is_looked_at_before_anything_runs() -> None:
+    own = measurer(described(), [Runner("bench.py:mine")], own="bench.py:mine").baselines()[0]
+    assert (own.name, own.required, own.config.loader.whose) == ("mine (yours)", True, "yours: bench.py:mine")
+    broken = [Runner("bench.py:mine", failure(FailureKind.BUILD))]
+    with pytest.raises(WorkloadError, match="Broken"):
+        measurer(described(), broken, own="bench.py:mine").baselines()

@@ -19,6 +19,7 @@ from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
+from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.events import (
@@ -284,6 +285,44 @@ def test_a_baseline_that_is_required_is_measured_and_proved_however_short_the_ti
     *_, rival = result.baselines
     assert rival.estimate is not None
     assert (rival.gain is not None) == result.proved
+
+
+class Theirs(Surface):
+    """A machine on which somebody else's code is as fast as the model alone, or so much slower."""
+
+    share = 1.0
+
+    def baselines(self) -> Sequence[Baseline]:
+        unable = TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.BUILD, message="left out: no arrays")
+        names = {"theirs": None, "unable": unable}
+        made = {name: PipelineConfig(loader=Foreign(code=name), finish="host", device_prefetch=0) for name in names}
+        return [Baseline(name=name, config=made[name], unable=why) for name, why in names.items()]
+
+    def true_rate(self, config: PipelineConfig) -> float:
+        return self.share * self.model_rate if config.loader.is_foreign else super().true_rate(config)
+
+
+def test_somebody_elses_code_is_compared_with_and_cannot_win(space: Space) -> None:
+    result = run(space, Theirs(model_rate=60_000.0), trials=12)
+    theirs, unable = result.baselines
+    assert result.best_config is not None
+    assert not result.best_config.loader.is_foreign
+    assert theirs.gain is not None
+    assert theirs.gain.ratio < 1
+    assert (unable.estimate, unable.failure and unable.failure.message) == (None, "left out: no arrays")
+
+
+def test_where_somebody_elses_code_is_at_the_ceiling_as_much_is_enough_for_ours(space: Space) -> None:
+    class Slower(Theirs):
+        share = 0.8
+
+    def ended(surface: Surface) -> tuple[Reason, int]:
+        result = run(space, surface, patience=99, trials=40)
+        return result.stopped_because.reason, len(result.trials)
+
+    quick, thorough = ended(Theirs(model_rate=900.0, noise=0.001)), ended(Slower(model_rate=900.0, noise=0.001))
+    assert quick[0] is Reason.CEILING
+    assert quick[1] <= thorough[1]
 
 
 def test_what_was_spent_before_the_search_counts_and_waiting_for_another_tune_does_not(space: Space) -> None:

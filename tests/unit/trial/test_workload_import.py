@@ -9,7 +9,7 @@ import pytest
 
 from autopipe.core.workload import Workload
 from autopipe.errors import DataError, WorkloadError
-from autopipe.trial.workload_import import load_workload
+from autopipe.trial.workload_import import load_function, load_workload
 
 HEAD = """
 from autopipe.core.workload import Workload
@@ -192,3 +192,22 @@ def test_a_function_that_raises_shows_its_line(write: Write) -> None:
     write("train_me.py", "def make():\n    raise KeyError('palette')\n")
     with pytest.raises(WorkloadError, match=r"`make\(\)` of `train_me.py` raised: KeyError(?s:.*)line 2, in make"):
         load_workload("train_me.py:make")
+
+
+def test_a_function_is_found_by_its_name(write: Write) -> None:
+    write("bench.py", "def made():\n    return 7\n")
+    assert load_function("bench.py:made")() == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("makes", r"`bench2.py` has no `makes`, which a baseline has to be. Did you mean `made`\?"),
+        ("number", "`number` of `bench2.py` is no function"),
+        ("sized", "must be callable without arguments"),
+    ],
+)
+def test_what_is_no_such_function_is_refused_with_what_there_is(write: Write, name: str, message: str) -> None:
+    write("bench2.py", "number = 1\ndef made():\n    return 7\ndef sized(batch_size):\n    return 7\n")
+    with pytest.raises(WorkloadError, match=message):
+        load_function(f"bench2.py:{name}")

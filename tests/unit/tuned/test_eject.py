@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder
@@ -107,3 +109,21 @@ def test_a_user_function_is_imported_from_where_it_stands() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_no_form_imports_autopipe(form: str) -> None:
     assert "import autopipe" not in eject(Workload(data=ROWS, ops=[OneHot(2)], batch_size=2), form)
+
+
+class Odd(Arrays):
+    def read(self, index: int) -> object:
+        return self._x.array[index] + 1, index
+
+
+@dataclasses.dataclass(frozen=True)
+class Twice(RandomFlip):
+    def pixels(self, array: Any, kind: FieldKind, random: Any, out: Any) -> Any:
+        return super().pixels(super().pixels(array, kind, random, None), kind, random, None)
+
+
+def test_a_subclass_that_reads_or_does_something_else_is_not_written_as_its_base() -> None:
+    odd = Odd(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
+    assert "source.read(index)" in eject(Workload(data=odd, ops=[], batch_size=2), "keras")
+    with pytest.raises(ConfigError, match="`Twice` says nothing of itself"):
+        eject(Workload(data=ROWS, ops=[Twice()], batch_size=2), "keras")

@@ -1,0 +1,42 @@
+"""Foreign: somebody else's input pipeline, run as it is in a process of its own, to be compared with.
+
+It is a configuration like others, so that a study records it and a proof has it run in turns with them. But it is no
+loader: its batches have an order of their own, so it cannot win, and nothing here opens it. What runs it is
+`autopipe.measure.foreign_session`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, NoReturn
+
+from autopipe.core.config import LoaderConfig
+from autopipe.core.job import LoadJob
+from autopipe.errors import ConfigError
+
+
+class Foreign(LoaderConfig):
+    """Plain code, or a function of the user's.
+
+    Attributes:
+        code: "tf.data", "keras" or "fit", what `autopipe eject --to` writes; or the user's own "FILE.py:function".
+    """
+
+    kind: Literal["foreign"] = "foreign"
+    is_foreign: ClassVar[bool] = True
+    code: str
+
+    @property
+    def whose(self) -> str:
+        return f"yours: {self.code}" if ":" in self.code else f"plain code: autopipe eject --to {self.code}"
+
+    def worker_count(self) -> int | None:
+        return None
+
+    def buffered_batches(self) -> int | None:
+        return None
+
+    def open(self, job: LoadJob) -> NoReturn:
+        raise ConfigError(
+            f"`{self.code}` is somebody else's code, which a tune compares with; its batches are not the workload's.",
+            hint="Use threads, processes, tfdata or keras.",
+        )

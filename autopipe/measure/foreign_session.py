@@ -1,0 +1,238 @@
+"""A session that trains on somebody else's pipeline as it is, by Keras's own `fit`, and times it as a trial is timed.
+
+It runs in a process of its own in which nothing of autopipe's is set: neither the allocator nor OpenCV's threads. What
+is measured is what `autopipe eject` writes for the workload, or a function of the user's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib.util
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import keras
+
+from autopipe import assembly
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.description import Description
+from autopipe.core.outcome import Measurement, Phase
+from autopipe.core.report import Options, Report
+from autopipe.core.sample import Field
+from autopipe.core.verification import Verification
+from autopipe.core.workload import Workload
+from autopipe.data import source as data_source
+from autopipe.devices import choose
+from autopipe.errors import TrialError, WorkloadError, shortened
+from autopipe.hardware.gpu import Nvml
+from autopipe.hardware.sampler import Sampler
+from autopipe.measure import measurement
+from autopipe.measure.measurement import Foreign
+from autopipe.measure.meter import Meter, Start
+from autopipe.measure.options import MeasureOptions
+from autopipe.measure.pages import PageCache
+from autopipe.measure.probe import Probe
+from autopipe.measure.windows import StopRule
+from autopipe.ops.planner import make_plan
+from autopipe.tuned.eject import module
+
+_AUTOTUNE_SECONDS: Final = 1.0  # as trials leave it
+_ENDLESS: Final = 10**9  # epochs, or steps of a dataset that does not end; the probe ends the training
+_MOST_BEFORE_SECONDS: Final = 2.0
+_RETURNS: Final = "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y)."
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fed:
+    """What `fit` is given.
+
+    Attributes:
+        arguments: of `fit`.
+        settle_seconds: how long its own tuning gets before it is timed.
+        workers: threads or processes that make whole batches.
+    """
+
+    arguments: Mapping[str, Any]
+    settle_seconds: float = 0.0
+    workers: int = 1
+
+
+class ForeignSession:
+    """Measures one piece of foreign code. Made once from the workload and the code's name, or the user's function."""
+
+    def __init__(self, workload: Workload, code: str | Callable[[], Any], name: str) -> None:
+        """Get the data, and look at the first batch of a function of the user's, called `name`."""
+        self._workload = dataclasses.replace(workload, drop_remainder=True)  # every step of a trial has equal work
+        self._plan = make_plan(workload)
+        self._nvml = Nvml()
+        self._pages: dict[str, PageCache] = {}
+        self._models: dict[ModelSetup, tuple[Any, Any]] = {}
+        if isinstance(code, str):
+            self._fed = _fed(self._plain(code), self._workload, code)
+        else:
+            made = _called(code, name)
+            self._require_alike(made, name)
+            self._fed = _fed(made, self._workload, name)
+
+    def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
+        """Train for a few seconds."""
+        wanted = MeasureOptions.model_validate(options)
+        report.phase(Phase.BUILD)
+        strategy, model = self._model(config.model_setup, report)
+        report.phase(Phase.OPEN)
+        pages = self._page_cache(wanted.page_cache)
+        alone = wanted.model_images_per_second
+        most = int((alone or 1e5) * (wanted.max_seconds + _MOST_BEFORE_SECONDS))
+        pages.prepare(data_source.files(self._workload.data, range(min(most, len(self._workload.data)))))
+        meter = Meter(
+            self._workload.batch_size,
+            self._fed.workers,
+            StopRule(
+                min_seconds=wanted.min_seconds,
+                max_seconds=max(wanted.min_seconds, wanted.max_seconds),
+                half_width=wanted.half_width,
+                hopeless_below=wanted.hopeless_below,
+            ),
+            Start(settle_seconds=self._fed.settle_seconds),
+        )
+        probe = Probe(meter, report=report)
+        epochs = {"epochs": 1} if pages.regime == "cold" else {"epochs": _ENDLESS}
+        with Sampler(nvml=self._nvml) as sampler, strategy.scope():
+            opened = time.monotonic()
+            report.phase(Phase.FIRST_BATCH)
+            model.fit(**{**epochs, **self._fed.arguments}, callbacks=[probe], verbose=0)
+            ended = time.monotonic()
+            report.phase(Phase.CLOSE)
+            gc.collect()  # what a framework's iterators still read ahead ends with them
+        return measurement.of_foreign(
+            Foreign(
+                config=config,
+                meter=meter,
+                batch_size=self._workload.batch_size,
+                usage=sampler.usage,
+                opened=opened,
+                ended=ended,
+                alone=alone,
+                regime=pages.regime,
+                devices=choose.names(strategy.devices),
+                gpus=min(choose.accelerators(), strategy.devices),
+                tunes_itself=self._fed.settle_seconds > 0,
+            )
+        )
+
+    def describe(self, options: Options, report: Report) -> Description:
+        """Nobody asks."""
+        raise TrialError("Foreign code is measured; the workload is described by its own session.")
+
+    def ceiling(self, options: Options, report: Report) -> Ceiling:
+        """Nobody asks."""
+        raise TrialError("Foreign code is measured; ceilings are measured by the workload's own session.")
+
+    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
+        """Nobody asks."""
+        raise TrialError("Foreign code has batches of its own; there is nothing to compare them with.")
+
+    def close(self) -> None:
+        """Let go of the data and the models."""
+        self._models.clear()
+        self._nvml.close()
+
+    def _model(self, setup: ModelSetup, report: Report) -> tuple[Any, Any]:
+        """Return the devices and the model, which has trained one step: compiling it is no part of what is timed."""
+        if setup not in self._models:
+            strategy, model = assembly.build_model(self._workload, devices=setup.devices, channels=setup.channels)
+            report.phase(Phase.WARM_UP)
+            with strategy.scope():
+                model.fit(**{**self._fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
+            self._models[setup] = strategy, model
+        return self._models[setup]
+
+    def _page_cache(self, choice: str) -> PageCache:
+        if choice not in self._pages:
+            self._pages[choice] = PageCache(self._workload.data, choice)
+        return self._pages[choice]
+
+    def _plain(self, form: str) -> Any:
+        """Return what the code that `eject` writes gives to `fit`."""
+        plain = module.module(self._workload, form, plan=self._plan, own=False)
+        file = Path(tempfile.mkdtemp()) / "plain_pipeline.py"  # a file, of which TensorFlow reads the source
+        file.write_text(plain.code)
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        made = importlib.util.module_from_spec(spec)
+        vars(made).update(plain.functions)
+        spec.loader.exec_module(made)
+        make = next(getattr(made, name) for name in ("make_dataset", "Batches", "arrays") if hasattr(made, name))
+        return make(**plain.given)
+
+    def _require_alike(self, made: Any, name: str) -> None:
+        """Refuse data whose first batch is not like the workload's."""
+        x, y = _first_batch(made, self._workload.batch_size, name)
+        for part, array, field in (("x", x, self._plan.finished.x), ("y", y, self._plan.finished.y)):
+            wanted = None if field is None else (self._workload.batch_size, *(field.shape or ()))
+            got = getattr(array, "shape", None)
+            if array is not None and (got is None or wanted != tuple(got)):
+                raise WorkloadError(
+                    f"The baseline `{name}` must train on what the workload trains on: batches whose {part} is "
+                    f"{_shown(wanted, field)}, but it gives {shortened(array) if got is None else tuple(got)}.",
+                    hint=f"Give it the workload's batch size, {self._workload.batch_size}, and its ops.",
+                )
+            if array is None and wanted is not None:
+                raise WorkloadError(
+                    f"The baseline `{name}` must train on what the workload trains on, but its batches have no {part}.",
+                    hint="Return batches (x, y).",
+                )
+
+
+def _shown(wanted: tuple[int, ...] | None, field: Field | None) -> str:
+    return "nothing" if wanted is None or field is None else f"{wanted} {field.dtype}"
+
+
+def _called(function: Callable[[], Any], name: str) -> Any:
+    try:
+        return function()
+    except Exception as error:
+        raise WorkloadError(
+            f"The baseline `{name}()` raised {type(error).__name__}: {error}",
+            hint=f"It is called without arguments. {_RETURNS}",
+        ) from error
+
+
+def _is_dataset(made: Any) -> bool:
+    import tensorflow as tf
+
+    return isinstance(made, tf.data.Dataset)
+
+
+def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, Any]:
+    if isinstance(made, keras.utils.PyDataset):
+        batch = made[0]
+    elif _is_dataset(made):
+        batch = next(iter(made.take(1)), None)
+        if batch is None:
+            raise WorkloadError(f"The baseline `{name}` must return a dataset of batches, but it holds none.")
+    elif isinstance(made, tuple) and len(made) == 2 and all(hasattr(part, "shape") for part in made):
+        batch = tuple(part[:batch_size] for part in made)
+    else:
+        raise WorkloadError(f"The baseline `{name}` returned {shortened(made)}.", hint=_RETURNS)
+    return (batch[0], batch[1] if len(batch) > 1 else None) if isinstance(batch, tuple | list) else (batch, None)
+
+
+def _fed(made: Any, workload: Workload, name: str) -> Fed:
+    """Return how `fit` is called with a dataset, or with arrays of whole batches."""
+    if isinstance(made, keras.utils.PyDataset):
+        endless = {} if made.num_batches is not None else {"steps_per_epoch": _ENDLESS, "epochs": 1}
+        return Fed(arguments={"x": made, **endless}, workers=max(1, made.workers))
+    if _is_dataset(made):
+        endless = {"steps_per_epoch": _ENDLESS, "epochs": 1} if int(made.cardinality()) == -1 else {}
+        return Fed(arguments={"x": made, "shuffle": False, **endless}, settle_seconds=_AUTOTUNE_SECONDS)
+    rows = len(made[0]) // workload.batch_size * workload.batch_size
+    names = ("x", "y")[: len(made)]
+    arrays = {key: array[:rows] for key, array in zip(names, made, strict=True)}
+    return Fed(arguments={**arrays, "batch_size": workload.batch_size, "shuffle": workload.shuffle})

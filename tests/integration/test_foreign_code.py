@@ -1,0 +1,117 @@
+"""Other people's pipelines, as a tune compares with them: they run as they are, and what is wrong with one is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Phase
+from autopipe.core.value import JsonObject
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.errors import WorkloadError
+from autopipe.hardware import allocator
+from autopipe.loaders.foreign import Foreign
+from autopipe.measure.foreign_session import ForeignSession
+from autopipe.ops.custom import Map
+from autopipe.ops.scale import Rescale
+
+pytestmark = pytest.mark.slow
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (70, 8, 8, 3), np.uint8)
+LABELS = np.arange(70) % 3
+QUICK: JsonObject = {"min_seconds": 0.15, "max_seconds": 0.3, "page_cache": "warm", "model_images_per_second": 1e9}
+
+
+class Log:
+    def __init__(self) -> None:
+        self.phases: list[Phase] = []
+
+    def phase(self, phase: Phase) -> None:
+        self.phases.append(phase)
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        pass
+
+    def log(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def classifier() -> keras.Model:
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def workload(model: Any = classifier, *ops: Any) -> Workload:
+    return Workload(data=Arrays(IMAGES, LABELS), ops=[*ops, Rescale(1 / 255)], model=model, batch_size=8)
+
+
+def measured(session: ForeignSession, code: str, log: Log | None = None) -> Any:
+    return session.measure(PipelineConfig(loader=Foreign(code=code), finish="host"), QUICK, log or Log())
+
+
+@pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
+def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(allocator, "keep_freed_memory")
+    threads, log = cv2.getNumThreads(), Log()
+    session = ForeignSession(workload(), code, code)
+    found = measured(session, code, log)
+    session.close()
+    assert cv2.getNumThreads() == threads
+    assert found.config_key == PipelineConfig(loader=Foreign(code=code), finish="host").key()
+    assert all(window.images % 8 == 0 for window in found.windows)
+    assert sum(window.images for window in found.windows) > 8 * 8  # an epoch has eight batches
+    assert 0 < found.data_wait_share <= 1
+    assert log.phases == [
+        Phase.BUILD, Phase.WARM_UP, Phase.OPEN, Phase.FIRST_BATCH, Phase.FILL, Phase.MEASURE, Phase.CLOSE,
+    ]  # fmt: skip
+
+
+def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_code() -> None:
+    session = ForeignSession(workload(SimulatedAccelerator(0.002), Map(lambda x: x[::2, ::2])), "tf.data", "tf.data")
+    assert measured(session, "tf.data").images_per_second.value > 0
+
+
+def dataset(batch_size: int = 8) -> Any:
+    return tf.data.Dataset.from_tensor_slices((IMAGES.astype("float32"), LABELS)).batch(batch_size, drop_remainder=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [dataset, lambda: dataset().repeat(), lambda: (IMAGES.astype("float32"), LABELS)],
+    ids=["dataset", "one without an end", "arrays"],
+)
+def test_what_the_user_has_is_timed_as_it_is(function: Callable[[], Any]) -> None:
+    assert measured(ForeignSession(workload(), function, "mine"), "a.py:mine").images_per_second.value > 0
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda: None, r"`mine` returned None. It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair"),
+        (lambda: dataset(4), r"batches whose x is \(8, 8, 8, 3\) float32, but it gives \(4, 8, 8, 3\)."),
+        (
+            lambda: dataset().map(lambda x, y: (x[:, :4], y)),
+            r"gives \(8, 4, 8, 3\). Give it the workload's batch",
+        ),
+        (lambda: dataset().map(lambda x, y: (x, tf.one_hot(y, 3))), r"whose y is \(8,\) int64, but it gives \(8, 3\)"),
+        (lambda: dataset().map(lambda x, y: x), "its batches have no y. Return batches"),
+        (lambda: dataset().take(0), "must return a dataset of batches, but it holds none"),
+        (lambda: 1 / 0, r"`mine\(\)` raised ZeroDivisionError: division by zero It is called without arguments."),
+    ],
+    ids=["nothing", "another batch size", "other images", "other labels", "no labels", "empty", "raises"],
+)
+def test_what_is_wrong_with_the_users_is_said_with_what_to_do(function: Callable[[], Any], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        ForeignSession(workload(), function, "mine")
