@@ -21,7 +21,8 @@ def test_the_shipped_spaces_are_there() -> None:
 @pytest.mark.parametrize("name", ["default", "exhaustive", "multi_gpu", "quick"])
 @pytest.mark.parametrize("bounds", [{"cores": 1, "gpus": 0}, {"cores": 2, "gpus": 0}, {"cores": 96, "gpus": 8}])
 def test_each_shipped_space_makes_configurations_on_small_and_large_machines(name: str, bounds: dict[str, int]) -> None:
-    grid = list(library.load(name, bounds).grid())
+    space = library.load(name, bounds).only("devices", [1]).only("channels", ["last"])  # the others have to pay first
+    grid = list(space.grid())
     assert 10 < len(grid) < 50_000
     for params in grid[:: len(grid) // 40 + 1]:
         to_config(params)
