@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from autopipe.core.loader import Loader as Loader
     from autopipe.core.workload import Workload as Workload
     from autopipe.data.arrays import Arrays as Arrays
+    from autopipe.data.hdf5 import HDF5 as HDF5
+    from autopipe.data.hugging_face import HuggingFace as HuggingFace
     from autopipe.data.image_folder import ImageFolder as ImageFolder
     from autopipe.data.image_pairs import ImagePairs as ImagePairs
+    from autopipe.data.npz import NPZ as NPZ
+    from autopipe.data.parquet import Parquet as Parquet
     from autopipe.data.table import Table as Table
     from autopipe.data.tfrecords import TFRecords as TFRecords
     from autopipe.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
@@ -76,6 +80,10 @@ _HOMES = {
     "Loader": "core.loader",
     "Workload": "core.workload",
     "Arrays": "data.arrays",
+    "HDF5": "data.hdf5",
+    "HuggingFace": "data.hugging_face",
+    "NPZ": "data.npz",
+    "Parquet": "data.parquet",
     "ImageFolder": "data.image_folder",
     "ImagePairs": "data.image_pairs",
     "Table": "data.table",

@@ -4,10 +4,25 @@ Each source is a module of its own. They keep no open file, pickle small, and re
 """
 
 from autopipe.data.arrays import Arrays
+from autopipe.data.hdf5 import HDF5
+from autopipe.data.hugging_face import HuggingFace
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
+from autopipe.data.npz import NPZ
+from autopipe.data.parquet import Parquet
 from autopipe.data.table import Table
 from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import DataWarning
 
-__all__ = ["Arrays", "DataWarning", "ImageFolder", "ImagePairs", "TFRecords", "Table"]
+__all__ = [
+    "HDF5",
+    "NPZ",
+    "Arrays",
+    "DataWarning",
+    "HuggingFace",
+    "ImageFolder",
+    "ImagePairs",
+    "Parquet",
+    "TFRecords",
+    "Table",
+]

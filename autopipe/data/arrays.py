@@ -52,8 +52,8 @@ class Arrays:
         if self._y is not None and len(self._y) != len(self._x):
             raise DataError(f"`x` and `y` must be equally long, but got {len(self._x)} and {len(self._y)} rows.")
         x_row = self._x.array[0]
-        self.x_kind = FieldKind.IMAGE if _is_image(x_row.shape, x_row.dtype) else FieldKind.ARRAY
-        self.y_kind = None if self._y is None else _y_kind(x_row.shape, self._y.array[0])
+        self.x_kind = FieldKind.IMAGE if looks_like_image(x_row.shape, x_row.dtype) else FieldKind.ARRAY
+        self.y_kind = None if self._y is None else target_kind(x_row.shape, self._y.array[0])
 
     def __len__(self) -> int:
         return len(self._x)
@@ -88,7 +88,7 @@ class Arrays:
         parts = [f"{key}_{part}" for key, rows in (("x", self._x), ("y", self._y)) if rows for part in rows.digest()]
         return " ".join(parts)
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
         """Return how plain NumPy code gets at the rows."""
         given, constants = self._plain_given()
         named = tuple(self._plain_rows())
@@ -104,7 +104,7 @@ class Arrays:
             is_arrays=True,
         )
 
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
         """Return how plain TensorFlow code gets at the rows."""
         given, constants = self._plain_given()
         named = tuple(self._plain_rows())
@@ -213,13 +213,15 @@ def _whole_file(array: NDArray[Any]) -> Path | None:
     return file if same and again.dtype == array.dtype and array.flags.c_contiguous else None
 
 
-def _is_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+def looks_like_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Return whether rows of this shape and dtype are taken for images."""
     if len(shape) == 3:
         return shape[-1] in _CHANNELS and dtype.kind in "uif"
     return len(shape) == 2 and dtype == np.uint8
 
 
-def _y_kind(x_shape: tuple[int, ...], y: NDArray[Any]) -> FieldKind:
+def target_kind(x_shape: tuple[int, ...], y: NDArray[Any]) -> FieldKind:
+    """Return what a row of y is taken for, beside rows of x of this shape."""
     if y.dtype.kind not in "ui":
         return FieldKind.ARRAY
     if y.ndim == 0:

@@ -1,0 +1,97 @@
+"""`NPZ`: samples that are rows of two arrays in a .npz archive, which is unpacked once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from autopipe.core.sample import SampleSpec
+from autopipe.core.script import located
+from autopipe.data.arrays import Arrays
+from autopipe.data.records import cache_folder
+from autopipe.errors import DataError, near
+
+
+class NPZ(Arrays):
+    """Rows of arrays in a .npz archive, as `numpy.savez` and `numpy.savez_compressed` write them.
+
+    An archive cannot be mapped into memory, so its arrays are unpacked into the user's cache folder when they are first
+    used, and are then what `Arrays` makes of .npy files.
+
+    Args:
+        path: the archive; a relative path starts at the folder of the script that writes it.
+        x: the name of the array that holds the images or other samples.
+        y: the name of the one that holds the targets; None for x alone.
+
+    Raises:
+        DataError: the file is missing or no .npz archive, or lacks an array.
+
+    Example:
+        >>> data = ap.NPZ("mnist.npz", x="x_train", y="y_train")   # doctest: +SKIP
+    """
+
+    def __init__(self, path: str | os.PathLike[str], x: str = "x", y: str | None = "y") -> None:
+        self._archive = Path(located(path)).absolute()
+        keys = (x,) if y is None else (x, y)
+        super().__init__(*_unpacked(self._archive, keys))
+
+    def __repr__(self) -> str:
+        return f"NPZ({str(self._archive)!r}: {len(self)} rows)"
+
+    def name(self, index: int) -> str:
+        """Return the number of a row, and the archive it is in."""
+        return f"row {index} of {self._archive}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the archive, and the files that it was unpacked to."""
+        return [str(self._archive), *super().files(indices)]
+
+    def plain_numpy(self, spec: SampleSpec) -> None:
+        """Return nothing: plain code would read the unpacked files, which may be gone."""
+
+    def plain_tensorflow(self, spec: SampleSpec) -> None:
+        """Return nothing, as `plain_numpy`."""
+
+    def digest(self) -> str:
+        """Describe shapes, dtypes and content as `Arrays` does, and the archive's time."""
+        own = " ".join(part for part in super().digest().split() if "time=" not in part)
+        return f"{own} time={self._archive.stat().st_mtime_ns}"
+
+
+def _unpacked(archive: Path, keys: tuple[str, ...]) -> list[Path]:
+    """Return the .npy files of some arrays, unpacked unless they are there for this path, size and time."""
+    try:
+        status = archive.stat()
+        with zipfile.ZipFile(archive) as opened:
+            known = [name.removesuffix(".npy") for name in opened.namelist()]
+            for key in keys:
+                if key not in known:
+                    raise DataError(
+                        f"`{archive}` has no array `{key}`; its arrays are {', '.join(f'`{name}`' for name in known)}."
+                        f"{near(key, known)}",
+                        hint='Name them: ap.NPZ(path, x="...", y="..." or None).',
+                    )
+            stated = f"npz\0{archive}\0{status.st_size}\0{status.st_mtime_ns}"
+            folder = (
+                cache_folder().parent / "npz" / hashlib.sha256(stated.encode(errors="surrogateescape")).hexdigest()[:32]
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            return [_member(opened, key, folder) for key in keys]
+    except FileNotFoundError as error:
+        raise DataError(f"The file `{archive}` does not exist.") from error
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"`{archive}` cannot be read as a .npz archive: {error}") from error
+
+
+def _member(opened: zipfile.ZipFile, key: str, folder: Path) -> Path:
+    made = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
+    if not made.exists():
+        part = made.with_name(f"{made.name}.{os.getpid()}")
+        with opened.open(f"{key}.npy") as source, open(part, "wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        part.replace(made)
+    return made

@@ -1,0 +1,71 @@
+"""`Parquet`: an image column and a label column of Parquet files."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from autopipe.core.script import located, located_pattern
+from autopipe.data.hugging_face import HuggingFace
+from autopipe.data.paths import PathList
+from autopipe.data.records import cache_folder
+from autopipe.errors import DataError, MissingExtraError
+
+
+class Parquet(HuggingFace):
+    """Rows of Parquet files. It needs the extra `hf`.
+
+    A row of a Parquet file cannot be read alone, so the files are written once as Arrow files, which can, into the
+    user's cache folder; they take as much room as the columns uncompressed.
+
+    Args:
+        files: a glob such as "train-*.parquet", or a sequence of paths; relative ones start at the script's folder.
+        image: the column of images: bytes of image files, or `{"bytes", "path"}` as Hugging Face writes them.
+        label: the column of labels or targets; None for images alone.
+
+    Raises:
+        DataError: no file matches, one is no Parquet file, or they lack a column.
+        MissingExtraError: the library `datasets` is not installed.
+
+    Example:
+        >>> data = ap.Parquet("beans/train-*.parquet", label="labels")   # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        image: str = "image",
+        label: str | None = "label",
+    ) -> None:
+        if isinstance(files, str | os.PathLike):
+            found = sorted(glob.glob(located_pattern(files)))  # noqa: PTH207  absolute patterns too
+        else:
+            found = [os.fspath(located(each)) for each in files]
+        if not found:
+            raise DataError(f"No file matches {files!r}.", hint="A relative pattern starts at the script's folder.")
+        self._parquet = PathList(b"/", [os.path.split(os.path.abspath(os.fsencode(path))) for path in found])  # noqa: PTH100  bytes
+        super().__init__(_dataset(self._parquet.files()), image, label)
+
+    def __repr__(self) -> str:
+        return f"Parquet({self._parquet.text(0)!r}, ...: {len(self)} rows in {len(self._parquet)} files)"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the Parquet files, and what `HuggingFace` returns."""
+        return [*self._parquet.files(), *super().files(indices)]
+
+    def digest(self) -> str:
+        """Describe the Parquet files (number, names, sizes, times) and their columns."""
+        return f"rows={len(self)} columns={','.join(self._columns)} {self._parquet.digest()}"
+
+
+def _dataset(files: list[str]) -> Any:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtraError.of("hf", "datasets") from None
+    try:
+        return datasets.Dataset.from_parquet(files, cache_dir=str(cache_folder().parent / "parquet"))
+    except (OSError, ValueError, datasets.exceptions.DatasetGenerationError) as error:
+        raise DataError(f"`{files[0]}` cannot be read as Parquet: {error.__cause__ or error}") from error

@@ -1,0 +1,124 @@
+"""What the sources over other libraries refuse, and what they make of labels. Their contract is in test_sources.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import h5py
+import numpy as np
+import pytest
+
+from autopipe.core.sample import FieldKind
+from autopipe.data.hdf5 import HDF5
+from autopipe.data.hugging_face import HuggingFace
+from autopipe.data.npz import NPZ
+from autopipe.data.parquet import Parquet
+from autopipe.errors import BadSampleError, DataError, MissingExtraError
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def made(label: Any) -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"image": [b"one", b"two"], "label": label})
+
+
+@pytest.mark.parametrize(
+    ("make", "module", "extra"),
+    [
+        (lambda: HuggingFace("nowhere"), "datasets", "hf"),
+        (lambda: Parquet(["nowhere.parquet"]), "datasets", "hf"),
+        (lambda: HDF5("nowhere.h5"), "h5py", "hdf5"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(
+    make: Any, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"`{module}` is not installed.*autopipe-tuner\[{extra}\]"):
+        make()
+
+
+def test_labels_are_what_their_column_says() -> None:
+    named = made([1, 0]).cast_column("label", datasets.ClassLabel(names=["cat", "dog"]))
+    data = HuggingFace(named)
+    assert (data.classes, data.y_kind, data.read(0)) == (("cat", "dog"), FieldKind.LABEL, (b"one", 1))
+    ages = HuggingFace(made([7.5, 8.0]))
+    assert (ages.classes, ages.y_kind, ages.read(0)[1].dtype) == (None, FieldKind.ARRAY, np.float32)
+    places = HuggingFace(made([[1.0, 2.0], [3.0, 4.0]]))
+    np.testing.assert_array_equal(places.read(1)[1], [3, 4])
+
+
+def test_images_may_be_arrays() -> None:
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
+    features = datasets.Features({"image": datasets.Array3D((2, 2, 3), "uint8")})
+    data = HuggingFace(datasets.Dataset.from_dict({"image": pixels}, features=features), label=None)
+    assert data.x_kind in (FieldKind.IMAGE, FieldKind.ARRAY)
+    np.testing.assert_array_equal(data.read(1), pixels[1])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: HuggingFace([1, 2]), "one split"),
+        (lambda: HuggingFace(datasets.DatasetDict(train=made([1, 2]))), "one split"),
+        (lambda: HuggingFace(made([1, 2]), label="labels"), "Did you mean `label`"),
+        (lambda: HuggingFace(made(["cat", "dog"])), "class_encode_column"),
+        (lambda: HuggingFace("nowhere"), "cannot be read as a Hugging Face dataset"),
+        (lambda: Parquet("nowhere-*.parquet"), "No file matches"),
+        (lambda: HDF5("nowhere.h5"), "does not exist"),
+        (lambda: NPZ("nowhere.npz"), "does not exist"),
+    ],
+)
+def test_what_cannot_be_read_is_named(make: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        make()
+
+
+def test_files_of_another_kind_are_named(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"nothing of the kind")
+    for make, said in (
+        (lambda: HDF5(other), "cannot be read as an HDF5 file"),
+        (lambda: NPZ(other), r"cannot be read as a \.npz archive"),
+        (lambda: Parquet([other]), "cannot be read as Parquet"),
+    ):
+        with pytest.raises(DataError, match=said):
+            make()
+
+
+def test_arrays_that_are_not_there_and_lengths_that_differ_are_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["group/images"], file["labels"] = np.zeros((3, 2)), np.zeros(4)
+    with pytest.raises(DataError, match=r"datasets are `group/images`, `labels`.*Did you mean `labels`"):
+        HDF5(tmp_path / "set.h5", x="group/images", y="label")
+    with pytest.raises(DataError, match="equally long"):
+        HDF5(tmp_path / "set.h5", x="group/images", y="labels")
+    assert len(HDF5(tmp_path / "set.h5", x="group/images", y=None)) == 3
+    np.savez(tmp_path / "set.npz", x_train=np.zeros((3, 2)))
+    with pytest.raises(DataError, match="no array `x`; its arrays are `x_train`"):
+        NPZ(tmp_path / "set.npz", y=None)
+
+
+def test_a_row_without_an_image_is_a_bad_sample() -> None:
+    data = HuggingFace(datasets.Dataset.from_dict({"image": [b"one", None]}), label=None)
+    with pytest.raises(BadSampleError, match="row 1"):
+        data.read(1)
+
+
+def test_a_changed_archive_is_unpacked_again(tmp_path: Path) -> None:
+    for value in (1, 2):
+        np.savez(tmp_path / "set.npz", x=np.full((3, 4 + value), value))
+        np.testing.assert_array_equal(NPZ(tmp_path / "set.npz", y=None).read(2), np.full(4 + value, value))
+
+
+def test_no_framework_is_imported_for_them() -> None:
+    code = "import sys, datasets, h5py, autopipe.data; print({'tensorflow', 'torch', 'keras'} & set(sys.modules))"
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
