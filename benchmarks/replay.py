@@ -39,6 +39,7 @@ def main() -> None:
         type=_positive,
         help="let the table play so many other machines, and compare tunes from nothing with retunes there",
     )
+    parser.add_argument("--proof", action="store_true", help="run the surrogate's searches with their proofs, too")
     parser.add_argument("--space", help="the table's search space, if not the one that it names")
     parser.add_argument("--only", action="append", default=[], metavar="KEY=A,B", help="search these values only")
     parser.add_argument("--json", action="store_true", help="print the regret after every trial")
@@ -70,10 +71,14 @@ def _replay(chosen: argparse.Namespace) -> None:
             compared = machines.compare(
                 recorded, space, machines=chosen.other_machines, trials=chosen.trials, count=KNOWN, on_search=done
             )
+        if chosen.proof:
+            regrets = search.winner_regrets(recorded, space, seeds=chosen.seeds, trials=chosen.trials, on_search=done)
     if chosen.json:
-        print(json.dumps(report.document(compared), indent=2))
+        proved = {"winners": regrets} if chosen.proof else {}
+        print(json.dumps({**report.document(compared), **proved}, indent=2))
         return
     verdict = [] if chosen.other_machines is None else [report.verdict(*compared)]
+    verdict += [report.winners(regrets)] if chosen.proof else []
     Console().print(report.render(compared), *verdict, soft_wrap=True)
 
 

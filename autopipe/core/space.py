@@ -1,67 +1,24 @@
-"""A search space: which values each parameter may take, and when it counts at all.
+"""A search space on one machine: which values each parameter may take, and when it counts at all.
 
-`SpaceSpec` is what a YAML file says, `Space` what that means on one machine. Reading files, leaving out what cannot run
-and choosing what to try next belong to `autopipe.search`.
+What a file says of it is `autopipe.core.space_spec`'s. Reading files, leaving out what cannot run and choosing what to
+try next belong to `autopipe.search`.
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
 
-import pydantic
-
-from autopipe.core.bounds import BoundError, evaluate
-from autopipe.core.params import Params, Value, parameter_types
+from autopipe.core.params import Params, Value
 from autopipe.errors import SpaceError, near, shortened
 
-Path: TypeAlias = tuple[str | int, ...]
-Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr
-Bound = pydantic.StrictInt | pydantic.StrictStr
+MEASURED_BOUNDS: Final = ("reads_at_once", "workers_at_once", "workers_beside_reads")
+"""Names of bounds that are measured at the beginning of a search; `Facts` says under the same names what they are."""
 
-MOST_VALUES = 2048
-_WORD = re.compile(r"[A-Za-z_]+")
-
-
-class ParameterSpec(pydantic.BaseModel):
-    """One parameter as a file writes it: `choices`, or a `range` of whole numbers, and `when` it counts."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    choices: Annotated[list[Scalar], pydantic.Field(min_length=1, max_length=MOST_VALUES)] | None = None
-    range: tuple[Bound, Bound] | None = None
-    log: pydantic.StrictBool = False
-    step: Annotated[pydantic.StrictInt, pydantic.Field(ge=1)] = 1
-    when: dict[str, Scalar | list[Scalar]] = {}
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _list_means_choices(cls, value: Any) -> Any:
-        return {"choices": value} if isinstance(value, list) else value
-
-    @pydantic.model_validator(mode="after")
-    def _one_domain(self) -> ParameterSpec:
-        if (self.choices is None) == (self.range is None):
-            raise ValueError("needs either `choices` or `range`, and not both")
-        if self.range is None and (self.log or self.step != 1):
-            raise ValueError("takes `log` and `step` with `range` only")
-        if self.log and self.step != 1:
-            raise ValueError("takes `log` or `step`, not both")
-        return self
-
-
-class SpaceSpec(pydantic.BaseModel):
-    """A search space as a file writes it."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    schema_version: Literal[1]
-    description: pydantic.StrictStr = ""
-    parameters: Annotated[dict[str, ParameterSpec], pydantic.Field(min_length=1, max_length=100)]
+Unmeasured: TypeAlias = Callable[[Mapping[str, int]], tuple[Value, ...]]
+"""Returns the values of a parameter from what was measured, by the names in `MEASURED_BOUNDS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +31,8 @@ class Parameter:
         is_range: whether whole numbers between the values make sense as well.
         log: whether equal ratios, not equal differences, are equal steps.
         when: it counts only where each of these earlier parameters has one of the values named.
+        unmeasured: where the file names what is yet to be measured; `values` are then those of a machine where nothing
+            waits.
     """
 
     name: str
@@ -81,6 +40,7 @@ class Parameter:
     is_range: bool = False
     log: bool = False
     when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    unmeasured: Unmeasured | None = field(default=None, repr=False)
 
     def counts(self, params: Mapping[str, Value]) -> bool:
         """Whether it counts, given the earlier parameters."""
@@ -126,6 +86,25 @@ class Space:
                 params[parameter.name] = rng.choice(parameter.values)
         return params
 
+    @property
+    def unmeasured(self) -> dict[str, Unmeasured]:
+        """What says the values of those parameters that wait for a measurement, by name."""
+        return {each.name: each.unmeasured for each in self.parameters if each.unmeasured is not None}
+
+    def measured(self, bounds: Mapping[str, int]) -> Space:
+        """Return the space with the values that follow from what was measured, by the names in `MEASURED_BOUNDS`.
+
+        Raises:
+            SpaceError: a parameter cannot take one of them.
+        """
+        found = {name: values(bounds) for name, values in self.unmeasured.items()}
+        return Space(
+            tuple(
+                replace(each, values=found[each.name], unmeasured=None) if each.name in found else each
+                for each in self.parameters
+            )
+        )
+
     def only(self, name: str, values: Iterable[Value]) -> Space:
         """Return the space with `name` limited to `values`.
 
@@ -133,7 +112,9 @@ class Space:
             SpaceError: the parameter is not there, or none of its values is left.
         """
         wanted, parameter = tuple(values), self[name]
-        left = tuple(value for value in parameter.values if _among(value, wanted))
+        left = tuple(value for value in parameter.values if among(value, wanted))
+        if not left and parameter.unmeasured is not None:
+            return self  # it may be among those that are measured
         if not left:
             known = ", ".join(str(value) for value in parameter.values)
             raise SpaceError(f"`{name}` may be {known}, but only {shortened(list(wanted))} was asked for.")
@@ -141,7 +122,8 @@ class Space:
         return Space(tuple(limited if each.name == name else each for each in self.parameters))
 
 
-def _among(value: Value, values: Iterable[Value]) -> bool:
+def among(value: Value, values: Iterable[Value]) -> bool:
+    """Whether `values` hold `value`, of the same kind."""
     # True == 1 in Python; as settings they differ.
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
 
@@ -151,119 +133,4 @@ def within(parameter: Parameter, value: Value) -> bool:
     if parameter.is_range and isinstance(value, int) and not isinstance(value, bool):
         numbers = [each for each in parameter.values if isinstance(each, int)]
         return min(numbers) <= value <= max(numbers)
-    return _among(value, parameter.values)
-
-
-# ---------------------------------------------------------------- what a file says -> what it means here
-
-
-def resolve(
-    spec: SpaceSpec, names: Mapping[str, int], where: Callable[[Path], str] = lambda path: ".".join(map(str, path))
-) -> Space:
-    """Give a space its values on a machine.
-
-    Args:
-        spec: what the file says.
-        names: what bounds may name, e.g. `{"cores": 8, "gpus": 1}`.
-        where: says where in the file a key is, for messages.
-
-    Raises:
-        SpaceError: an unknown parameter, bound or condition, or a value that its parameter cannot take.
-    """
-    known = parameter_types()
-    parameters: dict[str, Parameter] = {}
-    for name, written in spec.parameters.items():
-        path: Path = ("parameters", name)
-        if name not in known:
-            raise SpaceError(f"{where(path)}: `{name}` is no parameter.{near(name, known)}", hint=_known_text(known))
-        try:
-            values = _values(written, names)
-        except BoundError as error:
-            raise SpaceError(f"{where(path)}: {error}") from None
-        for value in values:
-            _check_value(name, value, known[name], where(path))
-        parameters[name] = Parameter(
-            name=name,
-            values=values,
-            is_range=written.range is not None,
-            log=written.log,
-            when=_conditions(written, parameters, partial(_below, where, (*path, "when"))),
-        )
-    if "loader" not in parameters:
-        raise SpaceError(f"{where(('parameters',))}: `loader` is missing: it says which loaders to try.")
-    return Space(tuple(parameters.values()))
-
-
-def _below(where: Callable[[Path], str], path: Path, key: str) -> str:
-    return where((*path, key))
-
-
-def _known_text(known: Iterable[str]) -> str:
-    return f"It takes {', '.join(known)}."
-
-
-def _values(written: ParameterSpec, names: Mapping[str, int]) -> tuple[Value, ...]:
-    if written.choices is not None:
-        return _unique(_choice(choice, names) for choice in written.choices)
-    assert written.range is not None
-    low, high = (end if isinstance(end, int) else evaluate(end, names) for end in written.range)
-    high = max(low, high)  # e.g. `range: [1, gpus]` where there is no GPU
-    if written.log:
-        if low < 1:
-            raise BoundError(f"a `log` range starts at 1 or above, but this one starts at {low}")
-        return _ladder(low, high)
-    if (high - low) // written.step >= MOST_VALUES:
-        raise BoundError(f"{low} to {high} are more than {MOST_VALUES} values; use `log: true` or a larger `step`")
-    return _unique([*range(low, high + 1, written.step)])
-
-
-def _choice(choice: Value, names: Mapping[str, int]) -> Value:
-    # A word is a word ("auto", "jpeg-array") unless a bound's name is in it or it computes something.
-    if isinstance(choice, str) and (names.keys() & _WORD.findall(choice) or any(sign in choice for sign in "*+/(")):
-        return evaluate(choice, names)
-    return choice
-
-
-def _ladder(low: int, high: int) -> tuple[Value, ...]:
-    steps = {low, high}
-    power = 1
-    while power <= high:
-        steps |= {step for step in (power, power + power // 2) if low <= step <= high}
-        power *= 2
-    return tuple(sorted(steps))
-
-
-def _unique(values: Iterable[Value]) -> tuple[Value, ...]:
-    kept: list[Value] = []
-    for value in values:
-        if not _among(value, kept):
-            kept.append(value)
-    return tuple(kept)
-
-
-def _conditions(
-    written: ParameterSpec, earlier: Mapping[str, Parameter], where: Callable[[str], str]
-) -> tuple[tuple[str, tuple[Value, ...]], ...]:
-    conditions = []
-    for name, wanted in written.when.items():
-        if name not in earlier:
-            raise SpaceError(
-                f"{where(name)}: `when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
-            )
-        allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
-        possible = [str(value) for value in earlier[name].values]
-        for value in allowed:
-            if not within(earlier[name], value):
-                raise SpaceError(f"{where(name)}: `{name}` is never {value!r} here.{near(str(value), possible)}")
-        conditions.append((name, allowed))
-    return tuple(conditions)
-
-
-def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], where: str) -> None:
-    try:
-        check.validate_python(value, strict=True)
-    except pydantic.ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        expected = str(problem.get("ctx", {}).get("expected", "")).replace("'", "")
-        guess = near(str(value), expected.replace(" or ", ", ").split(", ")) if expected else ""
-        raise SpaceError(f"{where}: `{name}` cannot be {value!r}: {problem['msg']}.{guess}") from None
+    return among(value, parameter.values)

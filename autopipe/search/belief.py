@@ -13,7 +13,7 @@ import numpy as np
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.stats import median
-from autopipe.search.surrogate import Array, Features, Reading, Surrogate
+from autopipe.search.surrogate import Array, Features, Learnt, Reading, Surrogate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,8 @@ class Belief:
         noise: by how much a measurement strays from one of the same configuration in the same block, in log units.
         drift: by how much a block strays from the next, or a trial from one at another time, beside that.
         freedom: how many repeats these two rest on, at least 1.
+        settings: names of the settings by which configurations are told apart.
+        learnt: how much each of them matters, among others.
     """
 
     keys: tuple[str, ...]
@@ -50,6 +52,8 @@ class Belief:
     noise: float
     drift: float
     freedom: int
+    settings: tuple[str, ...] = ()
+    learnt: Learnt | None = None
 
     def value(self, key: str) -> float:
         """Return what a configuration is worth, most likely."""
@@ -66,18 +70,21 @@ class Belief:
         return float(self.mean[one] - self.mean[other]), math.sqrt(max(float(variance), 0.0))
 
 
-def believe(known: Mapping[str, Known], cores: int) -> Belief:
+def believe(known: Mapping[str, Known], cores: int, before: Belief | None = None) -> Belief:
     """Return what to believe of configurations, by key; those that are alike speak for each other.
 
     Args:
         known: what is known of each; one at least was measured.
         cores: usable ones.
+        before: what was believed some measurements ago, to begin learning with.
     """
     features = Features([each.config for each in known.values()], cores)
     points = features.points([each.config for each in known.values()])
     trend = np.array([each.trend for each in known.values()])
     readings = [(at, reading) for at, each in enumerate(known.values()) for reading in each.readings]
-    surrogate = Surrogate(features.distances(points, points), trend, readings)
+    names = tuple(features.names)
+    start = before.learnt if before is not None and before.settings == names and before.freedom > 1 else None
+    surrogate = Surrogate(features.distances(points, points), trend, readings, start)
     mean, covariance = surrogate.known()
     typical = median([reading.variance for _, reading in readings])
     blocks = {reading.block for _, reading in readings if reading.block is not None}
@@ -88,4 +95,6 @@ def believe(known: Mapping[str, Known], cores: int) -> Belief:
         noise=math.sqrt(surrogate.settings.noise**2 + typical),
         drift=surrogate.settings.drift,
         freedom=max(1, len(readings) - sum(bool(each.readings) for each in known.values()) - len(blocks) - 1),
+        settings=names,
+        learnt=surrogate.settings,
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.stats import FEWEST_PAIRS, Comparison, Interval, compare_pairs, student_t, student_t_95
+from autopipe.core.stats import FEWEST_PAIRS, Comparison, Interval, compare_pairs, normal_point, student_t, student_t_95
 from autopipe.core.value import Estimate
 from autopipe.search.belief import Belief
 
@@ -24,6 +24,7 @@ Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 
 _REPEATABILITY = 2.8  # standard deviations
 _LEAST, _MOST = 0.01, 0.02  # what is no difference on any machine, and what is one on all
+_SURE = 0.9  # probability with which what is taken for as good is no farther behind than it may be
 
 
 class Standing(enum.Enum):
@@ -119,13 +120,27 @@ def leader(contenders: Sequence[Contender], blocks: Blocks, belief: Belief) -> s
     return belief.best(ran) if ran else None
 
 
-def worth_having(belief: Belief) -> float:
-    """Return what is no difference to anybody, in log units: the repeatability limit of a measurement (ISO 5725-6).
+def repeatability(belief: Belief) -> float:
+    """Return by how much, in log units, two measurements of one configuration differ at most in 95 % of cases.
 
-    Of two measurements of one configuration, 95 % differ by less. But 1 % is none on the stillest machine, and more
-    than 2 % is given away on none.
+    The repeatability limit of ISO 5725-6; 1 % on the stillest machine.
     """
-    return min(max(_REPEATABILITY * belief.noise, _LEAST), _MOST)
+    return max(_REPEATABILITY * belief.noise, _LEAST)
+
+
+def worth_having(belief: Belief) -> float:
+    """Return what is no difference to anybody, in log units: the repeatability limit, but never more than 2 %."""
+    return min(repeatability(belief), _MOST)
+
+
+def as_good(belief: Belief, best: str, key: str) -> bool:
+    """Whether a configuration may be taken for the best because it is cheaper.
+
+    It cannot be told from the best, and is, with a probability of 90 %, no farther behind than `worth_having`.
+    """
+    behind, spread = belief.ahead(best, key)
+    surely = behind + normal_point(2.0 * (1.0 - _SURE)) * spread
+    return behind <= normal_point(0.05) * spread and surely <= worth_having(belief)
 
 
 def standings(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> dict[str, Standing]:
@@ -175,6 +190,37 @@ def still_in(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, lo
     return [each for each in contenders if each.key in kept]
 
 
+def expected_blocks(
+    contenders: Sequence[Contender], values: Mapping[str, float], belief: Belief, blocks: tuple[int, int]
+) -> dict[str, int]:
+    """Return in how many blocks each will run at least, if its trials are right: who is far behind is soon left out.
+
+    As in `still_in`, the leader does not run alone.
+
+    Args:
+        contenders: who is in the proof.
+        values: what their trials say.
+        belief: of all that was measured.
+        blocks: fewest and most of the proof.
+    """
+    fewest, most = blocks
+    ranked = sorted(contenders, key=lambda each: (not each.may_win, -values[each.key], each.key))
+    first, others = ranked[0], ranked[1:]
+    expected = {first.key: fewest}
+    alpha = 0.05 / (most * max(1, len(others)))
+    for each in others:
+        behind = math.log(values[first.key] / values[each.key])
+        enough = (
+            count
+            for count in range(1, fewest)
+            if behind > student_t(max(1, count * len(others) - 1), alpha) * belief.noise * math.sqrt(2 / (1 + count))
+        )
+        expected[each.key] = next(enough, fewest)
+    if others and all(expected[each.key] < fewest for each in others):
+        expected[next((each for each in others if each.baseline), others[0]).key] = fewest
+    return expected
+
+
 def decided(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> bool:
     """Whether more blocks would change nothing: everybody is proved slower than the leader, or as good."""
     if leader(contenders, blocks, belief) is None:
@@ -188,13 +234,8 @@ def verdict(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, loo
     if first is None:
         return None
     by_key = {contender.key: contender for contender in contenders}
-    standing, width = standings(contenders, blocks, belief, looks), worth_having(belief)
-    tied = [first]
-    for key, contender in by_key.items():
-        if key == first or not contender.may_win or not blocks.get(key) or standing[key] is Standing.SLOWER:
-            continue
-        if belief.ahead(first, key)[0] <= width:
-            tied.append(key)
+    others = [key for key, each in by_key.items() if key != first and each.may_win and blocks.get(key)]
+    tied = [first, *(key for key in others if as_good(belief, first, key))]
     winner = min(tied, key=lambda key: (by_key[key].cost, -belief.value(key), key))
     against = {key: pairs(blocks, belief, winner, key) for key in by_key if key != winner}
     return Verdict(

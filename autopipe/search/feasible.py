@@ -109,8 +109,20 @@ def convertible(space: Space, facts: Facts, limits: Limits) -> tuple[Candidate, 
         return ()
 
 
-def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits) -> Trimmed:
-    """Leave out what is of no use, now that `facts` know more; nothing if that would leave nothing."""
+def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits, bounds: Mapping[str, int] | None = None) -> Trimmed:
+    """Leave out what is of no use, now that `facts` know more; nothing if that would leave nothing.
+
+    Args:
+        trimmed: the space and its candidates.
+        facts: what is known.
+        limits: what the user allows.
+        bounds: what was measured, for a space that names it.
+
+    Raises:
+        SpaceError: a parameter cannot take a value that follows from what was measured.
+    """
+    if trimmed.space.unmeasured and bounds:
+        return trim(trimmed.space.measured(bounds), facts, limits)
     dropped = Counter({drop.reason: drop.configs for drop in trimmed.drops})
     left = []
     for candidate in trimmed.candidates:

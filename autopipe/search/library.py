@@ -14,7 +14,8 @@ from typing import Any
 import pydantic
 import yaml
 
-from autopipe.core import space as core
+from autopipe.core import space_spec as core
+from autopipe.core.space import Space
 from autopipe.errors import SpaceError, near, shortened
 
 _LARGEST_BYTES = 1 << 18
@@ -26,12 +27,12 @@ def names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
 
 
-def load(name_or_file: str, bounds: Mapping[str, int]) -> core.Space:
+def load(name_or_file: str, bounds: Mapping[str, int]) -> Space:
     """Read a search space and give it its values on this machine.
 
     Args:
         name_or_file: a name from `names()`, or the path of a YAML file.
-        bounds: what the file's bounds may name: `{"cores": 8, "gpus": 1}`.
+        bounds: what the file's bounds may name, beside what is measured: `{"cores": 8, "gpus": 1}`.
 
     Raises:
         SpaceError: no such space, or a mistake in the file: with file, line and key.
@@ -40,7 +41,7 @@ def load(name_or_file: str, bounds: Mapping[str, int]) -> core.Space:
     return parse(text, bounds, file=file)
 
 
-def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> core.Space:
+def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> Space:
     """Read a search space from YAML text; `file` is how messages call it.
 
     Raises:

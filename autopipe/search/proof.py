@@ -19,6 +19,7 @@ from autopipe.search.session import Point, Session
 from autopipe.search.surrogate import Reading
 
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
+_MAYBE = 0.03  # what is measured farther behind the best, in log units, is not tried for being cheap
 _SLACK = 0.05  # by which a budget may be exceeded
 _SHORTEST_SECONDS = 1e-3
 
@@ -49,30 +50,32 @@ class Proof:
 
 
 def contenders(session: Session, baselines: Sequence[Baseline]) -> list[confirm.Contender]:
-    """Return who is in the proof: the best few points, a cheap one that may be as good, and every baseline that ran."""
-    points, believed = session.points(), belief(session)
+    """Return who is in the proof: the best few points, a cheap one that may be as good, and every baseline that ran.
+
+    The best are those that were measured highest. Before anything has been repeated, what is noise cannot be told from
+    what a configuration has of its own, and a belief that takes both for noise leaves out the best (docs/search.md).
+    """
+    points = session.points()
     names = {baseline.config.key(): baseline.name for baseline in baselines}
-    allowed = (key for key, point in points.items() if point.feasible)
-    ranked = sorted(allowed, key=lambda key: (-believed.value(key), key))
+    ranked = sorted((each for each in points.values() if each.feasible), key=lambda each: (-each.value, each.key))
     count = session.settings.contenders
-    best = ranked[: max(1, count - 1)]
+    best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
-        maybe = [contender(session, points[key], None) for key in ranked if _may_be_as_good(believed, ranked[0], key)]
+        enough = ranked[0].value * math.exp(-min(_MAYBE, confirm.repeatability(belief(session))))
+        maybe = [contender(session, each, None) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
-        best.append(cheapest if cheapest not in best else ranked[len(best)])
+        best.append(cheapest if cheapest not in best else ranked[len(best)].key)
     keys = [*best, *(key for key in names if key in points and key not in best)]
     return [contender(session, points[key], names.get(key)) for key in keys]
 
 
-def _may_be_as_good(believed: Belief, best: str, key: str) -> bool:
-    """Whether a configuration may be as good as the best, with two standard deviations of doubt."""
-    behind, spread = believed.ahead(best, key)
-    return behind - 2.0 * spread <= confirm.worth_having(believed)
-
-
 def belief(session: Session) -> Belief:
     """Return what to believe of all configurations that were measured, in terms of what the study maximises."""
-    return believe(known(session), session.facts.cores)
+    rows = len(session.record.rows())
+    if session.believed is None or session.believed[0] != rows:
+        before = None if session.believed is None else session.believed[1]
+        session.believed = rows, believe(known(session), session.facts.cores, before)
+    return session.believed[1]
 
 
 def known(session: Session) -> dict[str, Known]:

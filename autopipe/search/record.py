@@ -22,9 +22,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, Phase, TrialFailure, parse_outcome
 from autopipe.core.params import from_config
-from autopipe.core.space import Space
+from autopipe.core.space import MEASURED_BOUNDS, Space
 from autopipe.errors import TrialError, shortened
 from autopipe.search import storage, suggest
 from autopipe.search.mirror import Mirror
@@ -106,6 +107,16 @@ class Record:
     def keep_ceilings(self, ceilings: list[Ceiling]) -> None:
         """Keep them with the study, so that going on does not measure them again."""
         self.study.set_user_attr("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
+
+    def bounds(self, facts: Facts) -> dict[str, int]:
+        """Return the measured bounds of the space: those that the study began with, or else what the facts say.
+
+        When it goes on, its parameters must have the same choices.
+        """
+        if "bounds" not in self.study.user_attrs:
+            found = {name: getattr(facts, name) for name in MEASURED_BOUNDS}
+            self.study.set_user_attr("bounds", {name: bound for name, bound in found.items() if bound is not None})
+        return dict(self.study.user_attrs["bounds"])
 
     def block_ceilings(self) -> dict[int, Ceiling]:
         """Return the model alone as it was measured in each block of the proof."""

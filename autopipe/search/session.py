@@ -23,6 +23,7 @@ from autopipe.core.stats import median
 from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
 from autopipe.search import feasible, objective, setups, suggest
+from autopipe.search.belief import Belief
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.record import Record, Row
@@ -78,6 +79,7 @@ class Session:
         self.record, self.on_event = record, on_event
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
+        self.believed: tuple[int, Belief] | None = None  # after so many trials
         self._costs: Costs | None = None
         self._points: dict[str, Point] = {}
         self._gathered = 0  # how many measurements `_points` holds
@@ -88,6 +90,7 @@ class Session:
         """Take up what the ceilings say; predictions become possible where they hold op costs."""
         self.ceilings = ceilings
         self._gathered = 0  # one-time costs, and with them values, may become known
+        self.believed = None
         known = any(ceiling.op_costs for ceiling in ceilings)
         self._costs = Costs.of(ceilings, self.facts) if known else None
         if self._costs is not None:
@@ -95,7 +98,8 @@ class Session:
         useless = self.pointless(ceilings, [each.config.model_setup for each in self.trimmed.candidates])
         self.facts = replace(self.facts, pointless={**self.facts.pointless, **useless})
         if self._costs is not None or useless:
-            self.trimmed = feasible.narrowed(self.trimmed, self.facts, self.settings.limits)
+            bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
+            self.trimmed = feasible.narrowed(self.trimmed, self.facts, self.settings.limits, bounds)
 
     # ------------------------------------------------------------ how things stand
 

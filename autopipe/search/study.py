@@ -36,7 +36,6 @@ from autopipe.search.stopping import Reason, Stop
 
 __all__ = ["run", "search", "space_digest"]
 
-_FAR_SLOWER = 3.0  # times: such a baseline needs no more than a look
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
 
 
@@ -46,7 +45,8 @@ def _ignore(event: Event) -> None:
 
 def space_digest(space: Space) -> str:
     """Return a digest of what a space may try: a study goes on only with the same."""
-    return hashlib.sha256(repr(space.parameters).encode()).hexdigest()[:16]
+    waits = f"{space.unmeasured}" if space.unmeasured else ""
+    return hashlib.sha256(f"{space.parameters!r}{waits}".encode()).hexdigest()[:16]
 
 
 def run(
@@ -205,26 +205,33 @@ class _Search:
         )
 
     def _time_is_up(self) -> Stop | None:
-        settings, trial = self._settings, self._session.trial_seconds()
-        stop = stopping.budget_stop(
-            self._session.standing(),
-            trials=settings.trials,
-            budget_seconds=settings.budget_seconds,
-            reserve_seconds=trial + budget.reserve(trial, self._proof_seconds(), self._most_for_proof),
-        )
+        stop = self._budget_stop(2 * self._trials_in_proof() * self._session.trial_seconds())
+        if stop is not None and stop.reason is Reason.TIME:  # only near the end it pays to look closer
+            stop = self._budget_stop(self._proof_seconds())
         if stop is not None and stop.reason is Reason.TIME and not self._session.beyond_baselines():
             return None  # a search that tried nothing would say nothing
         return stop
 
+    def _budget_stop(self, proof_seconds: float) -> Stop | None:
+        settings, trial = self._settings, self._session.trial_seconds()
+        return stopping.budget_stop(
+            self._session.standing(),
+            trials=settings.trials,
+            budget_seconds=settings.budget_seconds,
+            reserve_seconds=trial + budget.reserve(trial, proof_seconds, self._most_for_proof),
+        )
+
     def _proof_seconds(self) -> float:
-        """Return what the shortest proof takes: a baseline that is far slower than the best runs in one block of it."""
-        session, blocks = self._session, self._settings.blocks[0]
-        best, seconds = session.best(), blocks * self._settings.contenders * session.trial_seconds()
+        """Return what the shortest proof takes, by what is known: the rest of the time is the search's."""
+        session, blocks = self._session, self._settings.blocks
+        seconds = self._trials_in_proof() * session.trial_seconds()
+        if blocks[1] == 0 or session.best() is None:
+            return seconds
+        entered, points = proof.contenders(session, self._baselines), session.points()
+        values = {each.key: points[each.key].value for each in entered}
         took = {row.key: row.running_seconds for row in session.search_rows() if row.outcome is not None}
-        for baseline in self._baselines:
-            point = session.points().get(baseline.config.key())
-            slow = best is not None and point is not None and point.value < best.value / _FAR_SLOWER
-            seconds += (1 if slow else blocks) * took.get(baseline.config.key(), session.trial_seconds())
+        for key, expected in confirm.expected_blocks(entered, values, proof.belief(session), blocks).items():
+            seconds += expected * took.get(key, 0.0) - blocks[0] * session.trial_seconds()
         return seconds
 
     def _trials_in_proof(self) -> int:

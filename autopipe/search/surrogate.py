@@ -26,6 +26,7 @@ _TYPICAL_WEIGHT = 0.3
 _AMPLITUDES = (0.05, 0.15, 0.4, 1.0)  # how far rates stray from the trend, in log units
 _NOISES = (0.01, 0.03, 0.1)
 _SHOWN_NOISES = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)  # where repeats show what it is
+_OWNS = (0.0, 0.01, 0.03, 0.1)  # of a configuration, apart from those like it
 _DRIFTS = (0.003, 0.01, 0.03, 0.1, 0.3)  # of the machine, from block to block
 _TREND_SPREAD, _LEVEL_SPREAD = 0.5, 3.0  # prior of the prediction's slope around 1, and of the common level
 
@@ -51,12 +52,14 @@ class Learnt:
     Attributes:
         weights: how fast likeness falls with each setting's distance.
         amplitude: how far rates stray from the trend.
+        own: by how much a configuration differs from what those that are alike say.
         noise: what a measurement is off beyond its own variance.
         drift: what all measurements of a block are off together.
     """
 
     weights: tuple[float, ...]
     amplitude: float
+    own: float
     noise: float
     drift: float
 
@@ -139,6 +142,8 @@ class Surrogate:
         values = np.array([reading.log_value for _, reading in readings]) - trend[self._rows]
         self._centre, self._mean_trend = float(np.mean(values)), float(np.mean(trend))
         self._target = values - self._centre
+        self._common = self._shared(trend, trend)
+        self._alike: tuple[tuple[float, ...], Array] | None = None
         self.settings = self._learn(start)
         self._root = np.linalg.cholesky(self._covariance(self.settings))
         self._solved = _solve(self._root, self._target)
@@ -149,12 +154,13 @@ class Surrogate:
         across = self._kernel(distances, trend, self._trend, settings)[:, self._rows]
         mean = trend + self._centre + across @ self._solved
         half = np.linalg.solve(self._root, across.T)
-        own = settings.amplitude**2 + _LEVEL_SPREAD**2 + (_TREND_SPREAD * (trend - self._mean_trend)) ** 2
-        return mean, np.sqrt(np.maximum(own - np.sum(half**2, axis=0), 1e-12))
+        alone = settings.amplitude**2 + settings.own**2 + _LEVEL_SPREAD**2
+        before = alone + (_TREND_SPREAD * (trend - self._mean_trend)) ** 2
+        return mean, np.sqrt(np.maximum(before - np.sum(half**2, axis=0), 1e-12))
 
     def known(self) -> tuple[Array, Array]:
         """Return mean and covariance of the log values of the configurations that were measured."""
-        prior = self._kernel(self._distances, self._trend, self._trend, self.settings)
+        prior = self._prior(self.settings)
         across = prior[:, self._rows]
         mean = self._trend + self._centre + across @ self._solved
         half = np.linalg.solve(self._root, across.T)
@@ -162,12 +168,24 @@ class Surrogate:
 
     def _kernel(self, distances: Array, first: Array, second: Array, settings: Learnt) -> Array:
         alike = np.exp(-(distances @ np.asarray(settings.weights)))
-        slope = _TREND_SPREAD**2 * np.outer(first - self._mean_trend, second - self._mean_trend)
-        kernel: Array = settings.amplitude**2 * alike + slope + _LEVEL_SPREAD**2
+        kernel: Array = settings.amplitude**2 * alike + self._shared(first, second)
         return kernel
 
+    def _shared(self, first: Array, second: Array) -> Array:
+        """Return the covariance that all configurations have: the slope of the trend, and the common level."""
+        shared: Array = _TREND_SPREAD**2 * np.outer(first - self._mean_trend, second - self._mean_trend)
+        return shared + _LEVEL_SPREAD**2
+
+    def _prior(self, settings: Learnt) -> Array:
+        """Return the covariance of the configurations that were measured, before that."""
+        if self._alike is None or self._alike[0] != settings.weights:  # most of what is tried in turn has the same
+            self._alike = settings.weights, np.exp(-(self._distances @ np.asarray(settings.weights)))
+        prior: Array = settings.amplitude**2 * self._alike[1] + self._common
+        prior.flat[:: len(prior) + 1] += settings.own**2
+        return prior
+
     def _covariance(self, settings: Learnt) -> Array:
-        kernel = self._kernel(self._distances, self._trend, self._trend, settings)[np.ix_(self._rows, self._rows)]
+        kernel = self._prior(settings)[np.ix_(self._rows, self._rows)]
         alone = np.diag(self._variances + settings.noise**2)
         covariance: Array = kernel + alone + settings.drift**2 * self._together
         return covariance
@@ -184,13 +202,16 @@ class Surrogate:
         repeated = len(set(self._rows.tolist())) < len(self._rows)
         in_blocks = bool((self._together.sum(axis=0) > 1).any())  # else drift and noise cannot be told apart
         noises, drifts = _SHOWN_NOISES if repeated else _NOISES, _DRIFTS if in_blocks else ()
-        best = start or Learnt((_TYPICAL_WEIGHT,) * self._distances.shape[2], 0.4, 0.03, drifts[0] if drifts else 0.0)
+        typical = (_TYPICAL_WEIGHT,) * self._distances.shape[2]
+        best = start or Learnt(typical, amplitude=0.4, own=0.0, noise=0.03, drift=drifts[0] if drifts else 0.0)
         height = self._likelihood(best)
         varied = [at for at in range(len(best.weights)) if self._distances[..., at].any()]
         for _ in range(2 if start is None else 1):
             trials = [replace(best, amplitude=a, noise=n) for a in _AMPLITUDES for n in noises]
             best, height = self._better(trials, best, height)
             trials = [replace(best, noise=n, drift=d) for n in noises for d in drifts]
+            best, height = self._better(trials, best, height)
+            trials = [replace(best, own=o, noise=n) for o in (_OWNS if repeated else ()) for n in noises]
             best, height = self._better(trials, best, height)
             for at in varied:
                 before, after = best.weights[:at], best.weights[at + 1 :]

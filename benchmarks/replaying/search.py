@@ -17,15 +17,17 @@ from replaying.samplers import named
 from replaying.synthetic import measurement
 from replaying.table import Table
 
+from autopipe.core import costs
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.costs import Costs
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, from_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
 from autopipe.search import study
-from autopipe.search.feasible import Trimmed, trim
+from autopipe.search.feasible import Trimmed, narrowed, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.record import Row
 from autopipe.search.result import SearchResult
@@ -103,7 +105,10 @@ def _distance(one: Params, other: Params) -> float:
 
 def recorded(table: Table, space: Space) -> Trimmed:
     """Return `space` with the recorded configurations as its candidates: a table need not hold all of a large space."""
-    trimmed = trim(space, table.header.facts(), Limits())
+    facts, limits = table.header.facts(), Limits()
+    trimmed = trim(space, facts, limits)
+    if any(ceiling.op_costs for ceiling in table.header.ceilings):  # a search leaves out what they say is of no use
+        trimmed = narrowed(trimmed, costs.useful(Costs.of(table.header.ceilings, facts), facts), limits)
     candidates = tuple(each for each in trimmed.candidates if each.key in table.entries)
     if not candidates:
         raise TrialError(f"The table `{table.header.name}` holds no configuration of this space.")
@@ -152,6 +157,34 @@ def regret_curve(table: Table, trimmed: Trimmed, settings: Settings) -> list[flo
             worth = rates[chosen] if chosen in rates else rates[nearest(_config(result.trials, chosen))]
         curve.append(1.0 - worth / best)
     return curve + curve[-1:] * (settings.trials - len(curve))
+
+
+def winner_regrets(
+    table: Table,
+    space: Space,
+    *,
+    seeds: int,
+    trials: int,
+    on_search: Callable[[int, int], None] = lambda done, of: None,
+) -> list[float]:
+    """Return how far below the table's best the winner of each search is, whose proof is run to its end.
+
+    Args:
+        table: what to search.
+        space: the one that the table was recorded over.
+        seeds: how many searches.
+        trials: a search, its proof not counted.
+        on_search: is told how many of how many searches have ended.
+    """
+    rates, trimmed = table.rates(), recorded(table, space)
+    best = max(rates[candidate.key] for candidate in trimmed.candidates)
+    regrets = []
+    for seed in range(seeds):
+        settings = settings_of(SURROGATE, seed=seed, trials=trials, seeding=True)
+        found = search(table, trimmed, replace(settings, blocks=Settings().blocks)).best_config
+        regrets.append(1.0 if found is None else 1.0 - rates[found.key()] / best)
+        on_search(seed + 1, seeds)
+    return regrets
 
 
 def _config(rows: Sequence[Row], key: str) -> PipelineConfig:

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from autopipe.core.params import Value, from_config, to_config
-from autopipe.core.space import Space, SpaceSpec, resolve
+from autopipe.core.space import Space
+from autopipe.core.space_spec import SpaceSpec, resolve
 from autopipe.errors import ConfigError, SpaceError
 from tests.fakes.spaces import holds
 
@@ -115,3 +116,38 @@ def test_parameters_and_configuration_turn_into_each_other() -> None:
 def test_parameters_without_a_loader_are_no_configuration() -> None:
     with pytest.raises(ConfigError, match="`loader` is missing"):
         to_config({"cache": "none"})
+
+
+AHEAD: dict[str, object] = {
+    "loader": ["threads"],
+    "threads.workers": {"range": [1, "workers_beside_reads"]},
+    "threads.read_ahead": [0, "reads_at_once", "2*reads_at_once"],
+    "threads.queue_size": {"choices": [2], "when": {"threads.read_ahead": [0]}},
+}
+
+
+def test_what_is_measured_may_bound_a_parameter() -> None:
+    found = space(AHEAD, {"cores": 2})
+    assert found["threads.workers"].values == (1, 2)  # as long as nothing is known to wait
+    assert found["threads.read_ahead"].values == (0, 1, 2)
+    measured = found.measured({"reads_at_once": 24, "workers_at_once": 9, "workers_beside_reads": 4})
+    assert measured["threads.workers"].values == (1, 2, 3, 4)
+    assert measured["threads.read_ahead"].values == (0, 24, 48)
+    assert measured["threads.queue_size"] == found["threads.queue_size"]
+    assert not measured.unmeasured
+
+
+def test_a_value_that_may_turn_out_to_be_measured_can_be_asked_for() -> None:
+    found = space(AHEAD, {"cores": 2}).only("threads.read_ahead", [24])
+    assert found.measured({"reads_at_once": 24}).only("threads.read_ahead", [24])["threads.read_ahead"].values == (24,)
+
+
+def test_a_measured_bound_that_its_parameter_cannot_take_is_refused() -> None:
+    with pytest.raises(SpaceError, match=r"threads.read_ahead: `threads.read_ahead` cannot be 1400"):
+        space(AHEAD, {"cores": 2}).measured({"reads_at_once": 700})
+
+
+@pytest.mark.parametrize("written", [[0, "read_at_once"], {"range": [0, "read_at_once"]}])
+def test_a_bound_that_is_not_there_is_refused_with_the_near_one(written: object) -> None:
+    with pytest.raises(SpaceError, match=r"read_at_once.*Did you mean `reads_at_once`\?"):
+        space({"loader": ["threads"], "threads.read_ahead": written}, {"cores": 2})

@@ -95,6 +95,14 @@ def test_replay_as_json_has_the_regret_after_every_trial(replayed: Replayed, rec
     assert len(document["random"]["median"]) == len(document["random"]["worst"]) == 6
 
 
+def test_replay_shows_how_good_the_winners_of_proofs_are(replayed: Replayed, recorded: Path) -> None:
+    common = (recorded, "--sampler", "surrogate", "--seeds", 2, "--trials", 8, "--proof")
+    regrets = json.loads(replayed(*common, "--json").out)["winners"]
+    assert len(regrets) == 2
+    assert all(0.0 <= each < 0.2 for each in regrets)
+    assert "Winners of a proof are" in replayed(*common).out
+
+
 def test_replay_searches_a_part_of_a_table(replayed: Replayed, recorded: Path) -> None:
     common = (recorded, "--sampler", "random", "--seeds", 2, "--trials", 6, "--json")
     best = [json.loads(replayed(*common, *only).out)["random"]["median"][-1] for only in ((), ("--only", "cache=none"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -100,10 +101,16 @@ def test_too_noisy_to_tell_is_no_tie_when_the_gap_is_wide() -> None:
 
 def test_what_is_a_tie_on_a_noisy_machine_is_a_difference_on_a_still_one() -> None:
     entered = [contender("a", cost=9.0), contender("b")]
-    still = blocks(a=[101.5, 101.6, 101.4, 101.5, 101.5, 101.5], b=[100, 100.1, 99.9, 100, 100.1, 99.9])
-    noisy = blocks(a=[103.5, 98.0, 104.0, 99.5, 104.5, 99.5], b=[97.0, 103.0, 98.0, 102.5, 98.0, 101.5])
+    still = blocks(a=[100.8, 100.9, 100.7, 100.8, 100.8, 100.8], b=[100, 100.1, 99.9, 100, 100.1, 99.9])
+    noisy = blocks(a=[101.6, 100.0, 101.5, 100.2, 101.4, 100.1], b=[99.4, 100.7, 99.3, 100.6, 99.5, 100.5])
     assert verdict(entered, still, spread=0.001).winner == "a"
-    assert verdict(entered, noisy, spread=0.02).winner == "b"
+    assert verdict(entered, noisy, spread=0.005).winner == "b"
+
+
+def test_where_more_than_a_tie_may_be_given_away_the_cheaper_does_not_win() -> None:
+    entered = [contender("a", cost=9.0), contender("b")]
+    ran = blocks(a=[103.5, 98.0, 104.0, 99.5, 104.5, 99.5], b=[97.0, 103.0, 98.0, 102.5, 98.0, 101.5])
+    assert verdict(entered, ran, spread=0.02).winner == "a"
 
 
 def test_two_shaken_blocks_do_not_overturn_trials_that_agree() -> None:
@@ -135,6 +142,33 @@ def test_configurations_that_are_alike_speak_for_each_other() -> None:
 def test_many_blocks_that_agree_overturn_a_lucky_trial() -> None:
     ran = blocks(a=[95.0, 95.2, 94.8, 95.1, 94.9, 95.0], b=[100.0, 100.1, 99.9, 100.0, 99.8, 100.2])
     assert verdict([contender("a"), contender("b")], ran, {"a": [120.0], "b": [100.0]}).winner == "b"
+
+
+def test_who_is_far_behind_in_the_trials_is_expected_in_few_blocks() -> None:
+    values = {"a": 1000.0, "b": 990.0, "c": 300.0, "d": 995.0, "e": 250.0}
+    entered = [contender(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
+    known = dataclasses.replace(belief({}, {key: [rate] for key, rate in values.items()}), noise=0.03)
+    expected = confirm.expected_blocks(entered, values, known, (3, 6))
+    assert expected == {"a": 3, "b": 3, "c": 1, "d": 3, "e": 1}
+
+
+def test_where_all_is_clear_the_best_baseline_is_expected_in_all_blocks() -> None:
+    values = {"a": 1000.0, "d": 200.0, "e": 250.0}
+    entered = [contender(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
+    known = dataclasses.replace(belief({}, {key: [rate] for key, rate in values.items()}), noise=0.03)
+    assert confirm.expected_blocks(entered, values, known, (3, 6)) == {"a": 3, "d": 2, "e": 3}
+
+
+def test_one_that_differs_from_its_like_is_believed_as_it_was_measured_again_and_again() -> None:
+    configs = {f"{n}": to_config({"loader": "threads", "threads.workers": n}) for n in (1, 2, 3, 4, 6, 8)}
+    rates = {key: [100.0, 101.0, 100.0, 99.0] for key in configs} | {"3": [120.0, 121.0, 119.0, 120.0]}
+    known = {
+        key: Known(config=config, trend=0.0, readings=[Reading(math.log(rate), 0.01**2) for rate in rates[key]])
+        for key, config in configs.items()
+    }
+    found = believe(known, cores=2)
+    assert found.value("3") == pytest.approx(120.0, rel=0.005)
+    assert found.value("2") == pytest.approx(100.0, rel=0.005)
 
 
 def wrongly_slower(seed: int, looks: int) -> bool:

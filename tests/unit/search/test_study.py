@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from optuna.samplers import RandomSampler
 
-from autopipe.core.ceiling import Ceiling
+from autopipe.core.ceiling import Ceiling, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.facts import Facts, Limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
@@ -95,6 +96,16 @@ def test_each_baseline_is_beaten_by_about_what_it_really_is(space: Space) -> Non
         assert baseline.gain.faster
     assert result.drift is not None
     assert abs(result.drift) < 0.05
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_what_was_measured_highest_is_in_the_proof_however_unlike_its_like(space: Space, seed: int) -> None:
+    surface, told = Surface(quirks=3, seed=seed, model_rate=60_000.0, noise=0.12), list[Event]()
+    result = study.run(space, surface, surface.facts(), settings(surface, budget_seconds=None), on_event=told.append)
+    found = {row.key: row.outcome for row in result.trials if row.block is None}
+    rates = {key: each.images_per_second.value for key, each in found.items() if isinstance(each, Measurement)}
+    proved = next(event for event in told if isinstance(event, ProofStarted))
+    assert set(sorted(rates, key=lambda key: rates[key])[-2:]) <= {config.key() for config in proved.configs}
 
 
 def test_among_equals_the_cheapest_wins_even_if_others_looked_better(space: Space) -> None:
@@ -652,3 +663,27 @@ def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
     assert any(drop.reason.startswith("device_prefetch") for drop in merged.drops)
     kept = trim(space.only("device_prefetch", [2]), dataclasses.replace(facts, accelerator=False), Limits())
     assert {each.config.device_prefetch for each in kept.candidates} == {2}
+
+
+class Far(Surface):
+    """A machine whose reads wait."""
+
+    latency_seconds: float = 0.01
+
+    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+        rungs = tuple(ReadRung(at_once=count, images_per_second=count / self.latency_seconds) for count in (1, 4, 16))
+        reads = ReadCosts(latency_seconds=self.latency_seconds, cpu_seconds=0.0001, rungs=rungs, bytes_per_image=1e5)
+        return [each.model_copy(update={"reads": reads}) for each in super().ceilings(setups)]
+
+
+def test_values_that_are_measured_are_tried_and_stay_the_studys(tmp_path: Path) -> None:
+    url, surface = f"sqlite:///{tmp_path}/study.db", Far()
+    written = {"loader": ["threads"], "threads.workers": [2], "threads.read_ahead": [0, 9, "reads_at_once"]}
+    space = library.parse(json.dumps({"schema_version": 1, "parameters": written}), {"cores": 4, "gpus": 0})
+    first = run(space, surface, url, trials=3, blocks=(0, 0))
+    first.study.set_user_attr("ceilings", [])
+    surface.latency_seconds = 0.02  # 100 reads at a time would be of use, where 50 were
+    result = run(space, surface, url, trials=9, blocks=(0, 0))
+    tried = {row.config.loader.samples_ahead(1) for row in result.trials if isinstance(row.config.loader, Threads)}
+    assert {Threads(workers=2, read_ahead=count).samples_ahead(1) for count in (0, 9, 50)} == tried
+    assert result.stopped_because.reason is Reason.EXHAUSTED
