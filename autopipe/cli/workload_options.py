@@ -16,21 +16,6 @@ if TYPE_CHECKING:  # imported by every command's module, and so before `--help` 
     from autopipe.devices.simulated import SimulatedAccelerator
     from autopipe.tuned.schema import ImagesReference
 
-Reference = Annotated[
-    str | None,
-    typer.Argument(metavar="train.py:workload", help="Where the workload is: FILE.py:NAME or package.module:NAME."),
-]
-Images = Annotated[
-    str | None,
-    typer.Option(
-        "--images", metavar="DIR", help="Without code: a folder, or its URL, with one folder of images for each class."
-    ),
-]
-Model = Annotated[str, typer.Option("--model", help="With --images: a model of keras.applications, random weights.")]
-ImageSize = Annotated[
-    int, typer.Option("--image-size", min=8, max=4096, help="With --images: height and width in pixels.")
-]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="With --images: images a batch.")]
 SimulateStep = Annotated[
     str | None,
     typer.Option(
@@ -72,15 +57,45 @@ class Chosen:
 class WorkloadOptions:
     """Which workload a command is about, as it is written on a command line."""
 
-    workload: Reference = None
-    images: Images = None
-    model: Model = "mobilenet_v2"
-    image_size: ImageSize = 224
-    batch_size: BatchSize = 32
+    workload: Annotated[
+        str | None,
+        typer.Argument(metavar="train.py:workload", help="Where the workload is: FILE.py:NAME or package.module:NAME."),
+    ] = None
+    images: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Without code: a folder, or its URL, with one folder of images for each class."
+        ),
+    ] = None
+    model: Annotated[str, typer.Option(help="With --images: a model of keras.applications, random weights.")] = (
+        "mobilenet_v2"
+    )
+    image_size: Annotated[int, typer.Option(min=8, max=4096, help="With --images: height and width in pixels.")] = 224
+    batch_size: Annotated[int, typer.Option(min=1, help="With --images: images a batch.")] = 32
 
     def chosen(self) -> Chosen:
-        """Return the workload that they stand for; see `choose`."""
-        return choose(self.workload, self.images, self.model, self.image_size, self.batch_size)
+        """Return the workload that they stand for.
+
+        Raises:
+            WorkloadError: neither or both were given, or the folder holds no classes.
+        """
+        if (self.workload is None) == (self.images is None):
+            raise WorkloadError(
+                "A workload must be given: either `train.py:workload` or `--images DIR`"
+                + (", not both." if self.images is not None else "."),
+                hint="For example: autopipe tune train.py:workload, "
+                "or autopipe tune --images photos/ --model mobilenet_v2",
+            )
+        if self.workload is not None:
+            return Chosen(workload=self.workload)
+        from autopipe.data.url import is_url, located
+        from autopipe.tuned.images import workload_of
+        from autopipe.tuned.schema import ImagesReference
+
+        images = str(self.images)
+        place = located(images) if is_url(images) else str(Path(images).absolute())
+        named = ImagesReference(path=place, model=self.model, image_size=self.image_size, batch_size=self.batch_size)
+        return Chosen(workload=workload_of(named, place), named=named)
 
 
 USUAL = WorkloadOptions()
@@ -95,27 +110,3 @@ def simulated(step: str | None) -> SimulatedAccelerator | None:
     from autopipe.cli import option_values
 
     return None if step is None else option_values.accelerator(step, "--simulate-step")
-
-
-def choose(reference: str | None, images: str | None, model: str, image_size: int, batch_size: int) -> Chosen:
-    """Return the workload that the arguments of a command stand for.
-
-    Raises:
-        WorkloadError: neither or both were given, or the folder holds no classes.
-    """
-    if (reference is None) == (images is None):
-        raise WorkloadError(
-            "A workload must be given: either `train.py:workload` or `--images DIR`"
-            + (", not both." if images is not None else "."),
-            hint="For example: autopipe tune train.py:workload, or autopipe tune --images photos/ --model mobilenet_v2",
-        )
-    if reference is not None:
-        return Chosen(workload=reference)
-    from autopipe.data.url import is_url, located
-    from autopipe.tuned.images import workload_of
-    from autopipe.tuned.schema import ImagesReference
-
-    assert images is not None
-    place = located(images) if is_url(images) else str(Path(images).absolute())
-    named = ImagesReference(path=place, model=model, image_size=image_size, batch_size=batch_size)
-    return Chosen(workload=workload_of(named, place), named=named)

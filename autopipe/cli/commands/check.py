@@ -11,9 +11,7 @@ from autopipe.cli import again, artifact_options
 
 
 def check(
-    artifact: artifact_options.Artifact = artifact_options.DEFAULT,
-    workload: artifact_options.Override = None,
-    allow_outside: artifact_options.AllowOutside = False,
+    stored: artifact_options.ArtifactOptions = artifact_options.USUAL,
     quick: Annotated[bool, typer.Option("--quick", help="Compare fingerprints only, and measure nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -24,10 +22,10 @@ def check(
     """
     from rich.console import Console
 
-    from autopipe.api import checking, stored_workload
+    from autopipe.api import checking
     from autopipe.reports import fitness
 
-    known = stored_workload.read(artifact, workload=workload, allow_outside=allow_outside)
+    known = stored.read()
     with Console(stderr=True).status("comparing" if quick else "comparing, and measuring for some 30 s"):
         result = checking.check(known, quick=quick)
     if as_json:
@@ -35,8 +33,6 @@ def check(
     else:
         Console().print(fitness.render(result), soft_wrap=True)
         if result.exit_code:
-            named = [] if workload is None else ["--workload", workload]
-            trusted = ["--allow-outside"] if allow_outside else []
-            line = again.autopipe("retune", artifact, *named, *trusted)
+            line = again.autopipe("retune", *stored.arguments)
             Console(stderr=True).print(f"next      {line}", highlight=False, soft_wrap=True, markup=False)
     raise typer.Exit(result.exit_code)

@@ -11,9 +11,7 @@ from autopipe.cli import artifact_options
 
 
 def eject(
-    artifact: artifact_options.Artifact = artifact_options.DEFAULT,
-    workload: artifact_options.Override = None,
-    allow_outside: artifact_options.AllowOutside = False,
+    stored: artifact_options.ArtifactOptions = artifact_options.USUAL,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; stdout by default.")] = None,
     to: Annotated[
         str | None,
@@ -33,23 +31,21 @@ def eject(
     """
     from rich.console import Console
 
-    from autopipe.api import ejecting, stored_workload
+    from autopipe.api import ejecting
     from autopipe.reports import wording
     from autopipe.trial import protocol
     from autopipe.tuned import artifact as files
 
     if to is not None:
-        named = protocol.Reference(text=workload) if workload is not None else None
-        code = ejecting.eject_usual(named or stored_workload.read(artifact, allow_outside=allow_outside).workload, to)
+        named = None if stored.workload is None else protocol.Reference(text=stored.workload)
+        code = ejecting.eject_usual(named or stored.read().workload, to)
         if out is None:
             print(code, end="")
         else:
             files.replace_text(out, code)
             Console(stderr=True).print(f"wrote     {out}: {to} as it is usually written", highlight=False)
         return
-    ejected = ejecting.eject(
-        stored_workload.read(artifact, workload=workload, allow_outside=allow_outside), plain=plain
-    )
+    ejected = ejecting.eject(stored.read(), plain=plain)
     if out is None:
         print(ejected.code, end="")
         return

@@ -22,9 +22,7 @@ _SHORTER = search_options.SearchOptions(trials=15, budget="90s")  # the known co
 
 def retune(
     context: typer.Context,
-    artifact: artifact_options.Artifact = artifact_options.DEFAULT,
-    workload: artifact_options.Override = None,
-    allow_outside: artifact_options.AllowOutside = False,
+    stored: artifact_options.ArtifactOptions = artifact_options.USUAL,
     if_stale: Annotated[
         bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
     ] = False,
@@ -48,11 +46,11 @@ def retune(
     """
     from rich.console import Console
 
-    from autopipe.api import retuning, searching, stored_workload
+    from autopipe.api import retuning, searching
     from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress
 
-    known = stored_workload.read(artifact, workload=workload, allow_outside=allow_outside)
+    known = stored.read()
     folder = writable_folder(
         known.path.parent, "The artefact's folder", "Make it so, or retune a copy of the artefact elsewhere."
     )
@@ -62,7 +60,7 @@ def retune(
         given = search_options.given(context)
         retuned = retuning.run(known, settings, progress.watcher, when=when, given=given)
     if retuned.result is None:
-        _without_search(retuned, artifact, as_json=as_json)
+        _without_search(retuned, stored.artifact, as_json=as_json)
     elif retuned.profile is None:
         raise searching.nothing_measured(retuned.result)
     else:
