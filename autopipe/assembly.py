@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from autopipe.batching.owner import Owner
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core import digests
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -21,6 +19,7 @@ from autopipe.core.plan import Plan
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
+from autopipe.devices.late_finish import LateFinish
 from autopipe.errors import ConfigError, ModelError, StorageError
 from autopipe.hardware import allocator
 from autopipe.ops.planner import make_plan
@@ -43,6 +42,7 @@ def build_loader(
     shard: tuple[int, int] = (0, 1),
     rank: tuple[int, int] = (0, 1),
     plan: Plan | None = None,
+    trace: str | None = None,
 ) -> Loader:
     """Return an open loader: the batches of `workload`, fed as `config` says.
 
@@ -52,6 +52,7 @@ def build_loader(
         shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
         rank: `(i, n)` takes the i-th of n equal parts of every batch, for n processes that train together.
         plan: the workload's plan, if it is known already.
+        trace: a folder for notes of what is done when.
 
     Raises:
         DataError: samples cannot be read.
@@ -77,7 +78,8 @@ def build_loader(
         )
     plan = make_plan(workload) if plan is None else plan
     keep_freed_memory(workload)
-    return config.loader.open(_job(workload, config, plan, batch_order(workload, shard, rank)))
+    job = _job(workload, config, plan, batch_order(workload, shard, rank))
+    return config.loader.open(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, trace=trace)))
 
 
 def keep_freed_memory(workload: Workload) -> None:
@@ -205,7 +207,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrd
         finish=finish,
         bad_sample_log=workload.bad_sample_log,
         identity=_identity(workload, order.shard),
-        finishing=_Finishing(finish, lambda: config.loader.open(_job(workload, by_workers, plan, order))),
+        finishing=LateFinish(finish, lambda: config.loader.open(_job(workload, by_workers, plan, order))),
     )
 
 
@@ -293,30 +295,3 @@ def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:
         workload.drop_remainder,
         shard,
     )
-
-
-class _Finishing:
-    """See `autopipe.core.finish.Finishing`. It imports no framework until it is asked to do something."""
-
-    def __init__(self, finish: Finish, on_host: Callable[[], Loader]) -> None:
-        self._finish = finish
-        self._owner = Owner()
-        self._open_on_host = on_host
-
-    def place(self) -> Callable[[Any], Any] | None:
-        from autopipe.devices import host_arrays
-
-        return host_arrays.place()
-
-    def on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
-        return self._compiled(x, y)
-
-    def on_host(self) -> Loader:
-        self._owner.require()
-        return self._open_on_host()
-
-    @functools.cached_property
-    def _compiled(self) -> Callable[[Any, Any], tuple[Any, Any]]:
-        from autopipe.devices import host_arrays
-
-        return host_arrays.compiled(self._finish)

@@ -108,6 +108,7 @@ def search(
         foreign=lambda code: foreign_runner(runner, code),
         own=settings.baseline,
     )
+    measurer.options = settings.options
     with contextlib.closing(measurer):
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()

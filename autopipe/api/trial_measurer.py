@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
@@ -30,6 +30,9 @@ class TrialMeasurer:
     """Measures by trials in a child process, and other people's code in a process of its own for each.
 
     `close` ends those processes; `runner` belongs to the caller.
+
+    Attributes:
+        options: what a trial of a configuration is asked for beyond the usual.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class TrialMeasurer:
             foreign: makes the runner of somebody else's code, by its name; None: nothing of that is compared with.
             own: the user's own pipeline, "FILE.py:function".
         """
+        self.options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
         self._runner = runner
         self._page_cache = page_cache
         self._foreign = foreign
@@ -142,6 +146,7 @@ class TrialMeasurer:
         options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF), "page_cache": self._page_cache}
         if must_reach is not None and must_reach > 0:
             options["hopeless_below"] = must_reach
+        options.update(self.options(config))
         if not config.loader.is_foreign:
             return self._in_turn(self._runner, config, options)
         options["model_images_per_second"] = next(iter(self._model_rates.values()), None)

@@ -23,6 +23,7 @@ from autopipe.batching.owner import Owner
 from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot, SlotPool
 from autopipe.batching.stream import BatchStream, Task
+from autopipe.batching.traced import TracedStream
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch, Source
@@ -70,7 +71,8 @@ class StreamingLoader(Loader):
         self._queue_size = queue_size
         layout = RowLayout(job.recipe.spec, job.order.batch_size)
         self._pool = SlotPool(layout, keep=self.buffered_batches + 2)
-        self._stream: BatchStream[Filled] = BatchStream(job.order, self.buffered_batches, ahead * len(fillers))
+        trace, most = job.recipe.trace, (job.order, self.buffered_batches, ahead * len(fillers))
+        self._stream: BatchStream[Filled] = BatchStream(*most) if trace is None else TracedStream(*most, trace)
         self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
         threads = [
             threading.Thread(

@@ -20,6 +20,7 @@ from autopipe.batching.kernel import Kernel
 from autopipe.batching.process import MESSAGE_BYTES, RemoteFailure
 from autopipe.batching.readahead import ReadAhead
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
+from autopipe.batching.traced import traced
 from autopipe.core.job import Recipe
 from autopipe.errors import worker_failure
 from autopipe.hardware import allocator, opencv
@@ -39,7 +40,7 @@ def main() -> None:
     channel.settimeout(_POLL_SECONDS)
     tasks = _tasks(channel, os.getppid())
     try:
-        recipe = _unpacked(recipe_number)
+        recipe = traced(_unpacked(recipe_number))
         cache = _cache(recipe, *cache_number)
         ahead = ReadAhead.of(recipe, cache, readers)
         kernel = Kernel(recipe if ahead is None else ahead.recipe(recipe), cache)

@@ -30,6 +30,12 @@ class Isolation(StrEnum):
     PROCESS = "process"
 
 
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json", help="Write what was done when, as a trace for ui.perfetto.dev or chrome://tracing."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial, and what was left out and why.")]
 

@@ -25,6 +25,7 @@ class Recipe:
         seed: the workload's seed.
         on_bad_sample: see `Workload`.
         cached: the part of the samples, 0 to 1, that is kept in memory after the fixed steps.
+        trace: the folder to which notes go of what is done when; None: nobody takes any.
     """
 
     source: Source
@@ -35,6 +36,7 @@ class Recipe:
     seed: int
     on_bad_sample: Literal["error", "skip"]
     cached: float = 0.0
+    trace: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from autopipe.batching.kernel import Kernel
 from autopipe.batching.owner import Owner
 from autopipe.batching.stream import overtaken
 from autopipe.batching.streaming import require_memory
+from autopipe.batching.traced import traced
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
@@ -83,7 +84,7 @@ class Keras(LoaderConfig):
         refuse_skipping(job, self.kind)
         if self.use_multiprocessing:
             frameworks.require_safe_fork(_INSTEAD)
-        recipe = job.recipe
+        recipe = traced(job.recipe)
         require_memory(job, self.buffered_batches() + 2)
         opencv.one_thread()
         cache = MemoryCache.of(recipe)

@@ -17,6 +17,7 @@ from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.readahead import ReadAhead, batches_ahead, samples_ahead
 from autopipe.batching.slots import Slot
 from autopipe.batching.streaming import StreamingLoader, require_memory
+from autopipe.batching.traced import traced
 from autopipe.core.config import LATER, LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
@@ -52,7 +53,7 @@ class Threads(LoaderConfig):
         return samples_ahead(self.read_ahead, self.workers, batch_size)
 
     def open(self, job: LoadJob) -> Loader:
-        recipe = job.recipe
+        recipe = traced(job.recipe)
         require_memory(job, self.buffered_batches() + 2, self.samples_ahead(job.order.batch_size))
         opencv.one_thread()
         cache = MemoryCache.of(recipe)

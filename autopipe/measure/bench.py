@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 
 from autopipe import assembly
+from autopipe.batching.trace_log import TraceLog
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
 from autopipe.core.mode import Mode
@@ -25,6 +28,7 @@ from autopipe.measure.first_steps import FirstSteps
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
 from autopipe.measure.resident import ResidentLoader
+from autopipe.measure.traced_training import StepNotes, transfers_noted
 from autopipe.measure.windows import Reading, StopRule
 
 _ENDLESS = 10**9  # steps; the probe ends the training
@@ -55,6 +59,7 @@ class Bench:
         self._plan = plan
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
+        self._notes: list[StepNotes] = []
         self._channels_first = channels == "first"
         self._alone: dict[tuple[str, int], Alone] = {}
 
@@ -68,7 +73,21 @@ class Bench:
         trainer = Trainer(
             self.model, loader, strategy=self.strategy, device_prefetch=device_prefetch, steps=self._steps
         )
-        trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[probe], verbose=0)
+        trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[*self._notes, probe], verbose=0)
+
+    @contextlib.contextmanager
+    def noted(self, log: TraceLog | None) -> Iterator[None]:
+        """Take notes of steps and transfers, if there is a log to take them in."""
+        if log is None:
+            yield
+            return
+        with transfers_noted(self.strategy, log):
+            self._notes.append(StepNotes(log))
+            try:
+                yield
+            finally:
+                self._notes.clear()
+                log.flush()
 
     def alone(
         self, finish: str, report: Report | None = None, *, again: bool = False, samples: int | None = None

@@ -24,6 +24,7 @@ class MeasureOptions(_Options):
         half_width: the relative half-width of the interval at which a measurement is good enough.
         hopeless_below: images/s below which a trial may end early; None: never.
         model_images_per_second: of the model alone, for a session that does not measure it itself.
+        trace: a folder for notes of what is done when; None: nobody takes any.
     """
 
     min_seconds: float = pydantic.Field(default=1.0, gt=0)
@@ -31,6 +32,7 @@ class MeasureOptions(_Options):
     half_width: float = pydantic.Field(default=0.03, gt=0, lt=1)
     hopeless_below: float | None = pydantic.Field(default=None, gt=0)
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
+    trace: str | None = None
 
 
 class CeilingOptions(_Options):

@@ -16,6 +16,7 @@ from typing import Literal
 import keras
 
 from autopipe import assembly
+from autopipe.batching.trace_log import TraceLog
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -42,6 +43,7 @@ from autopipe.measure.pages import PageCache
 from autopipe.measure.parts import Part, Parts
 from autopipe.measure.probe import Probe
 from autopipe.measure.timed import TimedLoader
+from autopipe.measure.traced_training import TracedLoader
 from autopipe.measure.windows import StopRule
 from autopipe.ops.planner import make_plan
 from autopipe.storage.place import place
@@ -88,12 +90,15 @@ class Session:
         limited = pages.regime == "cold" and config.cache == "none"
         with Sampler(nvml=self._nvml) as sampler:
             opened = time.monotonic()
-            loader = TimedLoader(assembly.build_loader(workload, config, plan=self._plan))
+            opened_loader = assembly.build_loader(workload, config, plan=self._plan, trace=wanted.trace)
+            log = None if wanted.trace is None else TraceLog(wanted.trace)
+            loader = TimedLoader(opened_loader) if log is None else TracedLoader(opened_loader, log)
             try:
                 report.phase(Phase.FIRST_BATCH)
                 meter = _meter(loader, config, wanted)
                 probe = Probe(meter, loader, report=report)
-                bench.run(loader, probe, config.device_prefetch, len(loader) if limited else None)
+                with bench.noted(log):
+                    bench.run(loader, probe, config.device_prefetch, len(loader) if limited else None)
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
             finally:

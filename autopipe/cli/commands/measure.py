@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import workload_options
+from autopipe.cli import search_options, workload_options
 from autopipe.cli.search_options import PageCache
 from autopipe.core.mode import Mode
 
@@ -33,12 +33,14 @@ def measure(
         PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = PageCache.AUTO,
     seconds: Annotated[float, typer.Option(min=0.5, help="Most seconds to measure.")] = 5.0,
+    trace: search_options.Trace = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
 ) -> None:
     """Measure one configuration of a workload, on its model."""
     from rich.console import Console
 
     from autopipe.api import searching
+    from autopipe.api.tracing import Tracing
     from autopipe.api.trial_measurer import failed
     from autopipe.cli import option_values
     from autopipe.core.config import PipelineConfig
@@ -65,9 +67,9 @@ def measure(
         ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache.value})
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)
-        outcome = runner.measure(
-            config, {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache.value}
-        )
+        options = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache.value}
+        with Tracing(trace) as tracing:
+            outcome = runner.measure(config, {**options, **tracing.options(config)})
     if isinstance(outcome, TrialFailure):
         raise failed(outcome)
     if as_json:

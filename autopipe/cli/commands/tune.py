@@ -17,6 +17,7 @@ def tune(
     workload: workload_options.WorkloadOptions = workload_options.USUAL,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
     search: search_options.SearchOptions = search_options.USUAL,
+    trace: search_options.Trace = None,
     as_json: search_options.AsJson = False,
     verbose: search_options.Verbose = False,
 ) -> None:
@@ -24,6 +25,7 @@ def tune(
     from rich.console import Console
 
     from autopipe.api import searching, tuning
+    from autopipe.api.tracing import Tracing
     from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.reports import document, headline, text
@@ -33,7 +35,12 @@ def tune(
     folder = writable_folder(out)
     settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this())
     console = Console(stderr=True)
-    with Progress(console, verbose=verbose, budget_seconds=settings.budget_seconds) as progress, reserved(folder):
+    with (
+        Progress(console, verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
+        reserved(folder),
+        Tracing(trace) as tracing,
+    ):
+        settings = dataclasses.replace(settings, options=tracing.options)
         result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=folder)
     summary, written, unwritten = summary_of(result, settings.simulate), None, None
     try:

@@ -1,0 +1,72 @@
+"""A training that takes notes in a `TraceLog`: its steps, its waits for batches, transfers and ends of epochs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+
+from autopipe.batching.trace_log import TraceLog
+from autopipe.core.loader import Loader
+from autopipe.devices.strategy import DeviceStrategy
+from autopipe.measure.timed import TimedLoader
+
+
+class TracedLoader(TimedLoader):
+    """Hands on the batches of another loader, and notes each time the training waited for one."""
+
+    def __init__(self, loader: Loader, log: TraceLog) -> None:
+        super().__init__(loader)
+        self._log = log
+
+    def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
+        source = super()._timed(batches)
+        while True:
+            began = time.monotonic()
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            self._log.span("hand-over", began, time.monotonic())
+            if self.taken % len(self) == 0:
+                self._log.instant("epoch end")
+            yield batch
+            del batch  # whoever took it may be done with it before the next is asked for
+
+
+class StepNotes(keras.callbacks.Callback):
+    """Notes each step of a `fit`, the waiting for its batch included."""
+
+    def __init__(self, log: TraceLog) -> None:
+        super().__init__()
+        self._log = log
+        self._began = time.monotonic()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Look at the clock."""
+        self._began = time.monotonic()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Note the step."""
+        self._log.span("step", self._began, time.monotonic())
+
+
+@contextlib.contextmanager
+def transfers_noted(strategy: DeviceStrategy, log: TraceLog) -> Iterator[None]:
+    """Note what it takes to put each array where the model is."""
+    place: Callable[[Any], Any] = strategy.place
+
+    def noted(array: Any) -> Any:
+        began = time.monotonic()
+        placed = place(array)
+        log.span("transfer", began, time.monotonic())
+        return placed
+
+    vars(strategy)["place"] = noted
+    try:
+        yield
+    finally:
+        del vars(strategy)["place"]
