@@ -52,6 +52,9 @@ test-browser: $(VENV)/browser.stamp
 	CI=true $(BIN)/python -m pytest tests/browser
 
 test-servers: $(VENV)/dev.stamp
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { test "$$(id -u)" = 0 && \
+		apt-get update -qq && apt-get install -qq --yes postgresql >/dev/null; } || \
+		{ echo "error: PostgreSQL is missing: sudo apt-get install postgresql" >&2; exit 1; }
 	$(BIN)/python -m pytest tests/servers
 
 # What touches a framework, each time in an environment of its own that is resolved anew. By uv, because pip cannot take

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import urllib.parse
 
 from autopipe.api import asking
 from autopipe.api.search_facts import workload_digest
@@ -13,6 +12,7 @@ from autopipe.core.description import Description
 from autopipe.core.outcome import Measurement
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.reports import gathering
+from autopipe.search import storage
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.tuned.findings import Asked
@@ -62,9 +62,9 @@ class Found:
             ),
             ceiling=None if result.ceiling is None else Limit.of(result.ceiling),
             tried=tuple(Tried(config=_plain(each), images_per_second=rate) for each, rate in best),
-            study=settings.study_name,
+            study=result.study.study_name,
             request=asking.kept(settings, retune=self.retune),
-            study_url=None if settings.storage is None else _without_password(settings.storage),
+            study_url=None if settings.storage is None else storage.without_password(settings.storage),
             findings=gathering.findings_of(result, config, asked=self._asked(), simulated=settings.simulate),
             measured_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
         )
@@ -92,11 +92,3 @@ class Found:
 
 def _plain(config: PipelineConfig) -> JsonObject:
     return config.normalised().model_dump(mode="json")
-
-
-def _without_password(url: str) -> str:
-    parts = urllib.parse.urlsplit(url)
-    if parts.password is None:
-        return url
-    _, _, host = parts.netloc.rpartition("@")
-    return urllib.parse.urlunsplit(parts._replace(netloc=f"{parts.username}@{host}"))

@@ -16,6 +16,7 @@ from autopipe.api.found import Found
 from autopipe.api.holding import ANY_LOADER, held
 from autopipe.api.search_facts import facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, failed
+from autopipe.core import digests
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 from autopipe.core.outcome import TrialFailure
@@ -29,7 +30,7 @@ from autopipe.search.events import OnEvent
 from autopipe.search.lock import MEASURING
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
-from autopipe.search.settings import Settings
+from autopipe.search.settings import STUDY, Settings
 from autopipe.trial import protocol
 from autopipe.trial.child import Launch
 from autopipe.trial.protocol import Event as TrialEvent
@@ -213,14 +214,24 @@ def workload_key(described: Description) -> str:
     return f"{described.ops_digest}/{described.batch_size}/{described.model_digest}"
 
 
+def _is_shared(storage: str | None) -> bool:
+    """Return whether a storage may be several workloads' and machines', whose studies then need names of their own."""
+    return storage is not None and not storage.startswith("sqlite:")
+
+
 def _completed(
     settings: Settings, described: Description, hardware: Hardware, *, only: Mapping[str, tuple[Value, ...]]
 ) -> Settings:
     """Return the settings with what is known of the workload."""
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
+    name = settings.study_name
+    if name == STUDY and _is_shared(settings.storage):
+        kind = digests.digest(hardware.model_dump_json())[:8]
+        name = f"{name}-{digests.digest(workload_key(described))[:8]}-{kind}"
     return dataclasses.replace(
         settings,
+        study_name=name,
         limits=dataclasses.replace(settings.limits, only=only, convert=convert),
         epochs=epochs,
         digests={

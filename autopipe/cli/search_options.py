@@ -50,7 +50,8 @@ class SearchOptions:
     trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the confirmation run.")] = 30
     budget: Annotated[str, typer.Option(help="At most this long, the confirmation run included: 90s, 3m, 1h.")] = "2m"
     storage: Annotated[
-        str | None, typer.Option(help="An Optuna storage URL instead of study.db beside the artefact.")
+        str | None,
+        typer.Option(envvar="AUTOPIPE_STORAGE", help="An Optuna storage URL instead of study.db beside the artefact."),
     ] = None
     seed: Annotated[int, typer.Option(help="Of everything random in the search.")] = 0
     setting: Annotated[

@@ -13,6 +13,9 @@ from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.hardware import virtual
 from autopipe.search.samplers import SURROGATE, Sampler
 
+STUDY = "autopipe"
+"""The name of a study whose storage is its own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -77,7 +80,7 @@ class Settings:
     reached_share: float = 0.99
     contenders: int = 3
     blocks: tuple[int, int] = (3, 6)
-    study_name: str = "autopipe"
+    study_name: str = STUDY
     digests: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
     lock: str | None = None

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import urllib.parse
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import grpc
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
+from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from autopipe.errors import TrialError
 
-STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
+STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError, grpc.RpcError)
 """What an Optuna storage raises where the database is at fault, and not who asks."""
 
 _BUSY_SECONDS = 1.0  # that SQLite waits by itself, deaf to Ctrl-C; `Patience` goes on from there
 _PAUSE_SECONDS = 0.2
+_READY_SECONDS = 30.0
+_GRPC_PORT = 13000  # the one that Optuna takes where none is given
 
 _Answer = TypeVar("_Answer")
 
@@ -82,11 +88,19 @@ class _Connection(sqlite3.Connection):
 def open_storage(url: str | None, patience: Patience | None = None) -> BaseStorage:
     """Open a storage; None keeps everything in memory.
 
+    Besides the URLs of databases there are `journal:///study.log`, Optuna's journal in a file, which a network file
+    system may hold; and `grpc://host:port`, Optuna's proxy of a storage (`optuna.storages.run_grpc_proxy_server`).
+
     Raises:
         TrialError: it cannot be used.
     """
     if url is None:
         return InMemoryStorage()
+    kind, _, place = url.partition("://")
+    if kind == "journal":  # a path after the third slash, as in sqlite's
+        return JournalStorage(JournalFileBackend(place.removeprefix("/")))
+    if kind == "grpc":
+        return _proxied(url, place.rstrip("/"))
     connecting = {"connect_args": {"timeout": _BUSY_SECONDS, "factory": _Connection}}
     engine = connecting if url.startswith("sqlite:") else None
     try:
@@ -95,12 +109,33 @@ def open_storage(url: str | None, patience: Patience | None = None) -> BaseStora
         raise unusable(url, error) from error
 
 
+def _proxied(url: str, place: str) -> BaseStorage:
+    host, _, port = place.partition(":")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # Optuna's word for its proxy
+            storage = GrpcStorageProxy(host=host, port=int(port or _GRPC_PORT))
+        storage.wait_server_ready(timeout=_READY_SECONDS)
+    except (ValueError, OSError, ImportError, grpc.RpcError) as error:
+        raise unusable(url, error) from error
+    return storage
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown and kept."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.password is None:
+        return url
+    _, _, host = parts.netloc.rpartition("@")
+    return urllib.parse.urlunsplit(parts._replace(netloc=f"{parts.username}@{host}"))
+
+
 def unusable(url: str | None, error: BaseException) -> TrialError:
     """Return the error that says why a study cannot be opened."""
     return TrialError(
-        f"The storage {url!r} cannot be used: {reason(error)}.",
+        f"The storage {None if url is None else without_password(url)!r} cannot be used: {reason(error)}.",
         hint="Give an Optuna storage URL with --storage, e.g. sqlite:///study.db, whose folder is there, has room and "
-        "can be written to.",
+        "can be written to; postgresql+psycopg://user@host/name; journal:///study.log; or grpc://host:13000.",
     )
 
 
@@ -144,6 +179,8 @@ def _of_the_database(error: BaseException) -> BaseException:
 
 
 def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, grpc.RpcError):  # the proxy, or the way to it
+        return True
     cause = _of_the_database(error)
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

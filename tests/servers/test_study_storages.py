@@ -1,0 +1,193 @@
+"""Studies in a PostgreSQL server, behind Optuna's gRPC proxy and in its journal: the same result, and none lost."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.search import library, storage, study
+from autopipe.search.elsewhere import best_elsewhere
+from autopipe.search.measurer import Effort
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
+from tests.fakes.surface import Surface
+
+SPACE = """
+schema_version: 1
+parameters:
+  loader: [threads]
+  threads.workers: {range: [1, 2*cores], when: {loader: threads}}
+  threads.queue_size: {choices: [2, 8], when: {loader: threads}}
+  cache: [none, memory]
+  finish: [device, host]
+"""
+RESTARTED_AT = 4  # the trial in which the server goes
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Close the connections that Optuna leaves to the collector here, where nobody minds its warning."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+class Restarting(Surface):
+    """Restarts a server within one of its trials."""
+
+    restart: Callable[[], None]
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        if len(self.measured) == RESTARTED_AT:
+            self.restart()
+        return super().measure(config, effort=effort, must_reach=must_reach)
+
+
+def searched(url: str | None, restart: Callable[[], None] = lambda: None, name: str = "autopipe") -> SearchResult:
+    surface = Restarting(quirks=1, model_rate=60_000.0)
+    surface.restart = restart
+    settings = Settings(
+        trials=9,
+        budget_seconds=None,
+        contenders=2,
+        blocks=(3, 3),
+        clock=surface.clock,
+        storage=url,
+        study_name=name,
+        digests={"workload": "w"},
+    )
+    return study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, surface.facts(), settings)
+
+
+@pytest.fixture(scope="module")
+def unharmed() -> SearchResult:
+    return searched(None)
+
+
+class Postgres:
+    """A server of its own in a folder of its own, on a Unix socket."""
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self._folder = folder
+        self._programs = programs
+        # The server refuses to be root's.
+        self._user = "postgres" if os.getuid() == 0 else None
+        self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "tuner", "--no-sync")
+        self.start()
+        self.url = f"postgresql+psycopg://tuner@/postgres?host={folder}"
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
+        log = str(self._folder / "log")
+        self._run("pg_ctl", "-D", str(self._folder / "data"), "-l", log, "-o", options, "-w", "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "-w", "stop")
+
+    def restart(self) -> None:
+        """Kill it and start it again; every connection breaks."""
+        self.stop()
+        self.start()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._programs / program), *arguments]
+        subprocess.run(command, user=self._user, cwd=self._folder, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if (program := shutil.which("initdb")) is not None:
+        found.append(Path(program).parent)
+    if not found:
+        pytest.fail("PostgreSQL is missing: apt-get install postgresql")
+    with tempfile.TemporaryDirectory(prefix="pg-") as made:  # a socket's path may have 107 characters at most
+        folder = Path(made)
+        if os.getuid() == 0:
+            os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
+        server = Postgres(folder, found[-1])
+        yield server
+        server.stop()
+
+
+def same(found: SearchResult, unharmed: SearchResult) -> bool:
+    return found.best_config == unharmed.best_config and [row.value for row in found.trials] == [
+        row.value for row in unharmed.trials
+    ]
+
+
+def kept(url: str, name: str) -> list[float | None]:
+    return [each.value for each in optuna.load_study(study_name=name, storage=storage.open_storage(url)).trials]
+
+
+def test_a_search_in_postgresql_finds_the_same_and_keeps_it(postgres: Postgres, unharmed: SearchResult) -> None:
+    found = searched(postgres.url, name="plain")
+    assert same(found, unharmed)
+    assert found.unsaved is None
+    assert kept(postgres.url, "plain") == [each.value for each in unharmed.study.trials]
+
+
+def test_a_server_that_is_killed_and_restarted_in_mid_study_loses_no_trial(
+    postgres: Postgres, unharmed: SearchResult
+) -> None:
+    found = searched(postgres.url, postgres.restart, name="restarted")
+    assert same(found, unharmed)
+    assert found.unsaved is None
+    assert kept(postgres.url, "restarted") == [each.value for each in unharmed.study.trials]
+
+
+def test_machines_that_share_a_server_learn_from_each_other(postgres: Postgres, unharmed: SearchResult) -> None:
+    searched(postgres.url, name="one")
+    fastest = max(unharmed.trials, key=lambda row: row.value or 0.0)
+    assert fastest.key in {each.key() for each in best_elsewhere(postgres.url, "w")}
+    assert best_elsewhere(postgres.url, "another workload") == []
+
+
+@contextlib.contextmanager
+def proxy(url: str) -> Iterator[int]:
+    """Serve a storage through Optuna's gRPC proxy in a process of its own; yield its port."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = int(held.getsockname()[1])
+    code = (
+        "import sys, optuna; from autopipe.search.storage import open_storage;"
+        "optuna.storages.run_grpc_proxy_server(open_storage(sys.argv[1]), host='127.0.0.1', port=int(sys.argv[2]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, url, str(port)], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield port
+        finally:
+            process.kill()
+
+
+def test_a_search_through_optunas_proxy_finds_the_same(tmp_path: Path, unharmed: SearchResult) -> None:
+    with proxy(f"sqlite:///{tmp_path}/study.db") as port:
+        found = searched(f"grpc://127.0.0.1:{port}")
+        assert same(found, unharmed)
+        assert found.unsaved is None
+
+
+def test_a_journal_on_a_file_system_that_machines_share_finds_the_same(tmp_path: Path, unharmed: SearchResult) -> None:
+    url = f"journal:///{tmp_path}/study.log"
+    found = searched(url)
+    assert same(found, unharmed)
+    assert kept(url, "autopipe") == [each.value for each in unharmed.study.trials]
