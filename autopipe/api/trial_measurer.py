@@ -9,7 +9,7 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.description import CODE, Description
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.core.value import JsonObject
+from autopipe.core.value import Estimate, JsonObject
 from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
 from autopipe.hardware import machine
 from autopipe.loaders.foreign import Foreign
@@ -18,6 +18,7 @@ from autopipe.trial.supervise import TrialRunner
 
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
+_NARROWEST, _WIDEST = 0.02, 0.05  # half widths that are asked of a trial's interval on the stillest and any machine
 
 BASELINES = (("fit(x, y)", "fit"), ("tf.data AUTOTUNE", "tf.data"), ("Keras PyDataset", "keras"))
 """What people have today: by the form in which `autopipe eject --to` writes it, with its usual settings. Arrays for
@@ -61,6 +62,7 @@ class TrialMeasurer:
         self._foreign = foreign
         self._runners: dict[str, TrialRunner] = {}
         self._model_rates: dict[ModelSetup, float] = {}
+        self._half_width: float | None = None
         reasons = {each.value: each.reason for each in description.impossible if each.parameter == CODE}
         usual: list[Baseline] = []
         if description.wrapped is not None:
@@ -137,13 +139,18 @@ class TrialMeasurer:
 
     def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:
         options: JsonObject = {"page_cache": self._page_cache, "model_only": model_only, "again": again}
-        return self._runner.ceiling(setup, options)
+        answer = self._runner.ceiling(setup, options)
+        if isinstance(answer, Ceiling):
+            self._half_width = narrow_enough(answer.model_images_per_second)
+        return answer
 
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         """Run one trial."""
         options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF), "page_cache": self._page_cache}
+        if self._half_width is not None:
+            options["half_width"] = self._half_width
         if must_reach is not None and must_reach > 0:
             options["hopeless_below"] = must_reach
         options.update(self.options(config))
@@ -164,6 +171,15 @@ class TrialMeasurer:
         for each in others:
             each.close()
         return runner.measure(config, options)
+
+
+def narrow_enough(model_alone: Estimate) -> float:
+    """Return the half width, as a share, at which the interval of a trial is narrow enough on this machine.
+
+    The model alone does the same at each step: by as much as it strays here, no trial can be told more closely.
+    """
+    strays = max(model_alone.high - model_alone.value, model_alone.value - model_alone.low) / model_alone.value
+    return min(max(strays, _NARROWEST), _WIDEST)
 
 
 def _of_code(code: str) -> PipelineConfig:

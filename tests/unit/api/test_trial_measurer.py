@@ -6,10 +6,15 @@ from typing import Any
 import pytest
 
 from autopipe.api.trial_measurer import TrialMeasurer, failed
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import ModelSetup
 from autopipe.core.description import CODE, Description, Impossible, WrappedDataset
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
-from autopipe.core.value import JsonObject
+from autopipe.core.params import to_config
+from autopipe.core.value import Estimate, JsonObject
 from autopipe.errors import NothingMeasuredError, WorkloadError
+
+THREADS = to_config({"loader": "threads", "threads.workers": 2})
 
 
 def failure(kind: FailureKind) -> TrialFailure:
@@ -106,6 +111,27 @@ def test_processes_of_foreign_code_that_can_run_are_started_side_by_side() -> No
     runners = [Runner("keras"), Runner("tf.data")]
     measurer(described(("fit", "no arrays")), runners).start_all()
     assert all(runner.begun for runner in runners)
+
+
+@pytest.mark.parametrize(("strays", "asked"), [(0.001, 0.02), (0.035, 0.035), (0.3, 0.05)])
+def test_a_trial_is_asked_for_no_more_than_the_model_alone_shows_on_this_machine(strays: float, asked: float) -> None:
+    class Machine(Runner):
+        def ceiling(self, setup: ModelSetup, options: dict[str, Any]) -> Ceiling:
+            rate = Estimate(value=100.0, low=100.0 * (1 - strays), high=100.0)
+            return Ceiling(model_images_per_second=rate, model_core_seconds_per_image=0.0, **setup._asdict())
+
+        def measure(self, config: Any, options: dict[str, Any]) -> TrialFailure:
+            self.asked.append(options)
+            return failure(FailureKind.CRASHED)
+
+    runner = Machine()
+    made = TrialMeasurer(runner, described(), "warm")  # type: ignore[arg-type]  # a fake
+    made.measure(THREADS)
+    made.ceilings([ModelSetup()])
+    made.measure(THREADS)
+    before, after = (options.get("half_width") for options in runner.asked)
+    assert before is None
+    assert after == pytest.approx(asked)
 
 
 def test_the_users_own_baseline_comes_first_is_required_and_is_looked_at_before_anything_runs() -> None:
