@@ -40,6 +40,7 @@ OTHER_THINGS = {
 ELSEWHERE = {
     ("core/sample.py", "array"): "a field's kind",
     ("data/arrays.py", "array"): "a key of what Arrays pickles",
+    ("reports/plots.py", "array"): "a key of Plotly's error bars",
     ("data/records.py", "tfrecord"): "the folder of the record index",
     ("measure/augmentation.py", "CutMix"): "a layer of Keras",
     ("measure/augmentation.py", "MixUp"): "a layer of Keras",
