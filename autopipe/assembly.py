@@ -110,13 +110,15 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     order = batch_order(workload, shard, strategy.rank)
     strategy.check_rows(order.batch_samples(order.batches - 1))  # now, not at the end of the first epoch
     loader = build_loader(workload, config, shard=shard, rank=strategy.rank, plan=plan)
-    return Trainer(
+    trainer = Trainer(
         model,
         loader,
         strategy=strategy,
         device_prefetch=config.device_prefetch,
         evaluation_loader=lambda data: evaluation_loader(workload, config, data, strategy.rank),
     )
+    trainer.steps_per_execution = config.steps_per_execution
+    return trainer
 
 
 def build_model(

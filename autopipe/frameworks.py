@@ -17,10 +17,11 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from autopipe.errors import FrameworkError, LoaderError
 
+_Epoch: TypeAlias = Callable[[], Iterator[Any]]
 _READERS: dict[str, set[str]] = {
     "get_tf_dataset": set(),
     "get_jax_iterator": {"super_batch"},
@@ -29,18 +30,19 @@ _READERS: dict[str, set[str]] = {
 }
 
 
-def data_adapter(open_epoch: Callable[[], Iterator[Any]], steps: int) -> Any:
+def data_adapter(open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None = None) -> Any:
     """Return what Keras's `fit`, `evaluate` and `predict` take as `x` and iterate over as it is.
 
     Args:
         open_epoch: returns, whenever an epoch begins, the iterator over its batches. Keras may call it once more than
             it needs, so nothing must be taken before that is advanced.
         steps: the batches of an epoch.
+        dataset: makes the `tf.data.Dataset` that TensorFlow is to read, of a function like `open_epoch`.
 
     Raises:
         FrameworkError: the installed Keras reads its data in another way.
     """
-    return _adapter_class()(open_epoch, steps)
+    return _adapter_class()(open_epoch, steps, dataset)
 
 
 @functools.cache
@@ -57,9 +59,10 @@ class _Feed:
     has_partial_batch = False
     partial_batch_size = None
 
-    def __init__(self, open_epoch: Callable[[], Iterator[Any]], steps: int) -> None:
+    def __init__(self, open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None) -> None:
         self._open_epoch = open_epoch
         self._steps = steps
+        self._dataset = dataset
         self._has_begun = False
 
     @property
@@ -70,7 +73,7 @@ class _Feed:
         self._has_begun = True
 
     def get_tf_dataset(self) -> Any:
-        return _distributed_dataset_class()(self._epoch)
+        return _distributed_dataset_class()(self._epoch) if self._dataset is None else self._dataset(self._epoch)
 
     def get_jax_iterator(self, super_batch: int | None = None) -> Iterator[Any]:
         return _stacked(self._epoch(), super_batch) if super_batch else self._epoch()

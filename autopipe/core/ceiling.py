@@ -167,9 +167,10 @@ class Ceiling(Value):
     devices: int = pydantic.Field(default=1, ge=1)
     channels: Literal["last", "first"] = "last"
     finish: Literal["host", "device"] = "device"
+    steps_per_execution: int = pydantic.Field(default=1, ge=1)
     warnings: tuple[str, ...] = ()
 
     @property
     def setup(self) -> ModelSetup:
         """The setup of the model that was measured."""
-        return ModelSetup(self.devices, self.channels, self.finish)
+        return ModelSetup(self.devices, self.channels, self.finish, self.steps_per_execution)

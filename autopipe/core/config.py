@@ -153,6 +153,7 @@ class ModelSetup(NamedTuple):
     devices: int = 1
     channels: Literal["last", "first"] = "last"
     finish: Literal["host", "device"] = "device"
+    steps_per_execution: int = 1
 
 
 class PipelineConfig(_Strict):
@@ -169,6 +170,8 @@ class PipelineConfig(_Strict):
         channels: the order of image axes that the model gets: "last" (N, H, W, C) or "first" (N, C, H, W).
         device_prefetch: batches put on the device ahead of the one in use.
         devices: how many devices train; the global batch stays what the workload says.
+        steps_per_execution: batches that are trained by one call of the model's function, as in Keras's `compile`;
+            1 leaves it as the model was compiled. Weights come out the same; callbacks are called once a call.
     """
 
     loader: pydantic.SerializeAsAny[LoaderConfig]
@@ -180,6 +183,7 @@ class PipelineConfig(_Strict):
     channels: Literal["last", "first"] = "last"
     device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
     devices: int = pydantic.Field(default=1, ge=1)
+    steps_per_execution: int = pydantic.Field(default=1, ge=1, le=1024, json_schema_extra=LATER)
 
     @pydantic.field_validator("loader", mode="before")
     @classmethod
@@ -198,7 +202,7 @@ class PipelineConfig(_Strict):
     @property
     def model_setup(self) -> ModelSetup:
         """What of it the speed of the model alone depends on."""
-        return ModelSetup(self.devices, self.channels, self.finish)
+        return ModelSetup(self.devices, self.channels, self.finish, self.steps_per_execution)
 
     def idle(self) -> set[str]:
         """Return the settings that mean nothing beside the others; in the canonical form they are at their defaults."""
@@ -245,5 +249,5 @@ class PipelineConfig(_Strict):
         """Return the configuration as a person would say it, e.g. `threads(workers=2, queue_size=8) finish=device`."""
         knobs = self.loader.first_known()
         inner = ", ".join(f"{name}={value}" for name, value in knobs.items() if name != "kind")
-        rest = self.model_dump(exclude={"loader"})
+        rest = self.model_dump(exclude={"loader", *(["steps_per_execution"] if self.steps_per_execution == 1 else [])})
         return f"{self.loader.kind}({inner}) " + " ".join(f"{name}={value}" for name, value in rest.items())

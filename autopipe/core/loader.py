@@ -38,6 +38,7 @@ class Loader(abc.ABC):
         batch_size: samples a batch.
         buffered_batches: how many batches may wait ahead of the consumer.
         last_batch_samples: samples in the last batch of an epoch; None where the loader cannot tell.
+        has_dataset: whether `native_dataset` may return one.
     """
 
     spec: SampleSpec
@@ -45,6 +46,7 @@ class Loader(abc.ABC):
     batch_size: int
     buffered_batches: int
     last_batch_samples: int | None = None
+    has_dataset: bool = False
 
     @abc.abstractmethod
     def __len__(self) -> int:

@@ -62,12 +62,14 @@ class Placement:
         even: whether a batch that the devices cannot share equally is refused: in training it would weigh wrongly.
         prefetch: how many batches are placed ahead, where that starts a transfer.
         class_weight: the weight of each class, as Keras means it.
+        on_host: whether batches stay NumPy arrays, because somebody else places them.
     """
 
     strategy: DeviceStrategy
     prefetch: int = 0
     even: bool = True
     class_weight: Mapping[int, float] | None = None
+    on_host: bool = False
 
     def __call__(self, batch: Any) -> DeviceBatch:
         """Return the batch where the model is."""
@@ -75,7 +77,8 @@ class Placement:
         if self.even and hasattr(x, "shape"):  # one that is shared out already has none, and was checked then
             self.strategy.check_rows(x.shape[0])
         weight = None if self.class_weight is None else class_weights(y, self.class_weight)
-        return tuple(self.strategy.place(array) for array in (x, y, weight) if array is not None)
+        arrays = (array for array in (x, y, weight) if array is not None)
+        return tuple(np.asarray(array) if self.on_host else self.strategy.place(array) for array in arrays)
 
     @property
     def depth(self) -> int:
@@ -90,6 +93,7 @@ class Stream:
         self, loader: Loader, placement: Placement, fault: Fault, *, first: tuple[int, int], steps: int
     ) -> None:
         """Walk over `steps` batches from batch `first` = (epoch, batch) on."""
+        self.placement = placement
         self._compact = _compact(loader, fault, first, steps)
         placed = map(placement, self._compact)
         self._batches = ahead(placed, placement.depth, lambda: _has_waiting(loader)) if placement.depth else placed

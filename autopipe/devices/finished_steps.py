@@ -25,6 +25,7 @@ _KINDS = ("train", "test", "predict")
 class _Compiled:
     kind: str
     finish: Finish
+    together: int
     compiled_by: Any  # what `compile()` made; it makes another each time
     function: Any
 
@@ -37,11 +38,22 @@ class FinishedSteps:
         self._compiled: list[_Compiled] = []
 
     @contextlib.contextmanager
-    def applied(self, *, train: Finish, test: Finish) -> Iterator[None]:
-        """Let the model's steps take compact batches; `test` is for evaluation and prediction."""
+    def applied(self, *, train: Finish, test: Finish, together: int | None = None) -> Iterator[None]:
+        """Let the model's steps take compact batches; `test` is for evaluation and prediction.
+
+        Args:
+            train: what is done to a batch before a training step.
+            test: the same before a step of evaluation or prediction.
+            together: how many batches one call trains; None for what the model was compiled with.
+        """
+        model = self._model
+        owners = model.steps_per_execution
         with contextlib.ExitStack() as stack:
+            if together is not None:
+                stack.callback(setattr, model, "steps_per_execution", owners)
+                model.steps_per_execution = together
             for kind, finish in zip(_KINDS, (train, test, test), strict=True):
-                if not finish.is_identity:
+                if not finish.is_identity or model.steps_per_execution != owners:
                     stack.enter_context(self._finishing(kind, finish))
             yield
 
@@ -65,14 +77,16 @@ class FinishedSteps:
     def _find(self, kind: str, finish: Finish) -> Any:
         made_by = frameworks.compilation(self._model)
         self._compiled = [entry for entry in self._compiled if entry.compiled_by is made_by]
+        wanted = kind, finish, self._model.steps_per_execution
         for entry in self._compiled:
-            if entry.kind == kind and entry.finish == finish:
+            if (entry.kind, entry.finish, entry.together) == wanted:
                 return entry.function
         return None  # Keras makes it from the step that it finds
 
     def _keep(self, kind: str, finish: Finish, function: Any) -> None:
         if function is not None and self._find(kind, finish) is None:
-            self._compiled.append(_Compiled(kind, finish, frameworks.compilation(self._model), function))
+            together, made_by = self._model.steps_per_execution, frameworks.compilation(self._model)
+            self._compiled.append(_Compiled(kind, finish, together, made_by, function))
 
 
 def _finished(step: Callable[..., Any], finish: Finish) -> Callable[..., Any]:

@@ -121,6 +121,7 @@ class _Meter(Loader):
         self.finish = loader.finish
         self.batch_size = loader.batch_size
         self.last_batch_samples = loader.last_batch_samples
+        self.has_dataset = loader.has_dataset
         self.buffered_batches = loader.buffered_batches
         self._clock = clock
 

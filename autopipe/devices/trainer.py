@@ -15,12 +15,11 @@ from typing import Any, Self
 
 import keras
 
-from autopipe import frameworks
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader, LoaderState
 from autopipe.core.sample import Source
 from autopipe.devices import model as models
-from autopipe.devices import ranks
+from autopipe.devices import ranks, several_steps
 from autopipe.devices.feed import Fault, Placement, Replay, Stream
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.resume import TrainingCallbacks, restored
@@ -45,9 +44,12 @@ class Trainer:
         model: the user's own model.
         loader: what feeds it.
         steps: the model's compiled steps; with them a further trainer of the same model compiles nothing again.
+        steps_per_execution: batches that one call of the model's function trains, unless the model was compiled for
+            several or a callback looks at each batch.
         promise: what was measured of this pipeline, for callbacks that compare; None if nothing was.
     """
 
+    steps_per_execution: int = 1
     promise: Any = None
 
     def __init__(
@@ -118,12 +120,13 @@ class Trainer:
         steps = arguments.pop("steps_per_epoch", None) or len(self.loader)
         placement = dataclasses.replace(self._placement, class_weight=arguments.pop("class_weight", None))
         initial_epoch = arguments.pop("initial_epoch", None)
-        fault = Fault()
+        fault, own = Fault(), tuple(getattr(callbacks, "callbacks", callbacks) or ())
         with contextlib.ExitStack() as stack:
             test_finish = self._enter_validation(stack, fault, validation, arguments)
-            self._enter(stack, fault, train=self.loader, test=test_finish)
+            together = several_steps.together(self.model, self.steps_per_execution, own)
+            self._enter(stack, fault, self.loader, test_finish, together)
             session = TrainingCallbacks(
-                ranks.callbacks_of(self._placement.strategy.rank, getattr(callbacks, "callbacks", callbacks) or ()),
+                ranks.callbacks_of(self._placement.strategy.rank, own),
                 model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
             )  # fmt: skip
             for callback in session.callbacks:
@@ -133,15 +136,17 @@ class Trainer:
             epoch, done, first = self._start(session, initial_epoch, steps)
             self._first, self._session = first, session
             total = max(0, (epochs - epoch) * steps - done)
+            if together is not None:
+                placement = several_steps.placement(placement, self.loader)
             stream = Stream(self.loader, placement, fault, first=first, steps=total)
             stack.callback(stream.close)
             if done and epoch < epochs:
                 session.skipped = done
-                feed = frameworks.data_adapter(lambda: stream.take(steps - done), steps - done)
+                feed = several_steps.feed(stream, self.loader, steps - done, together)
                 self.model.fit(feed, initial_epoch=epoch, epochs=epoch + 1, callbacks=session, **arguments)
                 epoch += 1
             if not (done and self.model.stop_training):
-                feed = frameworks.data_adapter(lambda: stream.take(steps), steps)
+                feed = several_steps.feed(stream, self.loader, steps, together)
                 self.model.fit(feed, initial_epoch=epoch, epochs=epochs, callbacks=session, **arguments)
             session.end()
         return self.model.history
@@ -209,11 +214,14 @@ class Trainer:
             return 0, done, stands
         return epoch, done, divmod(epoch * steps + done, len(self.loader))
 
-    def _enter(self, stack: contextlib.ExitStack, fault: Fault, *, train: Loader | None, test: Finish) -> None:
+    def _enter(
+        self, stack: contextlib.ExitStack, fault: Fault, train: Loader | None, test: Finish, together: int | None = None
+    ) -> None:
         stack.enter_context(fault.raised_as_itself())
         stack.enter_context(self._placement.strategy.together())
         stack.enter_context(self._placement.strategy.scope())
-        stack.enter_context(self.steps.applied(train=Finish() if train is None else train.finish, test=test))
+        finish = Finish() if train is None else train.finish
+        stack.enter_context(self.steps.applied(train=finish, test=test, together=together))
         if train is not None:
             stack.enter_context(models.built_from(self.model, train))
 
@@ -241,7 +249,7 @@ class Trainer:
                 self._set_batch_size(data, arguments, "batch_size", steps)
                 yield data
                 return
-            self._enter(stack, fault, train=None, test=loader.finish)
+            self._enter(stack, fault, None, loader.finish)
             stack.enter_context(models.built_from(self.model, loader))
             replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, len(loader))))
             yield replay.feed()

@@ -94,6 +94,8 @@ class Keras(LoaderConfig):
 class _KerasLoader(Loader):
     """Owns one PyDataset and, while an epoch is read, the Keras adapter that reads it."""
 
+    has_dataset = True
+
     def __init__(self, job: LoadJob, knobs: Keras, kernel: Kernel) -> None:
         self.spec = job.recipe.spec
         self.finish = job.finish

@@ -80,6 +80,8 @@ class TfData(LoaderConfig):
 class _TfDataLoader(Loader):
     """Owns the traced graph; each epoch is a dataset of its own made by it."""
 
+    has_dataset = True
+
     def __init__(self, job: LoadJob, knobs: TfData, cache: MemoryCache | None, buffered: int) -> None:
         self.spec = job.recipe.spec
         self.finish = job.finish

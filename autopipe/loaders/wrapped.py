@@ -76,6 +76,8 @@ class Wrapped(LoaderConfig):
 class _WrappedLoader(Loader):
     """Reads a dataset epoch by epoch. The dataset is made anew for each loader, and let go when it is closed."""
 
+    has_dataset = True
+
     def __init__(self, job: LoadJob, data: WrappedData, parameters: Mapping[str, Value]) -> None:
         self.spec = job.recipe.spec
         self.finish = job.finish

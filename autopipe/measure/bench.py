@@ -61,18 +61,24 @@ class Bench:
         self._steps = FinishedSteps(self.model)
         self._notes: list[StepNotes] = []
         self._channels_first = channels == "first"
-        self._alone: dict[tuple[str, int], Alone] = {}
+        self._alone: dict[tuple[str, int, int], Alone] = {}
 
     @property
     def device_names(self) -> tuple[str, ...]:
         """The devices that train."""
         return choose.names(self.strategy.devices)
 
-    def run(self, loader: Loader, probe: Probe, device_prefetch: int, steps: int | None = None) -> None:
-        """Train on `loader` until the probe has seen enough, at most `steps` steps. The loader stays open."""
+    def run(
+        self, loader: Loader, probe: Probe, device_prefetch: int, steps: int | None = None, *, together: int = 1
+    ) -> None:
+        """Train on `loader` until the probe has seen enough, at most `steps` steps. The loader stays open.
+
+        One call of the model's function trains `together` batches.
+        """
         trainer = Trainer(
             self.model, loader, strategy=self.strategy, device_prefetch=device_prefetch, steps=self._steps
         )
+        trainer.steps_per_execution = together
         trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[*self._notes, probe], verbose=0)
 
     @contextlib.contextmanager
@@ -90,21 +96,30 @@ class Bench:
                 log.flush()
 
     def alone(
-        self, finish: str, report: Report | None = None, *, again: bool = False, samples: int | None = None
+        self,
+        finish: str,
+        report: Report | None = None,
+        *,
+        again: bool = False,
+        samples: int | None = None,
+        together: int = 1,
     ) -> Alone:
         """Return the fastest reading of the model without a loader, for a kind of finish and a number of samples.
+
+        One call of the model's function trains `together` batches.
 
         It is measured when it is first asked for, which also compiles, and whenever `again` is.
         """
         rows = samples or self._workload.batch_size
-        if again or (finish, rows) not in self._alone:
+        key = finish, rows, together
+        if again or key not in self._alone:
             loader = self.resident_loader(finish, rows)
             probe = Probe(
                 Meter(rows, 1, _ALONE),
                 loader,
                 report=None if report is None else FirstSteps(report),
             )
-            self.run(loader, probe, 0)
+            self.run(loader, probe, 0, together=together)
             reading = probe.meter.reading
             if reading is None:
                 raise RuntimeError("the model ran on a resident batch, but there is no reading")
@@ -113,10 +128,10 @@ class Bench:
                 core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images),
                 transfer_seconds_per_image=self._transfer(finish),
             )
-            known = self._alone.setdefault((finish, rows), found)
+            known = self._alone.setdefault(key, found)
             if known.reading.rate.value < reading.rate.value:  # others on the machine can only slow it down
-                self._alone[finish, rows] = found
-        return self._alone[finish, rows]
+                self._alone[key] = found
+        return self._alone[key]
 
     def _transfer(self, finish: str) -> float | None:
         spec = self._plan.finished if finish == "host" else self._plan.compact

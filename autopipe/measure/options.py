@@ -43,6 +43,7 @@ class CeilingOptions(_Options):
         devices: how many devices train.
         channels: the order of image axes.
         finish: where the cheap last ops run: on the device they are part of the model's step.
+        steps_per_execution: batches that one call of the model's function trains.
         model_only: leave out the loader, its ops and the disk, which are the same in every setup.
         again: measure the model once more, even if this process has done so.
         samples: of a batch, over all devices; None for the workload's batch size.
@@ -52,6 +53,7 @@ class CeilingOptions(_Options):
     devices: int = pydantic.Field(default=1, ge=1)
     channels: Literal["last", "first"] = "last"
     finish: Literal["host", "device"] = "device"
+    steps_per_execution: int = pydantic.Field(default=1, ge=1)
     model_only: bool = False
     again: bool = False
     samples: int | None = pydantic.Field(default=None, ge=1)

@@ -32,6 +32,7 @@ class TimedLoader(Loader):
         self.finish = loader.finish
         self.batch_size = loader.batch_size
         self.last_batch_samples = loader.last_batch_samples
+        self.has_dataset = loader.has_dataset
         self.buffered_batches = loader.buffered_batches
         self.waited_seconds = 0.0
         self.taken = 0

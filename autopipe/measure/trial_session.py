@@ -80,7 +80,7 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(config.devices, config.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(config.finish, report).reading.rate.value
+        alone = bench.alone(config.finish, report, together=config.steps_per_execution).reading.rate.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
@@ -97,8 +97,9 @@ class Session:
                 report.phase(Phase.FIRST_BATCH)
                 meter = _meter(loader, config, wanted)
                 probe = Probe(meter, loader, report=report)
+                most, together = len(loader) if limited else None, config.steps_per_execution
                 with bench.noted(log):
-                    bench.run(loader, probe, config.device_prefetch, len(loader) if limited else None)
+                    bench.run(loader, probe, config.device_prefetch, most, together=together)
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
             finally:
@@ -127,7 +128,9 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(wanted.finish, report, again=wanted.again, samples=wanted.samples)
+        alone = bench.alone(
+            wanted.finish, report, again=wanted.again, samples=wanted.samples, together=wanted.steps_per_execution
+        )
         report.phase(Phase.MEASURE)
         exchanged = exchange.measure(bench.strategy, bench.model) if wanted.exchange else {}
         pages = self._page_cache(wanted.page_cache)

@@ -35,7 +35,8 @@ def failed(failure: TrialFailure) -> str:
 def setup(setup: ModelSetup) -> str:
     """Return a setup of the model in a few words."""
     devices = f"{setup.devices} devices, " if setup.devices > 1 else ""
-    return f"{devices}channels {setup.channels}, finish on the {setup.finish}"
+    together = f", {setup.steps_per_execution} steps an execution" if setup.steps_per_execution > 1 else ""
+    return f"{devices}channels {setup.channels}, finish on the {setup.finish}{together}"
 
 
 def seconds(duration: float) -> str:

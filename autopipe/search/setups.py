@@ -1,4 +1,5 @@
-"""Which setups of the model are worth a look: more devices and another channel order, as long as they pay. Pure.
+"""Which setups of the model are worth a look: more devices, another channel order, several steps by one call, as long
+as they pay. Pure.
 
 What is judged is the model alone on batches that are there already: where that is no faster, no loader can make it so.
 """
@@ -25,7 +26,13 @@ def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
     """
     usual = ModelSetup()
     return sorted(
-        set(setups), key=lambda each: (each.devices, each.channels != usual.channels, each.finish != usual.finish)
+        set(setups),
+        key=lambda each: (
+            each.devices,
+            each.channels != usual.channels,
+            each.steps_per_execution,
+            each.finish != usual.finish,
+        ),
     )
 
 
@@ -51,12 +58,31 @@ def pointless(ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup]) -> dict
     gain = _gain(rates, lambda setup: setup._replace(channels="last") if setup.channels == "first" else None)
     if gain is not None and gain < _FASTER:
         found["channels", "first"] = f"the model alone is no faster so: {gain:.2f} times the rate of channels last"
+    return found | _pointless_together(rates, setups)
+
+
+def _pointless_together(rates: Mapping[ModelSetup, float], setups: Iterable[ModelSetup]) -> dict[Setting, str]:
+    """Return how many steps by one call bring nothing; where some do not, more do not either."""
+    found: dict[Setting, str] = {}
+    best, stop = 1, ""
+    for count in sorted({each.steps_per_execution for each in setups} - {1}):
+        gain = _gain(rates, partial(_with_steps, count, best))
+        if not stop and gain is not None and gain < _PAYS:
+            stop = f"the model alone is no faster so: {gain:.2f} times the rate of {best}"
+        if stop:
+            found["steps_per_execution", count] = stop
+        elif gain is not None:
+            best = count
     return found
+
+
+def _with_steps(count: int, other: int, setup: ModelSetup) -> ModelSetup | None:
+    return setup._replace(steps_per_execution=other) if setup.steps_per_execution == count else None
 
 
 def hopeless(setup: ModelSetup, known: Mapping[Setting, str]) -> bool:
     """Whether a setup has a setting that brings nothing."""
-    return ("devices", setup.devices) in known or ("channels", setup.channels) in known
+    return any((name, getattr(setup, name)) in known for name in ("devices", "channels", "steps_per_execution"))
 
 
 def _gain(rates: Mapping[ModelSetup, float], usual: Callable[[ModelSetup], ModelSetup | None]) -> float | None:

@@ -15,6 +15,7 @@ def ceiling(setup: ModelSetup, rate: float) -> Ceiling:
         devices=setup.devices,
         channels=setup.channels,
         finish=setup.finish,
+        steps_per_execution=setup.steps_per_execution,
     )
 
 
@@ -57,3 +58,13 @@ def test_setups_that_share_a_process_stay_together_and_the_usual_one_is_first() 
         (each.devices, each.channels) for each in found[1::2]
     ]
     assert [each.devices for each in found] == [1] * 4 + [4] * 4
+
+
+def test_several_steps_by_one_call_have_to_pay_and_more_are_not_tried_where_some_do_not() -> None:
+    usual, eight, many = (ModelSetup(steps_per_execution=count) for count in (1, 8, 32))
+    assert setups.ordered([many, eight, usual]) == [usual, eight, many]
+    long = setups.pointless([ceiling(usual, 1000), ceiling(eight, 1010)], [usual, eight, many])
+    assert set(long) == {("steps_per_execution", 8), ("steps_per_execution", 32)}
+    assert setups.hopeless(many, long)
+    short = [ceiling(usual, 1000), ceiling(eight, 1500), ceiling(many, 1510)]
+    assert set(setups.pointless(short, [usual, eight, many])) == {("steps_per_execution", 32)}
