@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +43,26 @@ def _start(rank: int, ranks: int, port: int, folder: Path, task: str) -> subproc
     return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+@contextlib.contextmanager
+def started(ranks: int, folder: Path, task: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start so many processes; none of them is left at the end."""
+    port = _free_port()
+    processes = [_start(rank, ranks, port, folder, task) for rank in range(ranks)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
 def train(ranks: int, folder: Path, task: str = "whole") -> list[dict[str, Any]]:
     """Train in so many processes and return what each wrote."""
     folder.mkdir(exist_ok=True)
-    port = _free_port()
-    processes = [_start(rank, ranks, port, folder, task) for rank in range(ranks)]
-    for process in processes:
-        _, errors = process.communicate(timeout=200)
-        assert process.returncode == 0, errors[-4000:]
+    with started(ranks, folder, task) as processes:
+        for process in processes:
+            _, errors = process.communicate(timeout=200)
+            assert process.returncode == 0, errors[-4000:]
     return [json.loads((folder / f"result-{rank}.json").read_text()) for rank in range(ranks)]
 
 
@@ -114,10 +128,9 @@ def test_a_backup_is_written_by_one_rank_and_restored_in_all(one: dict[str, Any]
 
 
 def test_where_one_process_is_killed_the_other_ends_with_an_error_and_does_not_hang(tmp_path: Path) -> None:
-    port = _free_port()
-    left, killed = (_start(rank, 2, port, tmp_path, "killed") for rank in range(2))
-    killed.communicate(timeout=120)
-    _, errors = left.communicate(timeout=60)  # JAX's own heartbeat would take 100 s
+    with started(2, tmp_path, "killed") as (left, killed):
+        killed.wait(timeout=200)
+        _, errors = left.communicate(timeout=60)  # JAX's own heartbeat would take 100 s
     assert killed.returncode == -9
-    assert left.returncode not in (0, None)
+    assert left.returncode not in (0, -9)
     assert "PeerLostError: Another of the 2 processes that train together has ended" in errors

@@ -1,0 +1,26 @@
+"""examples/branches: a model that places its own branches trains through the feed as on one device."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_branches_stay_where_the_model_puts_them_and_train_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "branches" / "train.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^(.*): [\d,]+ images/s, loss (\S+), coarse branch on (\S+)$", done.stdout, re.MULTILINE)
+    assert [(name, where) for name, _, where in rows] == [
+        ("one device", "CPU:0"),
+        ("branches on two", "CPU:1"),
+        ("data parallel on two", "both"),
+    ]
+    assert len({round(float(loss), 3) for _, loss, _ in rows}) == 1
