@@ -24,6 +24,7 @@ from autopipe.search.events import (
     TrialStarted,
     WaitingForMachine,
 )
+from autopipe.search.origin import Asker
 from autopipe.tuned.findings import Attempt, Findings
 
 Show = Callable[[dict[str, str]], None]
@@ -109,4 +110,4 @@ class Live:
 
 
 def _which(event: TrialStarted) -> str:
-    return "proof" if event.origin.startswith("proof:") else f"trial {event.number}"
+    return "proof" if event.origin.asker is Asker.PROOF else f"trial {event.number}"

@@ -21,6 +21,7 @@ from autopipe.core.outcome import Measurement
 from autopipe.hardware.machine import Machine
 from autopipe.reports import wording
 from autopipe.search import events
+from autopipe.search.origin import Asker
 from autopipe.search.settings import Settings
 from autopipe.trial import protocol
 
@@ -191,7 +192,7 @@ class Progress:
     def _started(self, event: events.TrialStarted) -> None:
         self._ends = None if event.seconds_left is None else self._clock() + event.seconds_left
         what = f"trial {event.number + 1}"
-        if event.origin.startswith("proof:"):
+        if event.origin.asker is Asker.PROOF:
             others, done = self._proving
             self._proving = (others, done + 1)
             what = f"proof, round {done // others + 1}, {done % others + 1} of {others}"
@@ -199,19 +200,21 @@ class Progress:
 
     def _finished(self, event: events.TrialFinished) -> None:
         outcome = event.outcome
-        kind, _, detail = event.origin.partition(":")
+        asker, detail = event.origin.asker, event.origin.detail
         better = self._best is None or (event.best is not None and event.best > self._best)
-        if event.best is not None and kind != "proof":  # a proof measures again what the best was chosen by
+        if event.best is not None and asker is not Asker.PROOF:  # a proof measures again what the best was chosen by
             self._best = event.best
         config = wording.short(event.config)
         if not isinstance(outcome, Measurement):
-            self.say("failed", f"{detail if kind == 'baseline' else config}: {wording.failed(outcome)}", one_line=True)
-        elif kind == "baseline":
+            self.say(
+                "failed", f"{detail if asker is Asker.BASELINE else config}: {wording.failed(outcome)}", one_line=True
+            )
+        elif asker is Asker.BASELINE:
             self._rate("baseline", outcome, detail)
         elif self._verbose:
-            whence = f"round {int(detail) + 1}" if kind == "proof" else event.origin
-            self._rate("proof" if kind == "proof" else "trial", outcome, f"{config}  ({whence})")
-        elif better and kind != "proof":
+            whence = f"round {int(detail) + 1}" if asker is Asker.PROOF else str(event.origin)
+            self._rate("proof" if asker is Asker.PROOF else "trial", outcome, f"{config}  ({whence})")
+        elif better and asker is not Asker.PROOF:
             self._rate("best", outcome, config)
 
     def _rate(self, label: str, outcome: Measurement, what: str) -> None:

@@ -17,16 +17,18 @@ from autopipe.reports import wording
 from autopipe.reports.summary import summary_of
 from autopipe.search.conversions import KeptAs
 from autopipe.search.effects import Effect
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.result import SearchResult
 from autopipe.tuned.findings import Asked, Attempt, Contest, Findings, LeftOut, Origin, Way, Worth
 
 _ORIGINS = {
-    "baseline": Origin.BASELINE,
-    "seed": Origin.PREDICTION,
-    "known": Origin.PREDICTION,
-    "advice": Origin.PREDICTION,
-    "again": Origin.OTHER,
-    "proof": Origin.PROOF,
+    Asker.BASELINE: Origin.BASELINE,
+    Asker.SEED: Origin.PREDICTION,
+    Asker.KNOWN: Origin.PREDICTION,
+    Asker.ADVICE: Origin.PREDICTION,
+    Asker.AGAIN: Origin.OTHER,
+    Asker.PROOF: Origin.PROOF,
+    Asker.SAMPLER: Origin.SAMPLER,
 }
 
 
@@ -123,10 +125,10 @@ def _way(kept: KeptAs) -> Way:
     )
 
 
-def attempt(origin: str, config: PipelineConfig, outcome: Outcome | None, block: int | None = None) -> Attempt:
+def attempt(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, block: int | None = None) -> Attempt:
     """Return one trial as the artefact keeps it."""
     return Attempt(
-        origin=_ORIGINS.get(origin.partition(":")[0], Origin.SAMPLER),
+        origin=_ORIGINS[origin.asker],
         config=wording.short(config),
         images_per_second=outcome.images_per_second if isinstance(outcome, Measurement) else None,
         failure=wording.failed(outcome) if isinstance(outcome, TrialFailure) else None,

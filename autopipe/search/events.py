@@ -10,6 +10,7 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.search.feasible import Drop
+from autopipe.search.origin import AskedBy
 from autopipe.search.stopping import Stop
 
 
@@ -82,10 +83,10 @@ class BudgetPlanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
-    """A trial begins. `origin` says who asked for it: `baseline:NAME`, `seed:...`, a sampler's name, `proof:BLOCK`."""
+    """A trial begins. `origin` says who asked for it."""
 
     number: int
-    origin: str
+    origin: AskedBy
     config: PipelineConfig
     predicted: float | None
     seconds_left: float | None
@@ -105,7 +106,7 @@ class TrialFinished:
     """
 
     number: int
-    origin: str
+    origin: AskedBy
     config: PipelineConfig
     outcome: Measurement | TrialFailure
     value: float | None

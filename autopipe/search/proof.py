@@ -15,6 +15,7 @@ from autopipe.search import budget, confirm
 from autopipe.search.belief import Belief, Known, believe
 from autopipe.search.events import ProofStarted
 from autopipe.search.measurer import Baseline
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Point, Session
 from autopipe.search.surrogate import Reading
 
@@ -130,7 +131,7 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
         order = confirm.block_order([each.key for each in running], number, session.settings.seed)
         by_key = {each.key: each for each in entered}
         for key in order:
-            session.run_config(by_key[key].config, f"proof:{number}")
+            session.run_config(by_key[key].config, AskedBy(Asker.PROOF, str(number)))
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]

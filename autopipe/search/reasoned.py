@@ -14,6 +14,7 @@ from autopipe.core.params import from_config
 from autopipe.search import budget, confirm, feasible, seeds
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Session
 from autopipe.search.stopping import Stop
 
@@ -29,7 +30,7 @@ def run_baselines(session: Session, baselines: Sequence[Baseline]) -> None:
     for number, baseline in enumerate(in_turn if session.settings.seeding else ()):
         if number > 0 and not baseline.required and budget.is_short(session):
             continue  # what has not been tried yet is worth more than another comparison
-        _run_unless_done(session, baseline.config, f"baseline:{baseline.name}")
+        _run_unless_done(session, baseline.config, AskedBy(Asker.BASELINE, baseline.name))
 
 
 def run_baselines_on(session: Session, baselines: Sequence[Baseline]) -> list[Baseline]:
@@ -47,7 +48,7 @@ def run_baselines_on(session: Session, baselines: Sequence[Baseline]) -> list[Ba
             config = baseline.config.model_copy(update={"devices": count})
             name = f"{baseline.name}, {count} {'virtual ' if session.facts.virtual else ''}devices"
             found.append(Baseline(name=name, config=config))
-            _run_unless_done(session, config, f"baseline:{name}")
+            _run_unless_done(session, config, AskedBy(Asker.BASELINE, name))
     return found
 
 
@@ -57,7 +58,7 @@ def run_known(session: Session, over: Over) -> None:
         if over() is not None:
             return
         if session.allowed(config):
-            _run_unless_done(session, config, "known")
+            _run_unless_done(session, config, AskedBy(Asker.KNOWN))
 
 
 def run_seeds(session: Session, over: Over) -> None:
@@ -88,7 +89,7 @@ def run_advice(session: Session, over: Over) -> None:
             continue
         if over() is not None:
             return
-        _run_unless_done(session, config, "advice")
+        _run_unless_done(session, config, AskedBy(Asker.ADVICE))
 
 
 def run_cheaper(session: Session, over: Over) -> None:
@@ -126,7 +127,7 @@ def _knows_better(session: Session) -> bool:
     return any(row.key in known and row.value is not None for row in session.search_rows())
 
 
-def _run_unless_done(session: Session, config: PipelineConfig, origin: str) -> None:
+def _run_unless_done(session: Session, config: PipelineConfig, origin: AskedBy) -> None:
     done = {row.key for row in session.search_rows() if row.outcome is not None}
     if config.key() not in done:
         session.run_config(config, origin)

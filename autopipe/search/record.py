@@ -29,6 +29,7 @@ from autopipe.core.space import MEASURED_BOUNDS, Space
 from autopipe.errors import TrialError, shortened
 from autopipe.search import storage, suggest
 from autopipe.search.mirror import Mirror
+from autopipe.search.origin import AskedBy
 from autopipe.search.storage import Patience
 
 SCHEMA_VERSION = 1
@@ -42,7 +43,7 @@ class Row:
 
     Attributes:
         number: the trial's number in the study.
-        origin: who asked for it: `baseline:NAME`, `seed:...`, the sampler's name, or `proof:BLOCK`.
+        origin: who asked for it.
         config: what ran.
         key: of the configuration's canonical form.
         outcome: what came of it; None if the trial was cut off.
@@ -53,7 +54,7 @@ class Row:
     """
 
     number: int
-    origin: str
+    origin: AskedBy
     config: PipelineConfig
     key: str
     outcome: Measurement | TrialFailure | None
@@ -71,8 +72,7 @@ class Row:
     @property
     def block(self) -> int | None:
         """The proof's block it belongs to, or None."""
-        kind, _, number = self.origin.partition(":")
-        return int(number) if kind == "proof" else None
+        return self.origin.block
 
 
 class Record:
@@ -128,7 +128,7 @@ class Record:
         kept = self.study.user_attrs.get("block_ceilings", {})
         self.study.set_user_attr("block_ceilings", {**kept, str(block): ceiling.model_dump_json()})
 
-    def enqueue(self, space: Space, config: PipelineConfig, *, origin: str, predicted: float | None) -> None:
+    def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy, predicted: float | None) -> None:
         """Let `config` be one of the next trials."""
         params = suggest.fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
@@ -139,7 +139,9 @@ class Record:
         trial.set_user_attr("owner", _me())
         return trial
 
-    def describe(self, trial: optuna.Trial, config: PipelineConfig, *, origin: str, predicted: float | None) -> None:
+    def describe(
+        self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy, predicted: float | None
+    ) -> None:
         """Note what a trial runs, before it does."""
         for name, value in _described(config, origin, predicted).items():
             trial.set_user_attr(name, value)
@@ -278,9 +280,9 @@ def _tell(study: optuna.Study, number: int, value: float | None) -> None:
         study.tell(number, value)
 
 
-def _described(config: PipelineConfig, origin: str, predicted: float | None) -> dict[str, Any]:
+def _described(config: PipelineConfig, origin: AskedBy, predicted: float | None) -> dict[str, Any]:
     plain: dict[str, Any] = config.normalised().model_dump(mode="json")
-    return {"config": plain, "key": config.key(), "origin": origin, "predicted": predicted}
+    return {"config": plain, "key": config.key(), "origin": str(origin), "predicted": predicted}
 
 
 def _row(trial: FrozenTrial) -> Row:
@@ -288,7 +290,7 @@ def _row(trial: FrozenTrial) -> Row:
     outcome = attributes.get("outcome")
     return Row(
         number=trial.number,
-        origin=attributes.get("origin", ""),
+        origin=AskedBy.parse(attributes.get("origin", "")),
         config=PipelineConfig.model_validate(attributes["config"]),
         key=attributes["key"],
         outcome=None if outcome is None else parse_outcome(outcome["json"]),

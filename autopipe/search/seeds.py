@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autopipe.core.config import STORAGES
 from autopipe.search.feasible import Candidate
+from autopipe.search.origin import AskedBy, Asker
 
 _TRUSTED = 0.7  # of the best prediction: below it the rule of thumb is not tried
 _HOPELESS = 0.25  # of the best prediction: below it nothing is
@@ -17,7 +18,7 @@ class Seed:
     """A configuration to try early, and on whose advice."""
 
     candidate: Candidate
-    origin: str
+    origin: AskedBy
 
 
 def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
@@ -50,7 +51,7 @@ def seeds(
     share loader, cache and storage. What is predicted to be far from the best is not tried for a start, the rule of
     thumb included: it is wrong where reads or ops wait.
     """
-    rule = Seed(candidate=rule_of_thumb(candidates, cores), origin="seed:rule")
+    rule = Seed(candidate=rule_of_thumb(candidates, cores), origin=AskedBy(Asker.SEED, "rule"))
     if predict is None:
         return [rule]
     ranked = sorted(candidates, key=lambda each: (-predict(each), each.key))
@@ -62,7 +63,7 @@ def seeds(
             break
         if _kind(candidate) not in kinds:
             kinds.add(_kind(candidate))
-            chosen.append(Seed(candidate=candidate, origin="seed:predicted"))
+            chosen.append(Seed(candidate=candidate, origin=AskedBy(Asker.SEED, "predicted")))
     return chosen
 
 
@@ -93,7 +94,7 @@ def cheaper(
 
     less = [each for each in candidates if cost(each) < cost(best) and predict(each) >= enough]
     chosen = sorted(less, key=lambda each: (unlike(each), cost(each), each.key))[:top]
-    return [Seed(candidate=each, origin="seed:cheaper") for each in chosen]
+    return [Seed(candidate=each, origin=AskedBy(Asker.SEED, "cheaper")) for each in chosen]
 
 
 def _kind(candidate: Candidate) -> tuple[str, str, str]:

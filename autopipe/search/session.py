@@ -26,6 +26,7 @@ from autopipe.search import feasible, objective, setups, suggest
 from autopipe.search.belief import Belief
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Baseline, Effort, Measurer
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Standing
@@ -118,8 +119,8 @@ class Session:
 
     def beyond_baselines(self) -> bool:
         """Whether anything beside the baselines was tried."""
-        ended = (row.origin.partition(":")[0] for row in self.search_rows() if row.outcome is not None)
-        return any(kind not in ("baseline", "again") for kind in ended)
+        ended = (row.origin.asker for row in self.search_rows() if row.outcome is not None)
+        return any(asker not in (Asker.BASELINE, Asker.AGAIN) for asker in ended)
 
     def points(self) -> dict[str, Point]:
         """Return everything measured so far, by key."""
@@ -239,7 +240,7 @@ class Session:
 
     # ------------------------------------------------------------ trials
 
-    def run_config(self, config: PipelineConfig, origin: str) -> None:
+    def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
         """Run one trial of `config`, after those that somebody else has enqueued."""
         self.record.enqueue(self.trimmed.space, config, origin=origin, predicted=self.predicted(config))
         while self.record.waiting():
@@ -256,12 +257,12 @@ class Session:
             self.record.give_up(trial)
             raise
 
-    def _what(self, trial: optuna.Trial) -> tuple[PipelineConfig, str] | None:
+    def _what(self, trial: optuna.Trial) -> tuple[PipelineConfig, AskedBy] | None:
         attributes = trial.user_attrs
         if "config" in attributes:
             config = PipelineConfig.model_validate(attributes["config"])
             suggest.note(self.trimmed.space, trial, from_config(config))
-            return config, str(attributes["origin"])
+            return config, AskedBy.parse(str(attributes["origin"]))
         try:
             config = to_config(suggest.suggest(self.trimmed.space, trial)).normalised()
             reason = feasible.why_not(config, self.facts, self.settings.limits)
@@ -270,18 +271,18 @@ class Session:
         if reason is not None:
             self.record.refuse(trial, reason)
             return None
-        origin = self.settings.sampler.name
+        origin = AskedBy(Asker.SAMPLER, self.settings.sampler.name)
         self.record.describe(trial, config, origin=origin, predicted=self.predicted(config))
         return config, origin
 
-    def _measure(self, trial: optuna.Trial, config: PipelineConfig, origin: str) -> None:
+    def _measure(self, trial: optuna.Trial, config: PipelineConfig, origin: AskedBy) -> None:
         settings, best = self.settings, self.best()
         left = None if settings.budget_seconds is None else self.seconds_left()
         predicted = self.predicted(config)
         self.on_event(
             TrialStarted(number=trial.number, origin=origin, config=config, predicted=predicted, seconds_left=left)
         )
-        proving = origin.startswith("proof:")
+        proving = origin.asker is Asker.PROOF
         # A one-time cost can make up for a lower rate and the other way round: then nothing is cut short.
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
         before = settings.clock()

@@ -27,6 +27,7 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import SamplerContext
@@ -247,7 +248,7 @@ class _Search:
             if point is None or not point.feasible or self._ceiling_stop(what, point, share) is None:
                 continue
             if len(point.measurements) < 2:  # one lucky run does not end a search
-                self._session.run_config(point.config, "again:ceiling")
+                self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
                 point = self._session.points()[point.key]
                 if len(point.measurements) < 2 or not point.feasible:
                     continue

@@ -13,20 +13,25 @@ from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
 from autopipe.search.events import CeilingMeasured, TrialFinished, TrialStarted
+from autopipe.search.origin import AskedBy
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 FAILED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.WARM_UP, message="no matter")
 
 
 def _started(number: int, origin: str) -> TrialStarted:
-    return TrialStarted(number=number, origin=origin, config=CONFIG, predicted=None, seconds_left=None)
+    return TrialStarted(number=number, origin=AskedBy.parse(origin), config=CONFIG, predicted=None, seconds_left=None)
 
 
 def test_the_line_tells_what_is_done_and_the_best_so_far() -> None:
     shown: list[dict[str, str]] = []
     live = notebook.Live(shown.append, 120.0, clock=iter([0.0, 2.0, 5.0, 7.0]).__next__)
     live(_started(3, "surrogate"))
-    live(TrialFinished(number=3, origin="surrogate", config=CONFIG, outcome=FAILED, value=None, best=1465.2))
+    live(
+        TrialFinished(
+            number=3, origin=AskedBy.parse("surrogate"), config=CONFIG, outcome=FAILED, value=None, best=1465.2
+        )
+    )
     live(_started(4, "proof:1"))
     lines = [each["text/plain"] for each in shown]
     assert lines[0] == "trial 3: threads(workers=2) (2 s)"
@@ -44,7 +49,11 @@ def test_the_picture_has_every_trial_the_time_and_the_best_and_is_drawn_in_place
     live(CeilingMeasured(ceiling=ceiling))
     for number, rate in enumerate((500.0, 900.0)):
         measured = measurement(CONFIG, [rate] * 4, batch_size=8)
-        live(TrialFinished(number=number, origin="seed:x", config=CONFIG, outcome=measured, value=rate, best=rate))
+        live(
+            TrialFinished(
+                number=number, origin=AskedBy.parse("seed:x"), config=CONFIG, outcome=measured, value=rate, best=rate
+            )
+        )
     assert "<svg" not in shown[0]["text/html"]
     drawn = shown[-1]["text/html"]
     assert "<b>900 images/s</b> at best, 0 s of 120 s" in drawn

@@ -17,6 +17,7 @@ from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
 from autopipe.search import events
 from autopipe.search.feasible import Drop
+from autopipe.search.origin import AskedBy
 from autopipe.search.stopping import Reason, Stop
 from autopipe.trial import protocol
 
@@ -45,7 +46,9 @@ class Screen:
 
 
 def finished(outcome: Measurement | TrialFailure, origin: str = "surrogate", best: float = 100.0) -> events.Event:
-    return events.TrialFinished(number=0, origin=origin, config=CONFIG, outcome=outcome, value=None, best=best)
+    return events.TrialFinished(
+        number=0, origin=AskedBy.parse(origin), config=CONFIG, outcome=outcome, value=None, best=best
+    )
 
 
 def measured(rate: float, *, stable: bool = True) -> Measurement:
@@ -177,7 +180,11 @@ def test_brackets_in_a_message_are_no_markup() -> None:
 def test_the_live_line_has_the_time_left_the_best_so_far_and_what_is_going_on() -> None:
     screen = Screen()
     screen.tell(finished(measured(100.0)))
-    screen.tell(events.TrialStarted(number=3, origin="surrogate", config=CONFIG, predicted=None, seconds_left=60.0))
+    screen.tell(
+        events.TrialStarted(
+            number=3, origin=AskedBy.parse("surrogate"), config=CONFIG, predicted=None, seconds_left=60.0
+        )
+    )
     screen.progress.watcher.on_trial(protocol.PhaseBegan(phase=Phase.FIRST_BATCH))
     screen.now = 20.0
     assert screen.live() == (
@@ -205,7 +212,9 @@ def test_in_a_proof_the_live_line_counts() -> None:
     screen.tell(events.ProofStarted(configs=(CONFIG, CONFIG), blocks=(2, 3)))
     for number in range(3):
         screen.tell(
-            events.TrialStarted(number=number, origin="proof:0", config=CONFIG, predicted=None, seconds_left=9.0)
+            events.TrialStarted(
+                number=number, origin=AskedBy.parse("proof:0"), config=CONFIG, predicted=None, seconds_left=9.0
+            )
         )
     assert "proof, round 2, 1 of 2: threads(workers=2)" in screen.live()
 
@@ -213,7 +222,9 @@ def test_in_a_proof_the_live_line_counts() -> None:
 def test_the_live_line_stays_one_line() -> None:
     written = io.StringIO()
     screen = Screen()
-    screen.tell(events.TrialStarted(number=3, origin="x", config=CONFIG, predicted=None, seconds_left=60.0))
+    screen.tell(
+        events.TrialStarted(number=3, origin=AskedBy.parse("x"), config=CONFIG, predicted=None, seconds_left=60.0)
+    )
     Console(file=written, width=40).print(Status(screen.progress).renderable)
     assert len(written.getvalue().splitlines()) == 1
 

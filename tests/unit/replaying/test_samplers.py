@@ -38,7 +38,7 @@ def search(space: Space, name: str, seed: int = 0, trials: int = 25) -> list[flo
         blocks=(0, 0),
     )
     result = study.run(space, surface, surface.facts(), settings)
-    assert {row.origin for row in result.trials if row.origin in samplers.SAMPLERS} == {name}
+    assert {row.origin.detail for row in result.trials if row.origin.detail in samplers.SAMPLERS} == {name}
     return [surface.true_rate(row.config) for row in result.trials]
 
 

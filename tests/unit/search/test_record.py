@@ -13,6 +13,7 @@ from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import to_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import Record, open_record
 from tests.fakes.surface import Surface
 
@@ -26,7 +27,7 @@ def opened(url: str | None, *, digests: Mapping[str, str] | None = None, fresh: 
 
 
 def run_one(record: Record, space: Space) -> Measurement:
-    record.enqueue(space, CONFIG, origin="seed:rule", predicted=123.0)
+    record.enqueue(space, CONFIG, origin=AskedBy.parse("seed:rule"), predicted=123.0)
     outcome = Surface().measure(CONFIG)
     assert isinstance(outcome, Measurement)
     record.tell(record.ask(), outcome, value=5.0, constraints={"memory_bytes": -1.0}, seconds=2.0)
@@ -37,7 +38,13 @@ def test_a_trial_is_read_back_as_it_was_written(space: Space, tmp_path: Path) ->
     url = f"sqlite:///{tmp_path}/study.db"
     outcome = run_one(opened(url), space)
     (row,) = opened(url).rows()
-    assert (row.origin, row.predicted, row.value, row.seconds, row.feasible) == ("seed:rule", 123.0, 5.0, 2.0, True)
+    assert (row.origin, row.predicted, row.value, row.seconds, row.feasible) == (
+        AskedBy(Asker.SEED, "rule"),
+        123.0,
+        5.0,
+        2.0,
+        True,
+    )
     assert row.config == CONFIG
     assert row.key == CONFIG.key()
     assert row.outcome == outcome
@@ -46,9 +53,9 @@ def test_a_trial_is_read_back_as_it_was_written(space: Space, tmp_path: Path) ->
 
 def test_a_failure_and_a_trial_that_was_cut_off_are_told_apart(space: Space) -> None:
     record = opened(None)
-    record.enqueue(space, CONFIG, origin="proof:4", predicted=None)
+    record.enqueue(space, CONFIG, origin=AskedBy.parse("proof:4"), predicted=None)
     record.tell(record.ask(), FAILURE, value=None, constraints={}, seconds=1.0)
-    record.enqueue(space, CONFIG, origin="proof:4", predicted=None)
+    record.enqueue(space, CONFIG, origin=AskedBy.parse("proof:4"), predicted=None)
     record.give_up(record.ask())
     failed, cut_off = record.rows()
     assert (failed.outcome, failed.value, failed.block) == (FAILURE, None, 4)
@@ -57,7 +64,7 @@ def test_a_failure_and_a_trial_that_was_cut_off_are_told_apart(space: Space) -> 
 
 def test_a_broken_limit_makes_a_trial_infeasible(space: Space) -> None:
     record = opened(None)
-    record.enqueue(space, CONFIG, origin="x", predicted=None)
+    record.enqueue(space, CONFIG, origin=AskedBy.parse("x"), predicted=None)
     record.tell(record.ask(), Surface().measure(CONFIG), value=5.0, constraints={"memory_bytes": 7.0}, seconds=1.0)
     assert not record.rows()[0].feasible
 
@@ -101,7 +108,7 @@ def test_a_storage_that_cannot_be_used_is_named(url: str) -> None:
 def test_the_trial_of_a_live_process_is_left_alone(space: Space, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     record = opened(url)
-    record.enqueue(space, CONFIG, origin="x", predicted=None)
+    record.enqueue(space, CONFIG, origin=AskedBy.parse("x"), predicted=None)
     record.ask()
     _, lost = open_record(url, "tune", sampler=record.study.sampler, digests={"workload": "w1"}, fresh=False)
     assert lost == 0

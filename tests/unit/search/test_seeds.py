@@ -27,14 +27,14 @@ def test_seeds_are_of_different_kinds_and_the_best_of_theirs(space: Space) -> No
     chosen = seeds(candidates(space), 4, true_rate)
     kinds = [(seed.candidate.config.loader.kind, seed.candidate.config.cache) for seed in chosen]
     assert len(set(kinds)) == len(kinds) == 5
-    assert [seed.origin for seed in chosen] == ["seed:rule", *["seed:predicted"] * 4]
+    assert [str(seed.origin) for seed in chosen] == ["seed:rule", *["seed:predicted"] * 4]
     for seed, kind in list(zip(chosen, kinds, strict=True))[1:]:
         same = [each for each in candidates(space) if (each.config.loader.kind, each.config.cache) == kind]
         assert true_rate(seed.candidate) == max(true_rate(each) for each in same)
 
 
 def test_without_predictions_there_is_the_rule_alone(space: Space) -> None:
-    assert [seed.origin for seed in seeds(candidates(space), 4, None)] == ["seed:rule"]
+    assert [str(seed.origin) for seed in seeds(candidates(space), 4, None)] == ["seed:rule"]
 
 
 def test_a_rule_of_thumb_that_is_predicted_to_be_far_off_is_not_tried(space: Space) -> None:
@@ -42,5 +42,5 @@ def test_a_rule_of_thumb_that_is_predicted_to_be_far_off_is_not_tried(space: Spa
         return float(candidate.config.loader.worker_count() or 4)
 
     chosen = seeds(candidates(space), 4, waiting)
-    assert {seed.origin for seed in chosen} == {"seed:predicted"}
+    assert {str(seed.origin) for seed in chosen} == {"seed:predicted"}
     assert chosen[0].candidate.config.loader.worker_count() == max(map(waiting, candidates(space)))

@@ -36,6 +36,7 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import Sampler
@@ -269,13 +270,13 @@ def test_the_budget_holds_within_ten_percent(space: Space, budget_seconds: float
 
 
 def beyond_baselines(result: SearchResult) -> bool:
-    return any(not row.origin.startswith(("baseline", "again")) for row in result.trials)
+    return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in result.trials)
 
 
 def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_it_takes_is_told(space: Space) -> None:
     surface, told = fed_by_four(quirks=1), list[Event]()
     result = study.run(space, surface, surface.facts(), settings(surface, budget_seconds=1.0), on_event=told.append)
-    assert [row.origin.partition(":")[0] for row in result.trials] == ["baseline", "seed"]
+    assert [row.origin.asker for row in result.trials] == [Asker.BASELINE, Asker.SEED]
     (planned,) = [event for event in told if isinstance(event, BudgetPlanned)]
     assert planned.trials == 0
     assert result.seconds == pytest.approx(planned.needed_seconds, rel=0.2)
@@ -364,8 +365,8 @@ def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) 
     record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
     session = Session(trimmed, surface, surface.facts(), chosen, record, lambda event: None)
     keras, tfdata = surface.baselines()
-    session.run_config(tfdata.config, "baseline:tfdata")
-    session.run_config(keras.config, "baseline:keras")
+    session.run_config(tfdata.config, AskedBy(Asker.BASELINE, "tfdata"))
+    session.run_config(keras.config, AskedBy(Asker.BASELINE, "keras"))
     best = session.standing().best
     assert best[0] is None  # tf.data takes all cores
     assert best[1] is not None
@@ -573,17 +574,17 @@ def test_what_was_the_best_elsewhere_is_tried_instead_of_predictions(space: Spac
     surface = fed_by_four(quirks=1)
     known = max(trim(space, surface.facts(), Limits()).candidates, key=lambda each: surface.true_rate(each.config))
     result = run(space, surface, known=[known.config], trials=4)
-    assert [row.origin for row in result.trials[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
+    assert [str(row.origin) for row in result.trials[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
     assert result.trials[2].key == known.key
-    assert not any(row.origin.startswith("seed:") for row in result.trials)
+    assert not any(row.origin.asker is Asker.SEED for row in result.trials)
 
 
 def test_predictions_are_tried_where_nothing_known_can_run(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     known = PipelineConfig(loader=Threads(workers=4))
     result = run(space, surface, known=[known], limits=Limits(workers=2), trials=6)
-    assert not any(row.origin == "known" for row in result.trials)
-    assert any(row.origin.startswith("seed:") for row in result.trials)
+    assert not any(row.origin.asker is Asker.KNOWN for row in result.trials)
+    assert any(row.origin.asker is Asker.SEED for row in result.trials)
 
 
 def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
@@ -631,7 +632,7 @@ def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win(con
     surface = fed_by_four()
     only = {"cache": ("none",)}
     result = run(converting, surface, limits=Limits(convert=False, only=only), budget_seconds=300.0)
-    advised = [row for row in result.trials if row.origin == "advice"]
+    advised = [row for row in result.trials if row.origin.asker is Asker.ADVICE]
     assert {row.config.storage for row in advised} == {"array"}
     assert result.best_config is not None
     assert result.best_config.storage == "files"
@@ -641,7 +642,7 @@ def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win(con
 
 def test_no_converted_form_is_measured_where_it_should_bring_little(converting: Space) -> None:
     result = run(converting, fed_by_four(), limits=Limits(convert=False), budget_seconds=300.0)  # a cache holds all
-    assert not [row for row in result.trials if row.origin == "advice"]
+    assert not [row for row in result.trials if row.origin.asker is Asker.ADVICE]
 
 
 def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) -> None:
@@ -649,7 +650,7 @@ def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) ->
     known = [to_config({"loader": "threads", "threads.workers": 8, "threads.queue_size": 8, "cache": "memory"})]
     result = run(space, surface, known=known, budget_seconds=300.0)
     assert result.stopped_because.reason is Reason.CEILING
-    assert "seed:cheaper" in {row.origin for row in result.trials}
+    assert "seed:cheaper" in {str(row.origin) for row in result.trials}
     assert result.best_config is not None
     assert (result.best_config.loader.worker_count() or 99) < 8
 
