@@ -74,7 +74,7 @@ def _ladders(found: Sequence[tuple[Artifact, Profile]]) -> str:
 
 
 def _title(profile: Profile) -> str:
-    return f"{headline.machine(profile)}, {profile.measured_at:%Y-%m-%d}"
+    return f"{headline.machine(profile)}, {profile.measured_at:%Y-%m-%d %H:%M}"
 
 
 def _table(found: Sequence[tuple[Artifact, Profile]]) -> Table:

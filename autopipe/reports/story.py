@@ -79,7 +79,7 @@ def named(artifact: Artifact) -> str:
 
 def foot() -> str:
     """Return what ends every page."""
-    return f"<p>Written by autopipe {html.escape(__version__)}. The raw figures are in report.json.</p>"
+    return f"<p>Written by autopipe {html.escape(__version__)}. The raw figures are beside it, as JSON.</p>"
 
 
 def piece(profile: Profile) -> str:
@@ -103,7 +103,7 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
         ("images/s, the winner", wording.rate(rate.value), f"{wording.rate(rate.low)} to {wording.rate(rate.high)}")
     ]
     if gain is not None:
-        items.append((f"times {gain[1]}", wording.times(gain[0]), "the fastest baseline"))
+        items.append((f"times {gain[1]}", wording.times(gain[0]), "the baseline that came nearest"))
     share = headline.share(profile)
     if share is not None:
         items.append(("of the model alone", f"{min(1.0, share):.0%}", "no loader can bring more than all of it"))
