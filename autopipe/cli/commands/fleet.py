@@ -1,0 +1,71 @@
+"""`autopipe fleet`: what is tuned on which machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def fleet(
+    place: Annotated[str, typer.Argument(metavar="DIR|STORAGE", help="A folder with artefacts, or a storage URL.")],
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete old studies of a storage; without --yes, only list them.")
+    ] = False,
+    older_than: Annotated[str, typer.Option(help="How old, with --prune: 180d.")] = "180d",
+    yes: Annotated[bool, typer.Option("--yes", help="With --prune: really delete.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the table as a page, too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show each workload on each machine: winner, gain, age, whether it fits here, and what similar machines reach."""
+    import datetime
+
+    from rich.console import Console
+
+    from autopipe.reports import fleet_table, fleets
+    from autopipe.tuned import artifact as files
+
+    now = datetime.datetime.now(datetime.UTC)
+    if prune:
+        _prune(place, older_than, really=yes)
+        return
+    members = fleets.of_storage(place, now) if "://" in place else fleets.of_folder(Path(place), now)
+    if html is not None:
+        files.replace_text(html, fleet_table.html_page(members, now))
+        Console(stderr=True).print(f"wrote     {html}", highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(fleet_table.document(members, now), indent=2))
+    else:
+        Console().print(fleet_table.render(members, now))
+
+
+def _prune(place: str, older_than: str, *, really: bool) -> None:
+    import datetime
+
+    from rich.console import Console
+
+    from autopipe.errors import ConfigError
+    from autopipe.reports import fleets
+    from autopipe.search import studies
+
+    number, unit = older_than[:-1], older_than[-1:]
+    if unit != "d" or not number.isdecimal():
+        raise ConfigError(f"`--older-than` must be a number of days such as 180d, but got {older_than!r}.")
+    if "://" not in place:
+        raise ConfigError(
+            f"`--prune` deletes studies of a storage, but `{place}` is none.", hint="Give its URL: sqlite:///study.db"
+        )
+    found = fleets.old(place, int(number), datetime.datetime.now(datetime.UTC))
+    say = Console(stderr=True)
+    for each in found:
+        last = "never" if each.last_at is None else f"{each.last_at:%Y-%m-%d}"
+        done = "deleted" if really else "would delete"
+        say.print(f"{done}  {each.name} ({each.trials} trials, the last {last})", highlight=False, soft_wrap=True)
+    if really:
+        studies.remove(place, [each.name for each in found])
+    elif found:
+        say.print("next      the same with --yes deletes them", highlight=False)
+    else:
+        say.print("nothing is so old", highlight=False)

@@ -1,0 +1,94 @@
+"""A fleet as a table: in the terminal, as a page, and as plain values."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import rich.table
+
+from autopipe.reports import page
+from autopipe.reports.figure import Column, Row, Table
+from autopipe.reports.fleets import Member
+
+_UNKNOWN = "-"
+
+
+def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str, Any]]:
+    """Return the members as plain values, for `--json`."""
+    return [_row(member, now) for member in members]
+
+
+def render(members: Sequence[Member], now: datetime.datetime) -> rich.table.Table:
+    """Return what `autopipe fleet` prints."""
+    shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
+    table = _table(members, now)
+    for column in table.columns:
+        shown.add_column(column.title, justify="right" if column.numeric else "left")
+    for cells in table.cells():
+        shown.add_row(*cells)
+    return shown
+
+
+def html_page(members: Sequence[Member], now: datetime.datetime) -> str:
+    """Return the same as one page without anything from elsewhere."""
+    head = f"<h1>Fleet</h1><p>{page.words(_sentence(members))}</p>"
+    foot = f"<p>{now:%Y-%m-%d %H:%M} UTC</p>"
+    return page.page("Fleet", head, page.table(_table(members, now), "Fleet"), foot)
+
+
+def _sentence(members: Sequence[Member]) -> str:
+    workloads, machines = {each.workload for each in members}, {str(each.machine) for each in members}
+    stale = sum(each.state == "stale" for each in members)
+    tail = f"; {stale} stale: `autopipe retune` on these machines" if stale else ""
+    return f"{_count(len(workloads), 'workload')} on {_count(len(machines), 'machine')}{tail}."
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def _row(member: Member, now: datetime.datetime) -> dict[str, Any]:
+    machine = member.machine
+    return {
+        "workload": member.workload,
+        "machine": None if machine is None else machine.cpu_model,
+        "cores": None if machine is None else machine.cores,
+        "gpus": None if machine is None else [gpu.name for gpu in machine.gpus],
+        "winner": member.winner,
+        "images_per_second": member.images_per_second,
+        "gain": member.gain,
+        "best_on_similar": member.best_on_similar,
+        "age_days": None if member.measured_at is None else (now - member.measured_at).days,
+        "state": member.state,
+        "trials": member.trials,
+        "place": member.place,
+    }
+
+
+def _table(members: Sequence[Member], now: datetime.datetime) -> Table:
+    return Table(columns=_COLUMNS, rows=[_row(member, now) for member in members])
+
+
+def _machine(row: Row) -> str:
+    if row["machine"] is None:
+        return _UNKNOWN
+    gpus = f", {len(row['gpus'])} x {row['gpus'][0]}" if row["gpus"] else ""
+    return f"{row['cores']} x {row['machine']}{gpus}"
+
+
+def _number(key: str, digits: str, unit: str = "") -> Any:
+    return lambda row: _UNKNOWN if row[key] is None else f"{row[key]:{digits}}{unit}"
+
+
+_COLUMNS = (
+    Column("workload", lambda row: row["workload"], numeric=False),
+    Column("machine", _machine, numeric=False),
+    Column("images/s", _number("images_per_second", ",.0f")),
+    Column("gain", _number("gain", ".2f", "x")),
+    Column("similar machines", _number("best_on_similar", ",.0f")),
+    Column("age", _number("age_days", "d", " d")),
+    Column("here", lambda row: row["state"], numeric=False),
+    Column("winner", lambda row: row["winner"] or _UNKNOWN, numeric=False),
+)

@@ -1,0 +1,151 @@
+"""A fleet: what is tuned on which machines, from the artefacts of a folder or the studies of a storage."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pydantic
+
+from autopipe.errors import ArtifactError, ConfigError
+from autopipe.search import studies
+from autopipe.search.studies import Kept
+from autopipe.tuned import artifact as files
+from autopipe.tuned import check, fingerprint, reference
+from autopipe.tuned.fingerprint import MatchLevel, compare_hardware
+from autopipe.tuned.pick import parse_config
+from autopipe.tuned.schema import Artifact, Hardware, Profile
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A workload on a machine.
+
+    Attributes:
+        workload: its name, or its study's.
+        machine: the machine; None where nobody noted it.
+        winner: the fastest configuration; None where nothing was measured.
+        images_per_second: what it does.
+        gain: times the best of its baselines; None where it was compared with nothing.
+        measured_at: when, with time zone; None where nothing was measured.
+        state: whether it fits this machine now: "fits", "stale", or "elsewhere" for another machine.
+        best_on_similar: the highest rate of the same workload on machines like it, images/s; None where there are none.
+        trials: of its study; None for an artefact.
+        place: the artefact's path, or the study's name.
+    """
+
+    workload: str
+    machine: Hardware | None
+    winner: str | None
+    images_per_second: float | None
+    gain: float | None
+    measured_at: datetime.datetime | None
+    state: Literal["fits", "stale", "elsewhere"]
+    best_on_similar: float | None = None
+    trials: int | None = None
+    place: str
+
+
+def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
+    """Return what the artefacts in a folder, and below it, know.
+
+    Raises:
+        ConfigError: there is no artefact in it.
+    """
+    found: list[tuple[str, Member]] = []
+    here = fingerprint.detect()
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            artifact = files.read(path)
+        except ArtifactError:
+            continue  # of somebody else, or cut: `autopipe show` says which
+        found += [(_key(profile), _member(artifact, profile, path, here, now)) for profile in artifact.profiles]
+    if not found:
+        raise ConfigError(f"There is no artefact in `{folder}`, or below it.", hint="`autopipe tune` writes them.")
+    return _compared(found)
+
+
+def of_storage(url: str, now: datetime.datetime) -> list[Member]:
+    """Return what the studies of a storage know.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    here = fingerprint.detect()
+    return _compared([(kept.workload, _studied(kept, here, now)) for kept in studies.every(url)])
+
+
+def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
+    """Return the studies of a storage whose last trial is older than that, and those without a trial.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    oldest = now - datetime.timedelta(days=older_than_days)
+    return [each for each in studies.every(url) if each.last_at is None or each.last_at < oldest]
+
+
+def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, now: datetime.datetime) -> Member:
+    rate = profile.measurement.images_per_second.value
+    rivals = [each.images_per_second.value for each in profile.baselines if each.images_per_second.value > 0]
+    return Member(
+        workload=path.stem if artifact.workload is None else reference.text(artifact.workload),
+        machine=profile.hardware,
+        winner=parse_config(profile.config).short(),
+        images_per_second=rate,
+        gain=rate / max(rivals) if rivals else None,
+        measured_at=profile.measured_at,
+        state=_state(profile, here, now),
+        place=str(path),
+    )
+
+
+def _studied(kept: Kept, here: Hardware, now: datetime.datetime) -> Member:
+    try:
+        machine = Hardware.model_validate_json(kept.hardware) if kept.hardware else None
+    except pydantic.ValidationError:
+        machine = None
+    is_here = machine is not None and compare_hardware(machine, here).level is MatchLevel.SAME
+    is_old = kept.last_at is not None and (now - kept.last_at).days > check.MAX_AGE_DAYS
+    return Member(
+        workload=kept.workload,
+        machine=machine,
+        winner=None if kept.best is None else kept.best[0].short(),
+        images_per_second=None if kept.best is None else kept.best[1],
+        gain=None,
+        measured_at=kept.last_at,
+        state="stale" if is_old else "fits" if is_here else "elsewhere",
+        trials=kept.trials,
+        place=kept.name,
+    )
+
+
+def _state(profile: Profile, here: Hardware, now: datetime.datetime) -> Literal["fits", "stale", "elsewhere"]:
+    if (now - profile.measured_at).days > check.MAX_AGE_DAYS:
+        return "stale"
+    if compare_hardware(profile.hardware, here).level is not MatchLevel.SAME:
+        return "elsewhere"
+    return "fits" if check.judge(profile, here, now).verdict is check.Verdict.FITS else "stale"
+
+
+def _key(profile: Profile) -> str:
+    return f"{profile.workload.ops}/{profile.workload.batch_size}"
+
+
+def _compared(found: Sequence[tuple[str, Member]]) -> list[Member]:
+    """Add to each what the same workload does on machines like its own."""
+
+    def best(key: str, member: Member) -> float | None:
+        rates = [
+            other.images_per_second
+            for other_key, other in found
+            if other_key == key and other is not member and other.images_per_second is not None
+            if member.machine is not None and other.machine is not None
+            if compare_hardware(other.machine, member.machine).level is not MatchLevel.OTHER
+        ]
+        return max(rates, default=None)
+
+    return [dataclasses.replace(member, best_on_similar=best(key, member)) for key, member in found]

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import optuna
+
+from autopipe.tuned import artifact as files
+from tests.fakes.profiles import artifact
+from tests.unit.cli.conftest import Autopipe
+
+
+def test_a_fleet_is_a_table_a_page_and_a_document(autopipe: Autopipe, tmp_path: Path) -> None:
+    files.write(artifact(), tmp_path / "a.json")
+    ended = autopipe("fleet", tmp_path)
+    assert (ended.status, "Imaginary" in ended.out) == (0, True)
+    page = tmp_path / "fleet.html"
+    ended = autopipe("fleet", tmp_path, "--json", "--html", page)
+    assert json.loads(ended.out)[0]["images_per_second"] == 1000.0
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_studies_are_only_deleted_with_yes(autopipe: Autopipe, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    study = optuna.create_study(storage=url, study_name="never run")
+    study.set_user_attr("digests", {"workload": "w"})
+    ended = autopipe("fleet", url, "--prune", "--older-than", "1d")
+    assert (ended.status, "would delete  never run (0 trials, the last never)" in ended.err) == (0, True)
+    assert optuna.get_all_study_names(url) == ["never run"]
+    assert "deleted  never run" in autopipe("fleet", url, "--prune", "--older-than", "1d", "--yes").err
+    assert optuna.get_all_study_names(url) == []
+
+
+def test_what_cannot_be_pruned_is_said(autopipe: Autopipe, tmp_path: Path) -> None:
+    assert "is none" in autopipe("fleet", tmp_path, "--prune").err
+    ended = autopipe("fleet", "sqlite:///a.db", "--prune", "--older-than", "soon")
+    assert (ended.status, "180d" in ended.err) == (2, True)

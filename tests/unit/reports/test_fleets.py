@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.errors import ConfigError
+from autopipe.loaders.threads import Threads
+from autopipe.reports import fleet_table, fleets
+from autopipe.search import library, studies, study
+from autopipe.search.settings import Settings
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint
+from autopipe.tuned.schema import FileReference
+from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
+from tests.fakes.surface import Surface
+
+TOMORROW = NOON + datetime.timedelta(days=1)
+NEXT_YEAR = NOON + datetime.timedelta(days=365)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two artefacts of one workload on machines alike, one of another workload, and what is no artefact."""
+    named = FileReference(path="train.py")
+    fast = profile(hardware=hardware(cores=4), measurement=figures(3000.0))
+    files.write(artifact(profile(), workload=named), tmp_path / "one.json")
+    (tmp_path / "deep").mkdir()
+    files.write(artifact(fast, workload=named), tmp_path / "deep" / "two.json")
+    files.write(artifact(profile(workload=digest(ops="f" * 16), hardware=fingerprint.detect())), tmp_path / "here.json")
+    (tmp_path / "other.json").write_text("{}")
+    return tmp_path
+
+
+def test_each_profile_of_each_artefact_is_a_member(folder: Path) -> None:
+    found = {Path(each.place).name: each for each in fleets.of_folder(folder, TOMORROW)}
+    assert set(found) == {"one.json", "two.json", "here.json"}
+    one, two, here = found["one.json"], found["two.json"], found["here.json"]
+    assert (one.workload, one.images_per_second, one.gain) == ("train.py:workload", 1000.0, 2.5)
+    assert (one.best_on_similar, two.best_on_similar, here.best_on_similar) == (3000.0, 1000.0, None)
+    assert (one.state, here.state) == ("elsewhere", "fits")
+
+
+def test_what_is_old_is_stale_wherever_it_is(folder: Path) -> None:
+    assert {each.state for each in fleets.of_folder(folder, NEXT_YEAR)} == {"stale"}
+
+
+def test_a_folder_without_an_artefact_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no artefact"):
+        fleets.of_folder(tmp_path, NOON)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    """A study of two machines' each, and one of somebody else."""
+    import optuna
+
+    url = f"sqlite:///{tmp_path}/studies.db"
+    for cores, name in ((2, "small"), (8, "large")):
+        surface = Surface(cores=cores, model_rate=60_000.0)
+        settings = Settings(
+            trials=4,
+            clock=surface.clock,
+            storage=url,
+            study_name=name,
+            digests={"workload": "w", "hardware": hardware(cores=cores).model_dump_json()},
+        )
+        study.run(library.load("quick", {"cores": cores, "gpus": 0}), surface, surface.facts(), settings)
+    optuna.create_study(storage=url, study_name="somebody else's")
+    return url
+
+
+def test_each_study_of_a_storage_is_a_member(storage: str) -> None:
+    small, large = sorted(
+        fleets.of_storage(storage, datetime.datetime.now(datetime.UTC)),
+        key=lambda each: each.machine.cores if each.machine else 0,
+    )
+    assert (small.place, large.place) == ("small", "large")
+    assert small.images_per_second is not None
+    assert small.best_on_similar == large.images_per_second
+    assert small.trials is not None
+    assert small.trials >= 4
+    assert {small.state, large.state} == {"elsewhere"}
+
+
+def test_only_old_studies_are_removed(storage: str) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    assert fleets.old(storage, 1, now) == []
+    old = fleets.old(storage, 1, now + datetime.timedelta(days=2))
+    assert [each.name for each in old] == ["large", "small"]
+    studies.remove(storage, ["small"])
+    assert [each.name for each in studies.every(storage)] == ["large"]
+
+
+def test_the_page_says_what_the_table_does_and_escapes_it(folder: Path) -> None:
+    files.write(artifact(profile(), workload=FileReference(path="<b>.py")), folder / "odd.json")
+    members = fleets.of_folder(folder, TOMORROW)
+    text = fleet_table.html_page(members, TOMORROW)
+    assert "&lt;b&gt;.py" in text
+    assert "<b>.py" not in text
+    assert "on 3 machines" in text
+    assert PipelineConfig(loader=Threads(workers=2)).short() in text
+    rows = fleet_table.document(members, TOMORROW)
+    assert {row["age_days"] for row in rows} == {1}
