@@ -1,0 +1,33 @@
+"""TFRecord files of encoded images, trained with Keras."""
+
+import os
+
+import keras
+from keras import layers
+
+import autopipe as ap
+
+DATA = os.environ["DATA"]  # a folder of *.tfrecord files
+train = ap.TFRecords(f"{DATA}/*.tfrecord")
+ops = [ap.Decode(), ap.Resize(128, 128), ap.RandomFlip()]
+
+
+def build_model():
+    model = keras.Sequential(
+        [
+            keras.Input((128, 128, 3)),
+            layers.Rescaling(1 / 255),
+            layers.Conv2D(16, 3, strides=3, activation="relu"),
+            layers.Conv2D(32, 3, strides=3, activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(8, activation="softmax"),
+        ]
+    )
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
+    return model
+
+
+workload = ap.Workload(data=train, ops=ops, batch_size=16, model=build_model)
+
+if __name__ == "__main__":
+    ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=1)
