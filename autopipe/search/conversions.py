@@ -14,7 +14,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import ConversionCost
 from autopipe.core.payback import CostProfile
 from autopipe.core.value import Estimate
-from autopipe.search import feasible
+from autopipe.search import rules
 from autopipe.search.session import Point, Session
 
 
@@ -125,7 +125,7 @@ def _is_advice(session: Session, point: Point) -> bool:
     limits = session.settings.limits
     if point.feasible or limits.convert or point.measurements[-1].conversion is None:
         return False
-    return feasible.why_not(point.config, session.facts, replace(limits, convert=True)) is None
+    return rules.why_not(point.config, session.facts, replace(limits, convert=True)) is None
 
 
 def _cost_profile(session: Session, point: Point) -> CostProfile:

@@ -22,7 +22,7 @@ from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import median
 from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
-from autopipe.search import feasible, objective, setups, suggest
+from autopipe.search import feasible, objective, rules, setups, suggest
 from autopipe.search.belief import Belief
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Baseline, Effort, Measurer
@@ -145,7 +145,7 @@ class Session:
 
     def allowed(self, config: PipelineConfig) -> bool:
         """Whether the user's limits leave room for it: a baseline is measured even where they do not."""
-        return feasible.why_not(config, self.facts, self.settings.limits) is None
+        return rules.why_not(config, self.facts, self.settings.limits) is None
 
     def best(self) -> Point | None:
         """Return the best point that keeps the limits, or None."""
@@ -265,7 +265,8 @@ class Session:
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
             config = to_config(suggest.suggest(self.trimmed.space, trial)).normalised()
-            reason = feasible.why_not(config, self.facts, self.settings.limits)
+            why = rules.why_not(config, self.facts, self.settings.limits)
+            reason = None if why is None else why.reason
         except ConfigError as error:
             reason = error.message
         if reason is not None:

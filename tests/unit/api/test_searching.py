@@ -12,6 +12,7 @@ from autopipe.search import library, study
 from autopipe.search.feasible import Drop
 from autopipe.search.measurer import Effort
 from autopipe.search.result import SearchResult
+from autopipe.search.rules import Rule
 from autopipe.search.settings import Settings
 from tests.fakes.surface import Surface
 
@@ -47,7 +48,10 @@ def test_the_reason_why_trials_failed_is_the_errors(result: SearchResult) -> Non
 
 
 def test_where_no_trial_ran_the_reasons_for_leaving_them_out_are_given(result: SearchResult) -> None:
-    drops = (Drop(reason="wrapped with use_multiprocessing: forks", configs=4), Drop(reason="none", configs=0))
+    drops = (
+        Drop(rule=Rule.IMPOSSIBLE, reason="wrapped with use_multiprocessing: forks", configs=4),
+        Drop(rule=Rule.IMPOSSIBLE, reason="none", configs=0),
+    )
     none = dataclasses.replace(result, trials=(), dropped=drops)
     error = nothing_measured(none)
     assert error.message == (

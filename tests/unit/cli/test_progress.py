@@ -18,6 +18,7 @@ from autopipe.loaders.threads import Threads
 from autopipe.search import events
 from autopipe.search.feasible import Drop
 from autopipe.search.origin import AskedBy
+from autopipe.search.rules import Rule
 from autopipe.search.stopping import Reason, Stop
 from autopipe.trial import protocol
 
@@ -55,7 +56,11 @@ def measured(rate: float, *, stable: bool = True) -> Measurement:
     return measurement(CONFIG, [rate] * 5, batch_size=32).model_copy(update={"stable": stable})
 
 
-DROPS = (Drop(reason="too large", configs=1200), Drop(reason="forks", configs=24), Drop(reason="none", configs=0))
+DROPS = (
+    Drop(rule=Rule.IMPOSSIBLE, reason="too large", configs=1200),
+    Drop(rule=Rule.IMPOSSIBLE, reason="forks", configs=24),
+    Drop(rule=Rule.IMPOSSIBLE, reason="none", configs=0),
+)
 
 
 def test_what_was_left_out_takes_no_line_of_its_own() -> None:

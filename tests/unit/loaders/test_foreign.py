@@ -7,7 +7,7 @@ from autopipe.core.facts import Facts, Limits
 from autopipe.errors import ConfigError
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
-from autopipe.search import feasible
+from autopipe.search import rules
 
 
 def test_it_says_whose_code_it_is() -> None:
@@ -20,4 +20,6 @@ def test_it_is_compared_with_and_never_opened_nor_chosen() -> None:
     with pytest.raises(ConfigError, match="somebody else's code"):
         Foreign(code="keras").open(None)  # type: ignore[arg-type]  # it does not come to that
     config = PipelineConfig(loader=Foreign(code="keras"))
-    assert feasible.why_not(config, Facts(cores=2), Limits()) == "somebody else's code: there to be compared with"
+    why = rules.why_not(config, Facts(cores=2), Limits())
+    assert why is not None
+    assert why.rule is rules.Rule.FOREIGN

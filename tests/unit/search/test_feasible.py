@@ -12,7 +12,8 @@ from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError
 from autopipe.search import feasible, library
-from autopipe.search.feasible import trim, why_not
+from autopipe.search.feasible import trim
+from autopipe.search.rules import Rule, why_not
 
 GIB = 2**30
 FACTS = Facts(
@@ -50,6 +51,19 @@ def facts(**known: Any) -> Facts:
 
 def test_what_can_run_is_kept() -> None:
     assert why_not(to_config(THREADS), FACTS, Limits()) is None
+
+
+RULES_NAMED = {
+    "devices": {Rule.DEVICES},
+    "cache": {Rule.CACHE, Rule.MAX_MEMORY},
+    "cache_fraction": {Rule.CACHE},
+    "storage": {Rule.DISK, Rule.CONVERT},
+    "cut": {Rule.CUT},
+    "keras": {Rule.FORK},
+    "more": {Rule.MAX_WORKERS},
+    "tfdata": {Rule.MAX_WORKERS},
+    "loader": {Rule.IMPOSSIBLE},
+}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +136,8 @@ def test_what_can_run_is_kept() -> None:
 def test_what_cannot_run_has_a_reason(params: Params, known: Facts, limits: Limits, reason: str) -> None:
     found = why_not(to_config(params), known, limits)
     assert found is not None
-    assert found.startswith(reason)
+    assert found.reason.startswith(reason)
+    assert found.rule in RULES_NAMED[reason.split()[0]]
 
 
 def test_what_is_not_known_leaves_nothing_out() -> None:
@@ -202,6 +217,7 @@ def test_only_limits_the_space_and_says_so(space: Space) -> None:
     trimmed = trim(space, FACTS, Limits(only={"loader": ("threads", "tfdata")}))
     assert {candidate.config.loader.kind for candidate in trimmed.candidates} == {"threads", "tfdata"}
     assert "loader processes, keras: not in `--only`" in [drop.reason for drop in trimmed.drops]
+    assert Rule.ONLY in {drop.rule for drop in trimmed.drops}
 
 
 def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:

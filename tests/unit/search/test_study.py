@@ -39,6 +39,7 @@ from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
+from autopipe.search.rules import Rule
 from autopipe.search.samplers import Sampler
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
@@ -661,7 +662,7 @@ def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
     merged = trim(space, dataclasses.replace(facts, accelerator=False), Limits())
     assert {each.config.device_prefetch for each in all_of_them.candidates} == {0, 2}
     assert {each.config.device_prefetch for each in merged.candidates} == {0}
-    assert any(drop.reason.startswith("device_prefetch") for drop in merged.drops)
+    assert any(drop.rule is Rule.TWIN for drop in merged.drops)
     kept = trim(space.only("device_prefetch", [2]), dataclasses.replace(facts, accelerator=False), Limits())
     assert {each.config.device_prefetch for each in kept.candidates} == {2}
 
