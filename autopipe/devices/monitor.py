@@ -16,6 +16,7 @@ import keras
 from autopipe.core.loader import Loader, end
 from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, ModelError
+from autopipe.hardware.neighbours import Neighbours
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +27,12 @@ class EpochFigures:
         images_per_second: trained.
         data_wait_share: the part of the time in which the training's thread waited for the loader, 0 to 1. Where a
             framework queues steps, the device may have been busy meanwhile.
+        cores_of_others: how many cores others on the machine kept busy.
     """
 
     images_per_second: float
     data_wait_share: float
+    cores_of_others: float = 0.0
 
 
 class Trains(Protocol):
@@ -39,7 +42,7 @@ class Trains(Protocol):
 
 
 class EpochMonitor(keras.callbacks.Callback):
-    """Adds `images_per_second` and `data_wait_share` to the logs of each epoch.
+    """Adds `images_per_second`, `data_wait_share` and `cores_of_others` to the logs of each epoch.
 
     Callbacks that come later in the list see them, `TensorBoard` and `History` among them.
     """
@@ -76,6 +79,7 @@ class EpochMonitor(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Forget the epoch before."""
         self._first = None
+        self._neighbours = Neighbours()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Note the time; the first batch is left out, because functions compile and pools start in it."""
@@ -94,6 +98,7 @@ class EpochMonitor(keras.callbacks.Callback):
         figures = EpochFigures(
             images_per_second=batches * self._meter.batch_size / max(seconds, 1e-9),
             data_wait_share=min(1.0, waited / max(seconds, 1e-9)),
+            cores_of_others=self._neighbours.cores(),
         )
         if logs is not None:
             logs |= dataclasses.asdict(figures)

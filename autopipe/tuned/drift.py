@@ -7,18 +7,27 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+import os
 import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autopipe.core.value import Estimate
+from autopipe.hardware import cpu
+from autopipe.tuned import exports
 
 if TYPE_CHECKING:
     from autopipe.devices.monitor import EpochFigures, EpochMonitor
 
 WAIT_TOLERANCE: Final = 0.02
 """A data-wait share differs by so much from one run to the next."""
+
+
+_OTHERS_CORES: Final = 0.3
+_OTHERS_SHARE: Final = 0.15
+"""Others that keep more of the cores busy than this are in the way; a machine's own services are not."""
 
 
 class DriftWarning(UserWarning):
@@ -32,63 +41,120 @@ class Promise:
     Attributes:
         images_per_second: measured when it was tuned.
         data_wait_share: measured when it was tuned.
+        cores: that it could use then; None where that is not known.
         warm_up_epochs: epochs that do not count, because a cache fills in them.
         artifact: where it is.
     """
 
     images_per_second: Estimate
     data_wait_share: float
+    cores: int | None = None
     warm_up_epochs: int = 0
     artifact: Path = Path("autopipe.json")
 
 
-def shortfall(promise: Promise, images_per_second: float, data_wait_share: float) -> str | None:
-    """Say by how much a training is slower than promised, or return None if it is not, by more than the interval."""
+class Cause(enum.StrEnum):
+    """Why a training is slower than its pipeline was when it was tuned."""
+
+    FEWER_CORES = "fewer cores"
+    """This process may use fewer of them than then."""
+    NEIGHBOURS = "cores taken by others"
+    """It waits for data, and others on the machine keep cores busy."""
+    DATA = "storage or loader"
+    """It waits for data, and nobody else is in the way: reads, files or versions of libraries have changed."""
+    MODEL = "model"
+    """It waits no longer for data: the model, its callbacks or the device are slower (heat, other versions)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How a training falls short, and why.
+
+    Attributes:
+        cause: in a word.
+        sentence: the same with figures and the command to run.
+    """
+
+    cause: Cause
+    sentence: str
+
+
+def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | None:
+    """Say how a training is slower than promised, or return None if it is not, by more than the interval.
+
+    Args:
+        promise: of the artefact.
+        figures: of an epoch.
+        cores: that the process may use now.
+    """
     then = promise.images_per_second
-    if then.value - images_per_second <= then.high - then.low:
+    rate, waits = figures.images_per_second, figures.data_wait_share
+    if then.value - rate <= then.high - then.low:
         return None
-    where = shlex.quote(str(promise.artifact))
     said = (
-        f"The training takes {images_per_second:.0f} images/s, {1 - images_per_second / then.value:.0%} less than the "
-        f"{then.value:.0f} when its pipeline was tuned"
+        f"The training takes {rate:.0f} images/s, {1 - rate / then.value:.0%} less than the {then.value:.0f} when its "
+        "pipeline was tuned"
     )
-    if data_wait_share > promise.data_wait_share + WAIT_TOLERANCE:
-        return (
-            f"{said}, and waits for data {data_wait_share:.0%} of the time ({promise.data_wait_share:.0%} then). "
-            f"Run: autopipe retune {where}"
+    waited = f"{said}, and waits for data {waits:.0%} of the time ({promise.data_wait_share:.0%} then)"
+    retune, check = (f"Run: autopipe {each} {shlex.quote(str(promise.artifact))}" for each in ("retune", "check"))
+    if promise.cores is not None and cores < promise.cores:
+        return Drift(
+            cause=Cause.FEWER_CORES,
+            sentence=f"{said}: it may use {cores} of the {promise.cores} cores that it had then. {retune}",
         )
-    return (
-        f"{said}, but waits no longer for data ({data_wait_share:.0%} of the time): the model, its callbacks or the "
-        f"device are slower. Run: autopipe check {where}"
-    )
+    if waits <= promise.data_wait_share + WAIT_TOLERANCE:
+        model = f"{said}, but waits no longer for data ({waits:.0%} of the time)"
+        return Drift(cause=Cause.MODEL, sentence=f"{model}: the model, its callbacks or the device are slower. {check}")
+    if figures.cores_of_others > max(_OTHERS_CORES, _OTHERS_SHARE * cores):
+        others = f"others on this machine keep {figures.cores_of_others:.1f} of its cores busy"
+        return Drift(cause=Cause.NEIGHBOURS, sentence=f"{waited}: {others}. {check}")
+    return Drift(cause=Cause.DATA, sentence=f"{waited}. {retune}")
 
 
-def DriftMonitor() -> EpochMonitor:
+def DriftMonitor(
+    *, jsonl: str | os.PathLike[str] | None = None, prometheus: str | os.PathLike[str] | None = None
+) -> EpochMonitor:
     """Return a Keras callback that compares a training with what its artefact promises.
 
-    Each epoch's `images_per_second` and `data_wait_share` go to the logs, and so to `TensorBoard`, if that comes later
-    in the list. A `DriftWarning` is given once, with the command to run, when the training falls short by more than
-    the interval of the recorded rate.
+    Each epoch's `images_per_second`, `data_wait_share` and `cores_of_others` go to the logs, and so to `TensorBoard`,
+    and to the callbacks of MLflow and Weights & Biases, where these come later in the list. A `DriftWarning` is given
+    once, with the cause and the command to run, when the training falls short by more than the interval of the recorded
+    rate.
+
+    Args:
+        jsonl: a file to which each epoch adds a line of JSON, for collectors of logs.
+        prometheus: a file that holds the figures of the last epoch in Prometheus's text format, as node_exporter's
+            textfile collector reads it.
 
     Example:
         >>> tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])  # doctest: +SKIP
     """
     from autopipe.devices.monitor import EpochMonitor  # imports Keras
 
-    return EpochMonitor(_Judge())
+    return EpochMonitor(_Judge(jsonl, prometheus))
 
 
 class _Judge:
-    """Compares every epoch, and warns once."""
+    """Compares every epoch, hands the figures on, and warns once."""
 
-    def __init__(self) -> None:
+    def __init__(self, jsonl: str | os.PathLike[str] | None, prometheus: str | os.PathLike[str] | None) -> None:
+        self._jsonl = jsonl
+        self._prometheus = prometheus
         self._warned = False
 
     def __call__(self, trainer: Any, epoch: int, figures: EpochFigures) -> None:
         promise = getattr(trainer, "promise", None)
-        if self._warned or not isinstance(promise, Promise) or epoch < promise.warm_up_epochs:
-            return
-        said = shortfall(promise, figures.images_per_second, figures.data_wait_share)
-        if said is not None:
+        drift = promised = None
+        if isinstance(promise, Promise):
+            promised = promise.images_per_second.value
+            if epoch >= promise.warm_up_epochs:
+                drift = shortfall(promise, figures, cpu.usable_cores())
+        values = {**dataclasses.asdict(figures), "cause": None if drift is None else drift.cause.value}
+        values |= {"epoch": epoch, "promised_images_per_second": promised}
+        if self._jsonl is not None:
+            exports.append_line(self._jsonl, values)
+        if self._prometheus is not None:
+            exports.write_prometheus(self._prometheus, values)
+        if drift is not None and not self._warned:
             self._warned = True
-            warnings.warn(said, DriftWarning, stacklevel=2)
+            warnings.warn(drift.sentence, DriftWarning, stacklevel=2)

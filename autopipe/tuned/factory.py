@@ -107,6 +107,7 @@ class Tuned:
         return drift.Promise(
             images_per_second=self.measurement.images_per_second,
             data_wait_share=self.measurement.data_wait_share,
+            cores=self.profile.hardware.cores,
             warm_up_epochs=1 if self.config.cache == "memory" else 0,
             artifact=self.path or Path("autopipe.json"),
         )

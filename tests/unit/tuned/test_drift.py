@@ -1,39 +1,95 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import types
 from pathlib import Path
 
 import pytest
 
 from autopipe.core.value import Estimate
-from autopipe.tuned.drift import Promise, shortfall
+from autopipe.devices.monitor import EpochFigures
+from autopipe.tuned import drift
+from autopipe.tuned.drift import Cause, Drift, DriftWarning, Promise, shortfall
 
-PROMISE = Promise(images_per_second=Estimate(value=1000.0, low=980.0, high=1020.0), data_wait_share=0.05)
+PROMISE = Promise(images_per_second=Estimate(value=1000.0, low=980.0, high=1020.0), data_wait_share=0.05, cores=4)
+
+
+def fell(rate: float, waits: float, *, others: float = 0.0, cores: int = 4, promise: Promise = PROMISE) -> Drift | None:
+    return shortfall(
+        promise, EpochFigures(images_per_second=rate, data_wait_share=waits, cores_of_others=others), cores
+    )
 
 
 @pytest.mark.parametrize("rate", [2000.0, 1000.0, 961.0])
 def test_a_training_within_the_interval_keeps_the_promise(rate: float) -> None:
-    assert shortfall(PROMISE, rate, 0.9) is None
+    assert fell(rate, 0.9, others=3.0, cores=1) is None
 
 
 def test_a_training_that_waits_for_data_is_told_to_retune() -> None:
-    said = shortfall(PROMISE, 800.0, 0.25)
-    assert said == (
-        "The training takes 800 images/s, 20% less than the 1000 when its pipeline was tuned, "
-        "and waits for data 25% of the time (5% then). Run: autopipe retune autopipe.json"
+    assert fell(800.0, 0.25, others=0.2) == Drift(
+        cause=Cause.DATA,
+        sentence="The training takes 800 images/s, 20% less than the 1000 when its pipeline was tuned, "
+        "and waits for data 25% of the time (5% then). Run: autopipe retune autopipe.json",
     )
 
 
+def test_a_training_whose_cores_others_take_is_told_who_is_in_the_way() -> None:
+    found = fell(800.0, 0.25, others=1.5)
+    assert found is not None
+    assert found.cause is Cause.NEIGHBOURS
+    assert "others on this machine keep 1.5 of its cores busy. Run: autopipe check" in found.sentence
+
+
 def test_a_training_that_is_slow_for_another_reason_is_told_so() -> None:
-    said = shortfall(PROMISE, 800.0, 0.06)
-    assert said is not None
-    assert "waits no longer for data (6% of the time)" in said
-    assert "Run: autopipe check autopipe.json" in said
+    found = fell(800.0, 0.06, others=1.5)
+    assert found is not None
+    assert found.cause is Cause.MODEL
+    assert "waits no longer for data (6% of the time)" in found.sentence
+    assert "Run: autopipe check autopipe.json" in found.sentence
+
+
+@pytest.mark.parametrize("waits", [0.06, 0.25])
+def test_a_training_on_fewer_cores_is_told_how_many_are_left(waits: float) -> None:
+    found = fell(800.0, waits, cores=2)
+    assert found is not None
+    assert found.cause is Cause.FEWER_CORES
+    assert "it may use 2 of the 4 cores that it had then. Run: autopipe retune" in found.sentence
+    assert fell(800.0, 0.25, cores=2, promise=dataclasses.replace(PROMISE, cores=None)) is not None
 
 
 def test_the_artefact_is_named_where_it_lies() -> None:
     promise = dataclasses.replace(PROMISE, artifact=Path("/my models/retune/autopipe.json"))
     for waits, command in ((0.25, "retune"), (0.06, "check")):
-        said = shortfall(promise, 800.0, waits)
-        assert said is not None
-        assert said.endswith(f"Run: autopipe {command} '/my models/retune/autopipe.json'")
+        found = fell(800.0, waits, promise=promise)
+        assert found is not None
+        assert found.sentence.endswith(f"Run: autopipe {command} '/my models/retune/autopipe.json'")
+
+
+def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autopipe.hardware.cpu.usable_cores", lambda: 4)
+    judge = drift._Judge(tmp_path / "drift.jsonl", tmp_path / "drift.prom")
+    trainer = types.SimpleNamespace(promise=PROMISE)
+    judge(trainer, 0, EpochFigures(images_per_second=1000.0, data_wait_share=0.05))
+    first = (tmp_path / "drift.prom").read_text()
+    with pytest.warns(DriftWarning, match="others on this machine"):
+        judge(trainer, 1, EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0))
+    judge(trainer, 2, EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0))
+    lines = [json.loads(line) for line in (tmp_path / "drift.jsonl").read_text().splitlines()]
+    assert [(line["epoch"], line["cause"]) for line in lines] == [
+        (0, None),
+        (1, "cores taken by others"),
+        (2, "cores taken by others"),
+    ]
+    assert all(line["promised_images_per_second"] == 1000.0 and line["time"] > 0 for line in lines)
+    assert "autopipe_images_per_second 1000\n" in first
+    assert first.endswith("autopipe_drifted 0\n")
+    last = (tmp_path / "drift.prom").read_text()
+    assert 'autopipe_drifted{cause="cores taken by others"} 1\n' in last
+    assert all(line.startswith(("#", "autopipe_")) for line in last.splitlines())
+
+
+def test_a_training_without_a_promise_is_only_told(tmp_path: Path) -> None:
+    judge = drift._Judge(tmp_path / "drift.jsonl", None)
+    judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
+    assert json.loads((tmp_path / "drift.jsonl").read_text())["cause"] is None
