@@ -9,7 +9,8 @@ medians are shown. A row whose package is missing is left out: pip install 'auto
 
 R is what one core does with the same kernels in a bare loop, times the cores. With finish="device" autopipe hands over
 uint8 and class numbers, which are cast, scaled and one-hot encoded on the device: that is the design, and the output
-column says so. The rows "host" do all of it on the CPU, as the peers do.
+column says so. The rows "host" do all of it on the CPU, as the peers do. The last column names whose code a row is;
+each peer is written as its documentation advises, with as many workers as suit it (peers.py).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ GROUPS: dict[str, list[str]] = {
     + ["tfdata auto", TF_DATA],
     "peers": [
         "threads", "processes", "keras loader", "PyDataset", "PyDataset threads", "PyDataset processes",
-        "Grain threads", "Grain processes", "DALI CPU",
+        "Grain threads", "Grain processes", "DALI CPU", "SPDL",
     ],
     "cached": ["threads cached", "processes cached", "tfdata cached", "tf.data cached"],
     "camvid": [
@@ -62,6 +63,7 @@ TARGETS: list[tuple[str, list[str], list[str], float]] = [
     ("Processes over PyDataset processes", ["processes"], ["PyDataset processes"], 6.0),
     ("best of ours over best of Grain", ["threads", "processes"], ["Grain threads", "Grain processes"], 1.3),
     ("best of ours over DALI CPU", ["threads", "processes"], ["DALI CPU"], 2.0),
+    ("best of ours over SPDL", ["threads", "processes"], ["SPDL"], 1.0),
     ("float32 out over tf.data AUTOTUNE", ["threads host", "processes host"], [TF_DATA], 1.2),
     ("cached over tf.data cached", ["threads cached", "processes cached"], ["tf.data cached"], 1.5),
     ("TfData over tf.data AUTOTUNE", ["tfdata"], [TF_DATA], 1.0),
@@ -96,7 +98,7 @@ def main() -> None:
     for group, names in wanted.items():
         blocks = measure(names, sys.argv[1:], arguments.rounds, arguments.seconds)
         result["groups"][group] = {
-            "rows": {name: _summary(found, table[name].output) for name, found in blocks.items()},
+            "rows": {name: _summary(found, table[name]) for name, found in blocks.items()},
             "claims": list(ratios({name: [rate for rate, _ in found] for name, found in blocks.items()})),
         }
     if arguments.photos and "limits" in arguments.only.split(","):
@@ -104,12 +106,13 @@ def main() -> None:
     print(json.dumps(result, indent=1, default=dataclasses.asdict) if arguments.json else as_text(result))
 
 
-def _summary(blocks: Sequence[Block], output: str) -> dict[str, Any]:
+def _summary(blocks: Sequence[Block], row: rows.Row) -> dict[str, Any]:
     rates, per_cpu_second = zip(*blocks, strict=True)
     return {
         "images_per_second": median(rates),
         "images_per_cpu_second": median(per_cpu_second),
-        "output": output,
+        "output": row.output,
+        "code": row.code,
         "blocks": blocks,
     }
 
@@ -204,10 +207,10 @@ def _fresh(function: Any, *arguments: Any) -> dict[str, float]:
 def as_text(result: Mapping[str, Any]) -> str:
     lines = [f"{result['cores']} cores; medians of interleaved blocks"]
     for name, group in result["groups"].items():
-        lines += ["", f"{name:26} {'images/s':>10} {'a CPU second':>13}  output"]
+        lines += ["", f"{name:26} {'images/s':>10} {'a CPU second':>13}  {'output':20} whose code"]
         for row, found in group["rows"].items():
             rates = f"{found['images_per_second']:10.1f} {found['images_per_cpu_second']:13.1f}"
-            lines.append(f"{row:26} {rates}  {found['output']}")
+            lines.append(f"{row:26} {rates}  {found['output']:20} {found['code']}")
         lines += map(str, group["claims"])
     return "\n".join([*lines, "", *map(str, result["limits"])])
 

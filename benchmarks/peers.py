@@ -1,14 +1,30 @@
-"""Pipelines of other systems, written as their users write them. Each is an endless iterator over batch sizes.
+"""Pipelines of other systems, each in the form that its own documentation advises. Each is an endless iterator over
+batch sizes.
 
 Every photo pipeline does the same work: read, decode, resize to 224x224, flip half of the images, batch 32, shuffled
-anew in each epoch; those that say float32 also divide by 255.
+anew in each epoch; those that say float32 also divide by 255. Resizing is bilinear without antialiasing, as OpenCV and
+TensorFlow do it: DALI's default is a costlier filter. How many workers a peer gets is tried out before it is timed
+(`searched`). What else each does that others do not:
+
+- tf.data: AUTOTUNE everywhere, `prefetch` last, and `repeat` in place of a new iterator for each epoch, with which
+  AUTOTUNE begins anew. https://www.tensorflow.org/guide/data_performance
+- Keras: `workers`, and `use_multiprocessing` for work that holds Python's lock.
+  https://keras.io/api/utils/python_utils/#pydataset-class
+- Grain: `mp_prefetch` for CPU-bound work, threads for reading. https://google-grain.readthedocs.io/en/latest/
+- DALI: `antialias=False`, which gives OpenCV's pixels within one level (3 with its default).
+  https://docs.nvidia.com/deeplearning/dali/user-guide/docs/advanced_topics_performance_tuning.html
+- SPDL: one stage of threads that make whole batches, by OpenCV as the others do (its own decoder needs FFmpeg).
+  https://facebookresearch.github.io/spdl/latest/
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import os
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +34,27 @@ SIZE = 224
 BATCH = 32
 CAMVID_BATCH = 3
 CAMVID_CROP = 512
+
+
+_TRIED_SECONDS = 2.0
+_FIRST_BATCHES = 20  # that say nothing of the rate
+
+
+def searched(make: Callable[..., Iterator[int]], folder: Path, *, cores: int, **settings: Any) -> Iterator[int]:
+    """Yield the batches of a pipeline with as many workers as suit it best: the cores, one more, or twice as many."""
+    rates = {}
+    for workers in sorted({cores, cores + 1, 2 * cores}):
+        batches = make(folder, workers=workers, **settings)
+        for _ in itertools.islice(batches, _FIRST_BATCHES):
+            pass
+        images, began = 0, time.perf_counter()
+        while (spent := time.perf_counter() - began) < _TRIED_SECONDS:
+            images += next(batches)
+        rates[workers] = images / spent
+        batches.close()  # type: ignore[attr-defined]  # a generator
+    best = max(rates, key=rates.__getitem__)
+    print(f"{make.__name__}: {best} workers", file=sys.stderr)
+    yield from make(folder, workers=best, **settings)
 
 
 def files_and_labels(folder: Path) -> tuple[list[str], list[int]]:
@@ -34,12 +71,10 @@ def tf_autotune(folder: Path) -> Iterator[int]:
         return tf.image.random_flip_left_right(image) / 255.0, label
 
     paths, labels = files_and_labels(folder)
-    dataset = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths))
+    dataset = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths)).repeat()
     dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
-    dataset = dataset.prefetch(tf.data.AUTOTUNE)
-    while True:
-        for x, _ in dataset:
-            yield int(x.shape[0])
+    for x, _ in dataset.prefetch(tf.data.AUTOTUNE):
+        yield int(x.shape[0])
 
 
 def tf_cached(folder: Path) -> Iterator[int]:
@@ -134,7 +169,8 @@ def dali(folder: Path, workers: int) -> Iterator[int]:
     @pipeline_def(batch_size=BATCH, num_threads=workers, device_id=None, seed=0)
     def pipeline() -> Any:
         data, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, name="reader")
-        images = fn.resize(fn.decoders.image(data, output_type=types.RGB), resize_x=SIZE, resize_y=SIZE)
+        images = fn.decoders.image(data, output_type=types.RGB)
+        images = fn.resize(images, resize_x=SIZE, resize_y=SIZE, interp_type=types.INTERP_LINEAR, antialias=False)
         return fn.flip(images, horizontal=fn.random.coin_flip()), labels
 
     made = pipeline()
@@ -142,6 +178,38 @@ def dali(folder: Path, workers: int) -> Iterator[int]:
     while True:
         images, _ = made.run()
         yield len(images.as_array())
+
+
+def spdl(folder: Path, workers: int) -> Iterator[int]:
+    """Threads that make whole batches by OpenCV, which lets go of Python's lock."""
+    import cv2
+    from spdl.pipeline import PipelineBuilder
+
+    cv2.setNumThreads(0)
+    paths, labels = files_and_labels(folder)
+    random = np.random.default_rng(0)
+
+    def chosen() -> Iterator[tuple[int, Any]]:
+        for epoch in itertools.count():
+            order = random.permutation(len(paths))
+            for start in range(0, len(order) - BATCH + 1, BATCH):
+                yield epoch, order[start : start + BATCH]
+
+    def load(wanted: tuple[int, Any]) -> tuple[Any, Any]:
+        epoch, indices = wanted
+        rng = np.random.default_rng((epoch, int(indices[0])))
+        batch = np.empty((BATCH, SIZE, SIZE, 3), np.uint8)
+        for row, index in zip(batch, indices, strict=True):
+            data = np.frombuffer(Path(paths[index]).read_bytes(), np.uint8)
+            image = cv2.resize(cv2.imdecode(data, cv2.IMREAD_COLOR_RGB), (SIZE, SIZE))
+            row[...] = image[:, ::-1] if rng.random() < 0.5 else image
+        return batch, np.array([labels[index] for index in indices])
+
+    pipeline = PipelineBuilder().add_source(chosen()).pipe(load, concurrency=workers).add_sink(4)
+    made = pipeline.build(num_threads=workers)
+    with made.auto_stop():
+        for x, _ in made:
+            yield len(x)
 
 
 def tf_camvid(folder: Path) -> Iterator[int]:

@@ -39,19 +39,23 @@ from autopipe.ops.onehot import OneHot
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 
+PLAIN, GRAIN = "plain Keras and OpenCV", "Grain and OpenCV"
 SKIP = 16  # batches not counted at the start of a block: more than any queue here holds
 Rates = Callable[[Path], Iterator[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table. `warm_images` are consumed before the first block, `cores` scales what ran on one."""
+    """One line of the table. `warm_images` are consumed before the first block, `cores` scales what ran on one; `code`
+    says whose code it is.
+    """
 
     run: Rates
     output: str
     data: str = "photos"
     warm_images: int = 4000
     scale: int = 1
+    code: str = "autopipe"
 
 
 def photos(folder: Path) -> Workload:
@@ -119,6 +123,10 @@ def _ours(loader: LoaderConfig, finish: str = "device", cache: str = "none", dat
     return Row(run, "float32" if finish == "host" else compact, data, warm)
 
 
+def _searched(make: Callable[..., Iterator[int]], cores: int, output: str, code: str, **settings: bool) -> Row:
+    return Row(functools.partial(peers.searched, make, cores=cores, **settings), output, warm_images=600, code=code)
+
+
 def table(cores: int) -> dict[str, Row]:
     """Return the rows by name, for a machine with so many cores."""
     threads, processes = Threads(workers=cores), Processes(workers=cores)
@@ -134,24 +142,23 @@ def table(cores: int) -> dict[str, Row]:
         "tfdata host": _ours(TfData(num_parallel_calls=2 * cores, prefetch=4), "host"),
         "tfdata auto": _ours(TfData()),
         "keras loader": _ours(Keras(workers=cores)),
-        "tf.data AUTOTUNE": Row(peers.tf_autotune, "float32", warm_images=16000),
-        "PyDataset": Row(peer(peers.keras_dataset, workers=0, processes=False), "float32", warm_images=600),
-        "PyDataset threads": Row(peer(peers.keras_dataset, workers=cores, processes=False), "float32", warm_images=600),
-        "PyDataset processes": Row(
-            peer(peers.keras_dataset, workers=cores, processes=True), "float32", warm_images=600
-        ),
-        "Grain threads": Row(peer(peers.grain, workers=cores, processes=False, as_float=False), "uint8"),
-        "Grain processes": Row(peer(peers.grain, workers=cores, processes=True, as_float=False), "uint8"),
-        "DALI CPU": Row(peer(peers.dali, workers=cores), "uint8"),
+        "tf.data AUTOTUNE": Row(peers.tf_autotune, "float32", warm_images=16000, code="plain tf.data"),
+        "PyDataset": Row(peer(peers.keras_dataset, workers=0, processes=False), "float32", warm_images=600, code=PLAIN),
+        "PyDataset threads": _searched(peers.keras_dataset, cores, "float32", PLAIN, processes=False),
+        "PyDataset processes": _searched(peers.keras_dataset, cores, "float32", PLAIN, processes=True),
+        "Grain threads": _searched(peers.grain, cores, "uint8", GRAIN, processes=False, as_float=False),
+        "Grain processes": _searched(peers.grain, cores, "uint8", GRAIN, processes=True, as_float=False),
+        "DALI CPU": _searched(peers.dali, cores, "uint8", "DALI; pixels within one level"),
+        "SPDL": _searched(peers.spdl, cores, "uint8", "SPDL and OpenCV"),
         "threads cached": _ours(threads, cache="memory"),
         "processes cached": _ours(processes, cache="memory"),
         "tfdata cached": _ours(TfData(), cache="memory"),
-        "tf.data cached": Row(peers.tf_cached, "uint8", warm_images=16000),
+        "tf.data cached": Row(peers.tf_cached, "uint8", warm_images=16000, code="plain tf.data"),
         "camvid threads": _ours(threads, data="camvid"),
         "camvid processes": _ours(processes, data="camvid"),
         "camvid threads cached": _ours(threads, cache="memory", data="camvid"),
         "camvid processes cached": _ours(processes, cache="memory", data="camvid"),
-        "camvid tf.data": Row(peers.tf_camvid, "float32, 32 planes", "camvid", warm_images=60),
+        "camvid tf.data": Row(peers.tf_camvid, "float32, 32 planes", "camvid", warm_images=60, code="plain tf.data"),
     }
 
 

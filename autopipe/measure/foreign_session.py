@@ -70,6 +70,7 @@ class ForeignSession:
         self._workload = dataclasses.replace(workload, drop_remainder=True)  # every step of a trial has equal work
         self._plan = make_plan(workload)
         self._nvml = Nvml()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._pages: dict[str, PageCache] = {}
         self._models: dict[ModelSetup, tuple[Any, Any]] = {}
         if isinstance(code, str):
@@ -141,6 +142,8 @@ class ForeignSession:
         """Let go of the data and the models."""
         self._models.clear()
         self._nvml.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _model(self, setup: ModelSetup, report: Report) -> tuple[Any, Any]:
         """Return the devices and the model, which has trained one step: compiling it is no part of what is timed."""
@@ -160,7 +163,8 @@ class ForeignSession:
     def _plain(self, form: str) -> Any:
         """Return what the code that `eject` writes gives to `fit`."""
         plain = module.module(self._workload, form, plan=self._plan, own=False)
-        file = Path(tempfile.mkdtemp()) / "plain_pipeline.py"  # a file, of which TensorFlow reads the source
+        self._folder = tempfile.TemporaryDirectory(prefix="autopipe-plain-")
+        file = Path(self._folder.name) / "plain_pipeline.py"  # a file, of which TensorFlow reads the source
         file.write_text(plain.code)
         spec = importlib.util.spec_from_file_location(file.stem, file)
         assert spec is not None

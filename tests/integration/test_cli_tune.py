@@ -182,7 +182,7 @@ def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupte
 @pytest.fixture(scope="module")
 def resumed(home: Path, interrupted: Ended) -> Ended:
     """The same command again."""
-    return ended(home, *TUNE, "--budget", "100s")
+    return ended(home, *TUNE, "--budget", "5m")
 
 
 def test_the_same_command_goes_on_and_proves_the_best(home: Path, interrupted: Ended, resumed: Ended) -> None:

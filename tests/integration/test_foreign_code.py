@@ -81,6 +81,7 @@ def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
 def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_code() -> None:
     session = ForeignSession(workload(SimulatedAccelerator(0.002), Map(lambda x: x[::2, ::2])), "tf.data", "tf.data")
     assert measured(session, "tf.data").images_per_second.value > 0
+    session.close()
 
 
 def dataset(batch_size: int = 8) -> Any:

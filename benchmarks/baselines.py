@@ -1,0 +1,259 @@
+"""Are the printed baselines what the code runs at? Each beside the same code under an outside clock, for every kind of
+data.
+
+    python benchmarks/baselines.py [--only KIND,KIND] [--rounds N] [--seconds S] [--json]
+
+Printed is what a tune measures: the code that `autopipe eject --to` writes, in the process that a tune starts for it,
+by a trial's windows. Outside is a script's training on the same file: Keras's own `fit`, timed from the end of one
+epoch to the end of another, the pauses between epochs included. Both processes live side by side and take turns; the
+one that waits is idle. Shown are medians over rounds, and the median of the ratios within a round, whose target is 0.9
+to 1.1. The data are drawn here: photographs and masks of noise that is smooth, and arrays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from claims import Claim
+
+import autopipe as ap
+from autopipe.core.stats import median
+
+FOLDER = "AUTOPIPE_BASELINES_DATA"
+IMAGES, DISTINCT, ROWS, SIZE, BATCH = 2000, 200, 100_000, 96, 32
+FORMS = {"arrays": ("fit", "tf.data", "keras")}
+PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
+LOW, HIGH = 0.9, 1.1
+
+
+class Own:
+    """Rows of an array, through a class that only its user knows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.x, self.y = np.load(folder / "x.npy", mmap_mode="r"), np.load(folder / "y.npy")
+
+    def __len__(self) -> int:
+        return 20_000
+
+    def read(self, index: int) -> Any:
+        return np.array(self.x[index]), int(self.y[index])
+
+
+def draw(folder: Path) -> None:
+    """Write the data."""
+    random = np.random.default_rng(0)
+    photos, small, masks = [], [], []
+    for _ in range(DISTINCT):
+        pixels = cv2.resize(random.integers(0, 256, (12, 16, 3), np.uint8), (500, 375), interpolation=cv2.INTER_CUBIC)
+        photos.append(cv2.imencode(".jpg", pixels)[1].tobytes())
+        small.append(cv2.imencode(".jpg", cv2.resize(pixels, (320, 240)))[1].tobytes())
+        classes = cv2.resize(random.integers(0, 4, (6, 8), np.uint8), (320, 240), interpolation=cv2.INTER_NEAREST)
+        masks.append(cv2.imencode(".png", np.asarray(PALETTE, np.uint8)[classes][..., ::-1])[1].tobytes())
+    rows, records = ["path,label"], []
+    for number in range(IMAGES):
+        name = f"photos/{number % 10}/{number}.jpg"
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(photos[number % DISTINCT])
+        rows.append(f"{name},{number % 10}")
+        records.append({"image/encoded": photos[number % DISTINCT], "image/class/label": number % 10})
+    for part, files, suffix in (("images", small, "jpg"), ("masks", masks, "png")):
+        (folder / part).mkdir()
+        for number in range(IMAGES // 2):
+            (folder / part / f"{number}.{suffix}").write_bytes(files[number % DISTINCT])
+    (folder / "photos.csv").write_text("\n".join(rows))
+    from autopipe.data.example import serialise
+    from autopipe.data.records import frame
+
+    (folder / "photos.tfrecord").write_bytes(b"".join(frame(serialise(each)) for each in records))
+    np.save(folder / "x.npy", random.integers(0, 256, (ROWS, 24, 24, 3), np.uint8))
+    np.save(folder / "y.npy", random.integers(0, 10, ROWS))
+
+
+def classifier() -> Any:
+    """Return a model that is next to nothing: what is timed is its data."""
+    import keras
+
+    pooled = [keras.layers.AveragePooling2D(8), keras.layers.Flatten(), keras.layers.Dense(10)]
+    model = keras.Sequential(pooled)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def segmenter() -> Any:
+    """Return the same for masks."""
+    import keras
+
+    model = keras.Sequential([keras.layers.Conv2D(4, 1)])
+    model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def workloads(folder: Path) -> dict[str, Callable[[], ap.Workload]]:
+    """Return a workload for each kind of data."""
+    photo = (ap.Decode(), ap.Resize(SIZE, SIZE), ap.RandomFlip(), ap.Rescale(1 / 255))
+    masked = (ap.Decode(), ap.MaskToClass(PALETTE), ap.RandomCrop(SIZE, SIZE), ap.OneHot(4), ap.Rescale(1 / 255))
+
+    def of(
+        data: Callable[[], Any], ops: Any, batch_size: int = BATCH, model: Any = classifier
+    ) -> Callable[[], ap.Workload]:
+        return lambda: ap.Workload(data=data(), ops=ops, batch_size=batch_size, model=model)
+
+    def arrays() -> ap.Arrays:
+        return ap.Arrays(np.load(folder / "x.npy"), np.load(folder / "y.npy"))
+
+    scaled = (ap.Rescale(1 / 255),)
+    return {
+        "folder": of(lambda: ap.ImageFolder(folder / "photos"), photo),
+        "pairs": of(lambda: ap.ImagePairs(folder / "images", folder / "masks"), masked, model=segmenter),
+        "table": of(lambda: ap.Table(folder / "photos.csv"), photo),
+        "records": of(lambda: ap.TFRecords(str(folder / "photos.tfrecord")), photo),
+        "arrays": of(arrays, scaled, 128),
+        "own": of(lambda: Own(folder), (ap.RandomFlip(), *scaled), 128),
+    }
+
+
+def workload() -> ap.Workload:
+    """Return the workload that the process which runs a baseline is about."""
+    folder, kind = os.environ[FOLDER].rsplit(":", 1)
+    return workloads(Path(folder))[kind]()
+
+
+def serve(folder: Path, kind: str, file: Path) -> None:
+    """Be the outside script: answer each line `SECONDS` with images/s of whole epochs of `fit` on the plain file."""
+    import keras
+
+    made = workloads(folder)[kind]()
+    spec = importlib.util.spec_from_file_location("plain", file)
+    assert spec is not None
+    assert spec.loader is not None
+    plain = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    passed = json.loads(file.with_suffix(".json").read_text())
+    sources = {"source": made.data}
+    if isinstance(made.data, ap.Arrays):
+        sources = {"x": np.load(folder / "x.npy"), "y": np.load(folder / "y.npy")}
+    given = {name: sources[name] for name in passed}
+    make = next(getattr(plain, name) for name in ("make_dataset", "Batches", "arrays") if hasattr(plain, name))
+    data = make(**given)
+    count = len(made.data) // made.batch_size * made.batch_size
+    fed = {"x": data} if not isinstance(data, tuple) else {"x": data[0], "y": data[1], "batch_size": made.batch_size}
+    if not isinstance(data, tuple | keras.utils.PyDataset):
+        fed["shuffle"] = False  # Keras warns of its own default
+    model = made.model()  # type: ignore[misc]  # a function
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.ends: list[float] = []
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.ends.append(time.perf_counter())
+            if len(self.ends) > 1 and self.ends[-1] - self.ends[0] >= self.seconds:
+                self.model.stop_training = True
+
+    clock = Clock()
+    for line in sys.stdin:
+        clock.seconds = float(line)
+        model.fit(**fed, epochs=10**6, callbacks=[clock], verbose=0)
+        rate = count * (len(clock.ends) - 1) / (clock.ends[-1] - clock.ends[0])
+        print("rate", rate, flush=True)
+
+
+@contextlib.contextmanager
+def outside(folder: Path, kind: str, file: Path) -> Iterator[Callable[[float], float]]:
+    """Yield what asks the outside script for a block."""
+    command = [sys.executable, __file__, "--serve", kind, "--folder", str(folder), "--file", str(file)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def ask(seconds: float) -> float:
+        print(seconds, file=process.stdin, flush=True)
+        assert process.stdout is not None
+        return float(next(line for line in process.stdout if line.startswith("rate")).split()[1])
+
+    try:
+        yield ask
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compared(folder: Path, kind: str, form: str, rounds: int, seconds: float) -> list[tuple[float, float]]:
+    """Return the printed and the outside rate of each round."""
+    from autopipe.api import searching
+    from autopipe.core.config import PipelineConfig
+    from autopipe.core.outcome import Measurement
+    from autopipe.loaders.foreign import Foreign
+    from autopipe.tuned.eject import module
+
+    os.environ[FOLDER] = f"{folder}:{kind}"
+    written = module.module(workload(), form)
+    file = folder / f"{kind}_{form.replace('.', '')}.py"
+    file.write_text(written.code.replace("drop_remainder=False", "drop_remainder=True"))
+    file.with_suffix(".json").write_text(json.dumps(list(written.given)))
+    config = PipelineConfig(loader=Foreign(code=form), finish="host", device_prefetch=0)
+    found = []
+    named = f"{Path(__file__).absolute()}:workload"
+    with (
+        searching.runner_for(named) as runner,
+        searching.foreign_runner(runner, form) as measures,
+        outside(folder, kind, file) as ask,
+    ):
+        for number in range(rounds + 1):  # the first compiles
+            outcome = measures.measure(config, {"min_seconds": seconds, "max_seconds": seconds, "page_cache": "warm"})
+            theirs = ask(seconds)
+            assert isinstance(outcome, Measurement), outcome
+            if number:
+                found.append((outcome.images_per_second.value, theirs))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="folder,pairs,table,records,arrays,own")
+    parser.add_argument("--forms", default="fit,tf.data,keras")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.folder, arguments.serve, arguments.file)
+        return
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = arguments.folder or Path(place)
+        if not (folder / "x.npy").exists():
+            draw(folder)
+        for kind in arguments.only.split(","):
+            for form in (each for each in FORMS.get(kind, ("tf.data", "keras")) if each in arguments.forms.split(",")):
+                blocks = compared(folder, kind, form, arguments.rounds, arguments.seconds)
+                printed, outer = (median([pair[side] for pair in blocks]) for side in (0, 1))
+                ratio = median([mine / theirs for mine, theirs in blocks])
+                found[f"{kind}, {form}"] = {"printed": printed, "outside": outer, "ratio": ratio, "blocks": blocks}
+                if not arguments.json:
+                    what = f"{kind}, {form}: printed {printed:,.0f}, outside {outer:,.0f} images/s"
+                    met = LOW <= ratio <= HIGH
+                    print(Claim(what, f"{ratio:.3f}", f"{LOW:g} to {HIGH:g}", met), flush=True)
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
