@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser test-servers test-oldest test-newest test-nightly tune lint format bench clean
+.PHONY: help test test-browser test-servers test-torch test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -37,6 +37,8 @@ help:
 	@echo "             reports in a real Chromium"
 	@echo "make test-servers"
 	@echo "             several processes that train together, on loopback"
+	@echo "make test-torch"
+	@echo "             the device strategy on Keras's torch backend; installs torch, 5 GB"
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
@@ -50,6 +52,11 @@ test: lint $(VENV)/beam.stamp
 # Nothing is skipped here: what is missing is installed, or said.
 test-browser: $(VENV)/browser.stamp
 	CI=true $(BIN)/python -m pytest tests/browser
+
+# The wheel of torch brings CUDA with it, 5 GB in all, so CI leaves this out.
+test-torch: $(VENV)/dev.stamp
+	$(PIP) install --quiet -e '.[torch]'
+	$(BIN)/python -m pytest tests/contract/test_device_strategies.py -k torch
 
 test-servers: $(VENV)/dev.stamp
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { test "$$(id -u)" = 0 && \

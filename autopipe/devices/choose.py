@@ -74,5 +74,7 @@ def virtual_devices() -> int:
 
 def names(devices: int) -> tuple[str, ...]:
     """Return what the first devices are called; virtual ones by that word."""
+    if sharing() is None:  # Keras lists no devices then
+        return (keras.backend.backend(),)
     found = tuple(keras.distribution.list_devices()[:devices]) or (keras.backend.backend(),)
     return found if devices == 1 or accelerators() else tuple(f"virtual {name}" for name in found)

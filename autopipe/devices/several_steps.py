@@ -33,9 +33,9 @@ def together(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int |
     """Return how many batches one call is to train; None for as many as the model was compiled for.
 
     A model that was compiled for several keeps its own number, and so does one that somebody's own callback looks at
-    after each batch.
+    after each batch. On torch Keras trains one batch at a time.
     """
-    if wanted == 1 or model.steps_per_execution != 1 or model.run_eagerly:
+    if wanted == 1 or model.steps_per_execution != 1 or model.run_eagerly or keras.backend.backend() == "torch":
         return None
     watching = next((callback for callback in callbacks if _looks_at_batches(callback)), None)
     if watching is not None:

@@ -48,7 +48,7 @@ def _jax_accelerators() -> int:
     return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
 
 
-def _torch_gpus() -> int:  # pragma: no cover  # torch is no dependency; not run in the tests
+def _torch_gpus() -> int:  # pragma: no cover  # make test-torch runs it
     import torch
 
     return int(torch.cuda.device_count())
@@ -78,10 +78,12 @@ def _jax() -> tuple[bool, _Place]:
     return (False, _unchanged) if jax.default_backend() == "cpu" else (True, jax.device_put)
 
 
-def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # torch is no dependency; not run in the tests
+def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs it
     import torch
 
     def on_host(array: Any) -> Any:
+        if isinstance(array, torch.Tensor):  # it is there already
+            return array
         return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
     if not torch.cuda.is_available():

@@ -123,7 +123,8 @@ class Trainer:
         fault, own = Fault(), tuple(getattr(callbacks, "callbacks", callbacks) or ())
         with contextlib.ExitStack() as stack:
             test_finish = self._enter_validation(stack, fault, validation, arguments)
-            together = several_steps.together(self.model, self.steps_per_execution, own)
+            wanted = self.steps_per_execution if self._placement.strategy.rank == (0, 1) else 1  # Keras shares out one
+            together = several_steps.together(self.model, wanted, own)
             self._enter(stack, fault, self.loader, test_finish, together)
             session = TrainingCallbacks(
                 ranks.callbacks_of(self._placement.strategy.rank, own),

@@ -1,12 +1,13 @@
 """What every device strategy must do, on each backend: train the same model from the same batches, wherever it runs.
 
 The losses of one TensorFlow device are what the strategies of that backend are compared with, and likewise for JAX.
-Not tested: real accelerators, which the machines that run this do not have, and the torch backend.
+Not tested: real accelerators, which the machines that run this do not have.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -20,7 +21,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-STRATEGIES = [("tensorflow", 1), ("tensorflow", 2), ("jax", 1), ("jax", 2)]
+STRATEGIES = [("tensorflow", 1), ("tensorflow", 2), ("jax", 1), ("jax", 2), ("torch", 1)]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
@@ -60,6 +61,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(request: pytest.FixtureRequest, base: Path) -> tuple[Run, Run, int]:
     """The strategy's run, the run of one device on that backend, and the device count."""
     backend, devices = request.param
+    if backend == "torch" and importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed; `make test-torch` installs it")
     return _run(backend, devices, base), _run(backend, 1, base), devices
 
 
@@ -96,7 +99,8 @@ def test_a_short_last_batch_is_predicted_or_refused_before_anything_is(pair: tup
 
 def test_a_further_fit_compiles_nothing_and_leaves_the_model_clean(pair: tuple[Run, Run, int]) -> None:
     run, _, _ = pair
-    assert run["traced_again"] == 0
+    eager = run.folder.name.startswith("torch")  # there the step is called as it is, in each of 16
+    assert run["traced_again"] == (16 if eager else 0)
     assert run["leftover_attributes"] == []
 
 
