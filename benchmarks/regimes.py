@@ -31,7 +31,7 @@ from autopipe.cli.option_values import accelerator
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.stats import median
-from autopipe.search import confirm
+from autopipe.search import decision
 from autopipe.search.measurer import Effort
 from autopipe.search.settings import Settings
 
@@ -113,7 +113,7 @@ def by_turns(regime: Regime, workload: str, configs: Sequence[PipelineConfig], r
     with searching.runner_for(workload, Settings(simulate=simulate)) as runner:
         measurer = TrialMeasurer(runner, searching.description(runner), cold)
         for number in range(rounds):
-            for key in confirm.block_order(list(left), number, seed=0):
+            for key in decision.block_order(list(left), number, seed=0):
                 outcome = measurer.measure(left[key], effort=Effort.PROOF)
                 if isinstance(outcome, TrialFailure):
                     print(f"{regime.name}: {left[key].one_line()}: {outcome.message}", file=sys.stderr)

@@ -30,7 +30,7 @@ from autopipe.cli.option_values import accelerator
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.stats import compare_pairs, median
-from autopipe.search import confirm
+from autopipe.search import decision
 from autopipe.search.measurer import Effort
 from autopipe.search.settings import Settings
 
@@ -78,7 +78,7 @@ def blocks_of(
     with searching.runner_for(workload, Settings(simulate=simulate)) as runner:
         measurer = TrialMeasurer(runner, searching.description(runner), "warm")
         for number in range(-1, rounds):
-            for key in confirm.block_order(list(by_key), max(number, 0), seed=0):
+            for key in decision.block_order(list(by_key), max(number, 0), seed=0):
                 outcome = measurer.measure(by_key[key], effort=Effort.PROOF)
                 if isinstance(outcome, TrialFailure):
                     sys.exit(f"a trial failed: {outcome.message}")

@@ -16,9 +16,9 @@ from autopipe.reports import gathering, history, page
 from autopipe.reports.figure import WIDE
 from autopipe.search.events import (
     CeilingMeasured,
+    ConfirmationStarted,
     Event,
     OnEvent,
-    ProofStarted,
     SearchStopped,
     TrialFinished,
     TrialStarted,
@@ -84,8 +84,8 @@ class Live:
             case TrialFinished():
                 self._best = self._best if event.best is None else event.best
                 self._trials.append(gathering.attempt(event.origin, event.config, event.outcome))
-            case ProofStarted():
-                self._doing = "proof: the best few and the baselines, by turns"
+            case ConfirmationStarted():
+                self._doing = "confirmation: the best few and the baselines, by turns"
             case SearchStopped():
                 self._doing = event.stop.message
             case _:
@@ -110,4 +110,4 @@ class Live:
 
 
 def _which(event: TrialStarted) -> str:
-    return "proof" if event.origin.asker is Asker.PROOF else f"trial {event.number}"
+    return "confirmation" if event.origin.asker is Asker.PROOF else f"trial {event.number}"

@@ -61,7 +61,7 @@ class Progress:
         self._detail = ""
         self._waiting_since: float | None = None
         self._said_ceiling = False
-        self._proving = (1, 0)
+        self._confirming = (1, 0)
         self._noted: set[str] = set()
         self._status = Status(self, console=console)
         self.watcher = Watcher(
@@ -111,8 +111,8 @@ class Progress:
                 self._started(event)
             case events.TrialFinished():
                 self._finished(event)
-            case events.ProofStarted():
-                self._proof(event)
+            case events.ConfirmationStarted():
+                self._confirmation(event)
             case events.SearchStopped():
                 self.say("stopped", event.stop.message)
             case events.StorageWaited() | events.StorageLost():
@@ -184,25 +184,27 @@ class Progress:
             text = f"{budget} are short: there is time for about {event.trials} trials of {trial}."
         self.say("budget", f"{text} {advice}")
 
-    def _proof(self, event: events.ProofStarted) -> None:
+    def _confirmation(self, event: events.ConfirmationStarted) -> None:
         fewest, most = event.blocks
-        self._proving = (len(event.configs), 0)
-        self.say("proof", f"{len(event.configs)} configurations against each other, in {fewest} to {most} rounds")
+        self._confirming = (len(event.configs), 0)
+        self.say("confirm", f"{len(event.configs)} configurations against each other, in {fewest} to {most} rounds")
 
     def _started(self, event: events.TrialStarted) -> None:
         self._ends = None if event.seconds_left is None else self._clock() + event.seconds_left
         what = f"trial {event.number + 1}"
         if event.origin.asker is Asker.PROOF:
-            others, done = self._proving
-            self._proving = (others, done + 1)
-            what = f"proof, round {done // others + 1}, {done % others + 1} of {others}"
+            others, done = self._confirming
+            self._confirming = (others, done + 1)
+            what = f"confirmation, round {done // others + 1}, {done % others + 1} of {others}"
         self._doing, self._detail = f"{what}: {wording.short(event.config)}", ""
 
     def _finished(self, event: events.TrialFinished) -> None:
         outcome = event.outcome
         asker, detail = event.origin.asker, event.origin.detail
         better = self._best is None or (event.best is not None and event.best > self._best)
-        if event.best is not None and asker is not Asker.PROOF:  # a proof measures again what the best was chosen by
+        if (
+            event.best is not None and asker is not Asker.PROOF
+        ):  # a confirmation run measures again what the best was chosen by
             self._best = event.best
         config = wording.short(event.config)
         if not isinstance(outcome, Measurement):
@@ -213,7 +215,7 @@ class Progress:
             self._rate("baseline", outcome, detail)
         elif self._verbose:
             whence = f"round {int(detail) + 1}" if asker is Asker.PROOF else str(event.origin)
-            self._rate("proof" if asker is Asker.PROOF else "trial", outcome, f"{config}  ({whence})")
+            self._rate("confirm" if asker is Asker.PROOF else "trial", outcome, f"{config}  ({whence})")
         elif better and asker is not Asker.PROOF:
             self._rate("best", outcome, config)
 

@@ -102,7 +102,7 @@ def log_variance(value: float, interval: Interval) -> float:
 def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Comparison:
     """Compare measurements taken in pairs, `first[i]` and `second[i]` in the same block.
 
-    The interval is Student's, on the logarithms of the ratios. A bootstrap over the four to eight pairs of a proof is
+    The interval is Student's, on the logarithms of the ratios. A bootstrap over four to eight pairs is
     too sure of itself: its "95 %" intervals hold the truth in 80 % of cases with four pairs, Student's in 95 %.
 
     Raises:

@@ -1,6 +1,6 @@
 """Foreign: somebody else's input pipeline, run as it is in a process of its own, to be compared with.
 
-It is a configuration like others, so that a study records it and a proof has it run in turns with them. But it is no
+It is a configuration like others, so that a study records it and a confirmation runs it in turn. But it is no
 loader: its batches have an order of their own, so it cannot win, and nothing here opens it. What runs it is
 `autopipe.measure.foreign_session`.
 """

@@ -1,4 +1,4 @@
-"""Forest plots: ratios with their intervals, on an axis of equal ratios. The proof, and what each setting is worth."""
+"""Forest plots: ratios with their intervals, on an axis of equal ratios: the confirmation, and settings."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Line:
     css: str = "win"
 
 
-def proof(findings: Findings) -> Section | None:
-    """Return the proof as a section; None without one."""
+def confirmation(findings: Findings) -> Section | None:
+    """Return the confirmation run as a section; None without one."""
     contests = findings.contests
     if not contests:
         return None

@@ -41,9 +41,9 @@ def sentence(profile: Profile) -> str:
     cause = _cause(profile, rival)
     cause = cause[:1].upper() + cause[1:]
     start = f"{cause}; {_does(profile, rival, capital=False)}" if cause else _does(profile, rival)
-    unproved = "" if contest is not None else ", not proved yet"
+    doubt = "" if contest is not None else ", not proved yet"
     lifts = "lift" if " and " in start.rpartition("; ")[2] else "lifts"
-    return f"{start} {lifts} you from {wording.rate(base)} to {wording.rate(rate.value)} images/s{reached}{unproved}."
+    return f"{start} {lifts} you from {wording.rate(base)} to {wording.rate(rate.value)} images/s{reached}{doubt}."
 
 
 def _undecided(profile: Profile, rival: Baseline, contest: Contest) -> str:
@@ -98,7 +98,7 @@ def gain(profile: Profile) -> tuple[float, str] | None:
 
 
 def times_faster(profile: Profile, baseline: Baseline) -> float | None:
-    """Return how many times faster than a baseline the winner is, from the proof where it ran there."""
+    """Return how many times faster than a baseline the winner is, from the confirmation run where it ran there."""
     contest, rate = _contest(profile, baseline), baseline.images_per_second.value
     if contest is not None:
         return contest.ratio
@@ -109,7 +109,7 @@ def times_faster(profile: Profile, baseline: Baseline) -> float | None:
 
 
 def _rival(profile: Profile) -> Baseline | None:
-    """Return the fastest baseline, by the proof where there was one: what somebody who knows the trade has today."""
+    """Return the fastest baseline, by the confirmation where there was one: what one who knows the trade has today."""
     contests = {each.name: each for each in profile.baselines if _contest(profile, each) is not None}
 
     def behind(baseline: Baseline) -> float:

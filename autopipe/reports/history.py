@@ -13,7 +13,7 @@ _SHAPES = {
     Origin.BASELINE: ("square", "base", "baseline"),
     Origin.PREDICTION: ("triangle", "guess", "prediction"),
     Origin.SAMPLER: ("dot", "part", "sampler"),
-    Origin.PROOF: ("diamond", "win", "proof"),
+    Origin.PROOF: ("diamond", "win", "confirmation"),
     Origin.OTHER: ("dot", "other", "again"),
 }
 
@@ -35,8 +35,8 @@ def section(findings: Findings) -> Section | None:
         text=text,
         table=_table(findings.trials),
         draw=lambda width: draw(findings, width),
-        caption="Each trial by who asked for it. The stepped line is the best so far, proof left out; the dashed one "
-        "is what the model takes alone.",
+        caption="Each trial by who asked for it. The stepped line is the best so far, confirmation left out; the "
+        "dashed one is what the model takes alone.",
         more=("What was left out, and why", folded) if folded else None,
     )
 

@@ -24,7 +24,7 @@ def sections(profile: Profile) -> list[Section]:
     found: list[Section | None] = [ladder.section(profile), waterfall.section(profile)]
     if findings is not None:
         found += [
-            forest.proof(findings),
+            forest.confirmation(findings),
             forest.settings(findings),
             history.section(findings),
             payoff.section(findings, profile.workload.samples),

@@ -19,7 +19,7 @@ from autopipe.search.conversions import Payback
 from autopipe.search.result import BaselineResult, DeviceCount, SearchResult
 from autopipe.search.stopping import Reason
 
-_ADVISED_TRIALS = 20  # with their proof
+_ADVISED_TRIALS = 20  # with their confirmation run
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class BaselineLine:
     Attributes:
         name: what people call it.
         rate: its images/s, or None if it failed.
-        gain: how many times faster the best is; from the proof's pairs where `proved`, else the ratio of the rates.
+        gain: how many times faster the best is; from the pairs where `proved`, else the ratio of the rates.
         proved: whether the gain was proved.
         failure: why it has no rate.
         is_best: whether it is the best configuration itself.
@@ -52,7 +52,7 @@ class Summary:
     Attributes:
         best: the configuration to use, or None.
         rate: its images/s.
-        proved: whether that is the figure of a proof.
+        proved: whether that is the figure of a confirmation run.
         baselines: what it is compared with.
         model_rate: what the model alone takes.
         share_of_model: the rate's share of that, 0 to 1.
@@ -60,7 +60,7 @@ class Summary:
         bottleneck: what keeps it from being faster.
         share_of_bound: the rate's share of it.
         stopped: why the search ended.
-        trials: how many trials ran, the proof's blocks included.
+        trials: how many trials ran, the confirmation run's blocks included.
         failed: how many of them gave no measurement.
         seconds: how long it took.
         measuring_seconds: the part of it in which something was measured.
@@ -68,7 +68,7 @@ class Summary:
         epochs: how many epochs the training takes, if it is known.
         trust: how far the figures can be believed, and why.
         brought: what single settings of the best are worth; empty where nothing is known.
-        round_seconds: how long a round of the proof took.
+        round_seconds: how long a round of the confirmation run took.
         utilisation: the part of the time that a simulated accelerator computes, 0 to 1: with the best, under "best",
             and with each baseline; empty for a real model.
         device_counts: what each number of devices came to, fewest first.

@@ -37,7 +37,7 @@ def rounds_to_decide(gain: Comparison) -> int | None:
 
 
 def round_seconds(rows: Sequence[Row]) -> float:
-    """Return how long a round of the proof took, in seconds; 0 without one."""
+    """Return how long a round of the confirmation run took, in seconds; 0 without one."""
     proved = [row for row in rows if row.block is not None]
     return sum(row.seconds for row in proved) / max(1, len({row.block for row in proved}))
 

@@ -1,6 +1,6 @@
-"""What everything that was measured says of each configuration: trials, repeats, blocks of a proof, and predictions.
+"""What everything that was measured says of each configuration: trials, repeats, confirmation blocks, and predictions.
 
-Pure. Who enters the proof (`proof`) and who wins it (`confirm`) follow from it; nothing is decided here.
+Pure. Who enters the `confirmation` and who wins it (`decision`) follow from it; nothing is decided here.
 """
 
 from __future__ import annotations

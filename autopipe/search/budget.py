@@ -1,4 +1,4 @@
-"""What the time that a search has is spent on: ceilings beyond the usual one, a proof, waiting for the storage.
+"""What the time that a search has is spent on: ceilings beyond the usual one, a confirmation, waiting for the storage.
 
 What a search can do in its time is decided here, and whether it is over in `autopipe.search.stopping`.
 """
@@ -18,8 +18,8 @@ from autopipe.search.storage import Patience
 _OF_THE_LOADER = ("loader_images_per_second", "op_costs", "read_bytes_per_second")
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
 _CEILING_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
-_PROOF_SHARE = 1 / 2  # of the time for trials, for the proof
-_FEWEST_TRIALS = 4  # of a proof: two blocks of two
+_CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
+_FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
 _PATIENCE_SHARE = 1 / 4  # of the budget, for a storage that is locked
 _MOST_PATIENCE_SECONDS = 60.0
 _TRIAL_SECONDS = 3.0  # of an ordinary trial, before the first has run
@@ -27,7 +27,7 @@ _TRIAL_STEPS = 4  # the fewest steps that a trial makes do with, and its start
 _ADVISED_TRIALS = 10
 
 
-def planned(session: Session, trials_in_proof: int) -> BudgetPlanned | None:
+def planned(session: Session, trials_in_confirmation: int) -> BudgetPlanned | None:
     """Return what the budget holds, or None if there is none."""
     budget = session.settings.budget_seconds
     if budget is None:
@@ -42,7 +42,7 @@ def planned(session: Session, trials_in_proof: int) -> BudgetPlanned | None:
         trial_seconds=trial,
         trials=int(session.seconds_left() / trial),
         needed_seconds=spent + 2 * trial,
-        advised_seconds=spent + (_ADVISED_TRIALS + trials_in_proof) * trial,
+        advised_seconds=spent + (_ADVISED_TRIALS + trials_in_confirmation) * trial,
     )
 
 
@@ -51,14 +51,14 @@ def is_short(session: Session) -> bool:
     return session.seconds_left() < 2 * session.trial_seconds()
 
 
-def for_proof(session: Session) -> float:
-    """Return how many seconds the proof may keep from the search; with less than it takes, two blocks have to do."""
-    return _PROOF_SHARE * session.seconds_left()
+def for_confirmation(session: Session) -> float:
+    """Return how many seconds a confirmation may keep from the search; with less than it takes, two blocks must do."""
+    return _CONFIRMATION_SHARE * session.seconds_left()
 
 
-def reserve(trial_seconds: float, proof_seconds: float, most_seconds: float) -> float:
-    """Return how many seconds are kept for a proof; 0 where not even the smallest is to be had."""
-    return 0.0 if most_seconds < _FEWEST_TRIALS * trial_seconds else min(proof_seconds, most_seconds)
+def reserve(trial_seconds: float, confirmation_seconds: float, most_seconds: float) -> float:
+    """Return how many seconds are kept for a confirmation run; 0 where not even the smallest is to be had."""
+    return 0.0 if most_seconds < _FEWEST_TRIALS * trial_seconds else min(confirmation_seconds, most_seconds)
 
 
 def patience(settings: Settings, on_event: OnEvent) -> Patience:

@@ -1,4 +1,4 @@
-"""What a search came to: its result, from what the session knows and the proof says. Runs nothing."""
+"""What a search came to: its result, from what the session knows and the confirmation run says. Runs nothing."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.value import Estimate
+from autopipe.search.confirmation import Confirmation, finalist, known, trend
 from autopipe.search.conversions import paybacks, ways
 from autopipe.search.effects import Effect, effects
 from autopipe.search.measurer import Baseline
-from autopipe.search.proof import Proof, contender, known, trend
 from autopipe.search.result import BaselineResult, DeviceCount, SearchResult
 from autopipe.search.session import Point, Session
 from autopipe.search.stopping import Reason, Stop
 
 
 def result(
-    session: Session, baselines: Sequence[Baseline], stop: Stop, proved: Proof | None, *, interrupted: bool
+    session: Session, baselines: Sequence[Baseline], stop: Stop, proved: Confirmation | None, *, interrupted: bool
 ) -> SearchResult:
     """Return the result of a search that is over."""
     points, rows = session.points(), session.record.rows()
-    best = _unproved(session, baselines, stop) if proved is None else points[proved.winner]
+    best = _unconfirmed(session, baselines, stop) if proved is None else points[proved.winner]
     estimate: Estimate | None = None if best is None else best.estimate
     return SearchResult(
         best_config=None if best is None else best.config,
@@ -77,7 +77,7 @@ def _ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
     return ceiling.model_copy(update={"bound_images_per_second": bound})
 
 
-def _effects(session: Session, config: PipelineConfig, proved: Proof | None) -> tuple[Effect, ...]:
+def _effects(session: Session, config: PipelineConfig, proved: Confirmation | None) -> tuple[Effect, ...]:
     return effects(
         config,
         [candidate.config for candidate in session.trimmed.candidates],
@@ -88,7 +88,7 @@ def _effects(session: Session, config: PipelineConfig, proved: Proof | None) -> 
     )
 
 
-def _unproved(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:
+def _unconfirmed(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:
     """Return the best point; at the ceiling, the cheapest of those that are there."""
     best = session.best()
     if best is None or stop.reason is not Reason.CEILING:
@@ -96,10 +96,10 @@ def _unproved(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Po
     enough = session.settings.ceiling_share * best.value
     there = [point for point in session.points().values() if point.feasible and point.value >= enough]
     names = {each.config.key(): each.name for each in baselines}
-    return min(there, key=lambda point: contender(session, point, names.get(point.key)).cost)
+    return min(there, key=lambda point: finalist(session, point, names.get(point.key)).cost)
 
 
-def _baseline(session: Session, baseline: Baseline, proved: Proof | None) -> BaselineResult:
+def _baseline(session: Session, baseline: Baseline, proved: Confirmation | None) -> BaselineResult:
     key = baseline.config.key()
     point = session.points().get(key)
     rate = None if proved is None else proved.rates.get(key)
@@ -117,8 +117,8 @@ def _baseline(session: Session, baseline: Baseline, proved: Proof | None) -> Bas
     )
 
 
-def _drift(session: Session, baselines: Sequence[Baseline], proved: Proof) -> float | None:
-    """Return the largest change of a baseline's rate from its first measurement to the proof."""
+def _drift(session: Session, baselines: Sequence[Baseline], proved: Confirmation) -> float | None:
+    """Return the largest change of a baseline's rate from its first measurement to the confirmation run."""
     changes = []
     for baseline in baselines:
         key = baseline.config.key()

@@ -55,7 +55,7 @@ def effects(
         config: the configuration, one of those that were measured.
         candidates: what could have run.
         known: what was measured, by key.
-        blocks: the rates in the blocks of the proof, by key.
+        blocks: the rates in the blocks of the confirmation run, by key.
         cores: usable ones.
         trend: the logarithm of a configuration's prediction, or 0 where there is none.
     """

@@ -68,9 +68,9 @@ class BudgetPlanned:
         budget_seconds: how long everything may take.
         spent_seconds: on importing and building the workload, and on measuring the model alone.
         trial_seconds: that one trial will take, about.
-        trials: how many fit, about, those of a proof included.
+        trials: how many fit, about, those of a confirmation run included.
         needed_seconds: for the least that says something: a baseline and one other configuration.
-        advised_seconds: for a search of some trials, and its proof.
+        advised_seconds: for a search of some trials, and its confirmation run.
     """
 
     budget_seconds: float
@@ -115,13 +115,13 @@ class TrialFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchStopped:
-    """The search is over; the proof follows unless `stop` was an interruption."""
+    """The search is over; the confirmation run follows unless `stop` was an interruption."""
 
     stop: Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProofStarted:
+class ConfirmationStarted:
     """The best few and the baselines run against each other."""
 
     configs: tuple[PipelineConfig, ...]
@@ -139,6 +139,6 @@ Event: TypeAlias = (
     | TrialStarted
     | TrialFinished
     | SearchStopped
-    | ProofStarted
+    | ConfirmationStarted
 )
 OnEvent: TypeAlias = Callable[[Event], None]

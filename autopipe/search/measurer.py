@@ -19,7 +19,7 @@ class Effort(enum.StrEnum):
     """How sure a measurement should be."""
 
     SEARCH = "search"  # as short as its interval allows; may end early when it cannot win
-    PROOF = "proof"  # one block of the proof: a fixed length, never cut short
+    PROOF = "proof"  # one block of the confirmation run: a fixed length, never cut short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

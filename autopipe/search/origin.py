@@ -57,5 +57,5 @@ class AskedBy:
 
     @property
     def block(self) -> int | None:
-        """The proof's block, from 0; None of any other trial."""
+        """The confirmation run's block, from 0; None of any other trial."""
         return int(self.detail) if self.asker is Asker.PROOF else None

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from autopipe.core import costs
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import from_config
-from autopipe.search import budget, confirm, feasible, seeds
+from autopipe.search import budget, decision, feasible, seeds
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline
 from autopipe.search.origin import AskedBy, Asker
@@ -114,7 +114,7 @@ def run_cheaper(session: Session, over: Over) -> None:
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
     """Return what a configuration takes beside time, as far as it is known before it has run."""
     planned = (costs.cache_bytes(config, session.facts) or 0) + (costs.queue_bytes(config, session.facts) or 0)
-    return confirm.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
+    return decision.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
 
 
 def _knows_better(session: Session) -> bool:

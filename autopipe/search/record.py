@@ -71,7 +71,7 @@ class Row:
 
     @property
     def block(self) -> int | None:
-        """The proof's block it belongs to, or None."""
+        """The confirmation run's block it belongs to, or None."""
         return self.origin.block
 
 
@@ -119,12 +119,12 @@ class Record:
         return dict(self.study.user_attrs["bounds"])
 
     def block_ceilings(self) -> dict[int, Ceiling]:
-        """Return the model alone as it was measured in each block of the proof."""
+        """Return the model alone as it was measured in each block of the confirmation run."""
         kept = self.study.user_attrs.get("block_ceilings", {})
         return {int(block): Ceiling.model_validate_json(text) for block, text in kept.items()}
 
     def keep_block_ceiling(self, block: int, ceiling: Ceiling) -> None:
-        """Keep the model alone as it was measured in a block of the proof."""
+        """Keep the model alone as it was measured in a block of the confirmation run."""
         kept = self.study.user_attrs.get("block_ceilings", {})
         self.study.set_user_attr("block_ceilings", {**kept, str(block): ceiling.model_dump_json()})
 

@@ -12,8 +12,8 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
-from autopipe.search.confirm import Blocks
 from autopipe.search.conversions import KeptAs, Payback
+from autopipe.search.decision import Blocks
 from autopipe.search.effects import Effect
 from autopipe.search.feasible import Drop
 from autopipe.search.record import Row
@@ -27,11 +27,11 @@ class BaselineResult:
     Attributes:
         name: the baseline's.
         config: what ran.
-        estimate: its images/s: in the proof if there was one, else in the search; None if it failed.
+        estimate: its images/s: in the confirmation run if there was one, else in the search; None if it failed.
         failure: why it failed, if it did.
-        gain: how many times faster the best ran, in the proof's pairs; None without a proof, or if it is the best.
-        blocks: in how many blocks of the proof it ran: who is far behind does not run again. From fewer than three,
-            an interval is as wide as all of the study's measurements together show (`Comparison.few`).
+        gain: how many times faster the best ran, in pairs of blocks; None without a confirmation, or if it is the best.
+        blocks: in how many of its blocks it ran: who is far behind does not run again. From fewer than three, an
+            interval is as wide as all of the study's measurements together show (`Comparison.few`).
     """
 
     name: str
@@ -63,30 +63,30 @@ class SearchResult:
 
     Attributes:
         best_config: the configuration to use; None if none could be measured.
-        estimate: its images/s: the proof's figure if `proved`, else the search's.
+        estimate: its images/s: the confirmation run's figure if `proved`, else the search's.
         measurement: its last measurement.
-        proved: whether a proof was run to its end. Without one, `estimate` is the best of many and too good to be true.
+        proved: whether a confirmation ran to its end. Without, `estimate` is the best of many and too good to be true.
         tied: configurations that are as good as the fastest; `best_config` is the cheapest of them.
         baselines: what it was compared with.
         ceiling: what no configuration like the best can exceed; None if it was not measured.
         stopped_because: why the search ended.
-        trials: every trial of the study that ran, the proof's blocks included.
+        trials: every trial of the study that ran, the confirmation run's blocks included.
         dropped: what was left out before running, with the reason.
         seconds: how long all of it took, earlier sessions of the study included.
         measuring_seconds: the part of it inside trials, and on ceilings in this session.
-        drift: how much the baselines' rates changed from the beginning to the proof: 0.06 is 6 % faster.
+        drift: how much the baselines' rates changed from the beginning to the confirmation run: 0.06 is 6 % faster.
             Beyond 0.05 either way, something else was using the machine.
         interrupted: whether the user ended it.
         epochs: over which one-time costs were charged; None if the training's length is not known.
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
-        blocks: in how many blocks of the proof the best ran; 0 without a proof.
+        blocks: in how many blocks of the confirmation run the best ran; 0 without a confirmation run.
         device_counts: what each number of devices came to, fewest first.
         hosts: how many share each batch; all figures are of one of them.
         virtual_devices: whether devices are virtual: parts of the CPU.
         reached_share: how much of the model alone the best reaches, 0 to 1, both measured in the same blocks of the
-            proof; None if they were not.
-        gains: how many times faster the best ran than each other one in the proof, by key.
-        rounds: images/s of each configuration in each block of the proof, by key.
+            confirmation run; None if they were not.
+        gains: how many times faster the best ran than each other one in the confirmation run, by key.
+        rounds: images/s of each configuration in each block of the confirmation run, by key.
         effects: what each setting of the best is worth.
         ways: what each way to keep samples costs once, and how fast it is then.
         unsaved: why the last trials are in memory only, and not in the storage; None if the storage has them all.

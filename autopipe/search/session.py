@@ -1,6 +1,6 @@
 """One search while it runs: runs the next trial, writes it down, tells about it, and knows how things stand.
 
-The order of things (baselines, seeds, sampler, proof) is `autopipe.search.study`'s and `autopipe.search.proof`'s.
+The order of things (baselines, seeds, sampler, confirmation) is that of `autopipe.search.study` and `confirmation`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Session:
         return math.inf if budget is None else max(0.0, budget - self.seconds())
 
     def search_rows(self) -> list[Row]:
-        """Return the trials so far that are no blocks of a proof."""
+        """Return the trials so far that are no blocks of a confirmation run."""
         return [row for row in self.record.rows() if row.block is None]
 
     def beyond_baselines(self) -> bool:

@@ -24,7 +24,7 @@ class Settings:
     Attributes:
         space: the name of a shipped search space, or a YAML file.
         storage: where the study is kept: an Optuna storage URL such as "sqlite:///study.db"; None keeps it in memory.
-        trials: how many trials at most, baselines included and the proof's blocks not.
+        trials: how many trials at most, baselines included and the confirmation run's blocks not.
         budget_seconds: how long at most, the confirmation run included; None for as long as it takes.
         began: the reading of `clock` at which the budget began: before the workload was imported, say; None: when the
             search does.
@@ -46,8 +46,8 @@ class Settings:
             where measurements stray so far that more cannot be told.
         reached_share: a search that has begun ends at this share of the ceiling. It is the higher one: by then a trial
             costs little, and 3 % would be given away.
-        contenders: how many of the best are proved, beside the baselines.
-        blocks: fewest and most blocks of the proof, which two end where the budget is used up; (0, 0) leaves it out.
+        finalists: how many of the best are proved, beside the baselines.
+        blocks: fewest and most of the confirmation, which two end where the budget is used up; (0, 0) leaves it out.
         study_name: in the storage; one study is one workload on one kind of machine.
         digests: what must be equal to go on with a study, e.g. `{"workload": ..., "hardware": ...}`.
         fresh: begin anew even if there is such a study.
@@ -78,7 +78,7 @@ class Settings:
     patience: int = 10
     ceiling_share: float = 0.97
     reached_share: float = 0.99
-    contenders: int = 3
+    finalists: int = 3
     blocks: tuple[int, int] = (3, 6)
     study_name: str = STUDY
     digests: Mapping[str, str] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def budget_stop(
         standing: how the search stands.
         trials: how many are allowed.
         budget_seconds: how long everything may take.
-        reserve_seconds: kept for one more trial and the proof.
+        reserve_seconds: kept for one more trial and the confirmation run.
     """
     if standing.untried == 0:
         return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
@@ -71,7 +71,7 @@ def budget_stop(
         return Stop(
             reason=Reason.TIME,
             message=f"The time is up: {standing.seconds:.0f} s of {budget_seconds:.0f} s are spent, "
-            f"and one more trial, with the proof, takes about {reserve_seconds:.0f} s.",
+            f"and one more trial, with the confirmation run, takes about {reserve_seconds:.0f} s.",
         )
     return None
 

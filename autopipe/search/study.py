@@ -1,4 +1,4 @@
-"""The search from beginning to end: ceilings, baselines, seeds, sampler, proof; resumable after a crash at any moment.
+"""The search from beginning to end: ceilings, baselines, seeds, sampler, confirmation; resumable after any crash.
 
 This is the order of things and nothing else: what is tried, when it ends and who wins is decided in the modules beside.
 """
@@ -14,7 +14,7 @@ from optuna.samplers import RandomSampler
 
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
-from autopipe.search import budget, conclusion, confirm, lock, proof, reasoned, stopping
+from autopipe.search import budget, conclusion, confirmation, decision, lock, reasoned, stopping
 from autopipe.search.events import (
     CeilingMeasured,
     Event,
@@ -119,31 +119,31 @@ class _Search:
         self._settings = session.settings
         self._baselines: tuple[Baseline, ...] = ()
         self._interrupted = False
-        self._most_for_proof = math.inf  # of the time; with less than it takes, it makes do with two blocks
+        self._most_for_confirmation = math.inf  # of the time; with less than it takes, it makes do with two blocks
 
     def run(self) -> SearchResult:
-        entered: list[confirm.Contender] = []
+        entered: list[decision.Finalist] = []
         try:
             stop = self._search()
             self._session.on_event(SearchStopped(stop=stop))
             self._baselines += tuple(reasoned.run_baselines_on(self._session, self._baselines))
-            if self._settings.blocks[1] > 0 and self._session.best() is not None and not self._nothing_to_prove(stop):
-                everybody = proof.contenders(self._session, self._baselines)
-                entered = proof.affordable(self._session, everybody, self._baselines)
+            if self._settings.blocks[1] > 0 and self._session.best() is not None and not self._nothing_to_confirm(stop):
+                everybody = confirmation.finalists(self._session, self._baselines)
+                entered = confirmation.affordable(self._session, everybody, self._baselines)
                 if entered:
-                    proof.prove(self._session, entered)
+                    confirmation.run(self._session, entered)
         except KeyboardInterrupt:
             self._interrupted = True
             stop = Stop(reason=Reason.INTERRUPTED, message="Interrupted: this is the best so far.")
             self._session.on_event(SearchStopped(stop=stop))
-        proved = proof.judge(self._session, entered) if entered else None
+        proved = confirmation.judge(self._session, entered) if entered else None
         return conclusion.result(self._session, self._baselines, stop, proved, interrupted=self._interrupted)
 
     def _search(self) -> Stop:
         self._baselines = tuple(self._session.measurer.baselines())
         self._measure_ceilings()
-        self._most_for_proof = budget.for_proof(self._session)
-        if (plan := budget.planned(self._session, self._trials_in_proof())) is not None:
+        self._most_for_confirmation = budget.for_confirmation(self._session)
+        if (plan := budget.planned(self._session, self._trials_in_confirmation())) is not None:
             self._session.on_event(plan)
         while self._session.record.waiting():  # left by a process that died, or enqueued by the user
             self._session.run_next()
@@ -206,37 +206,37 @@ class _Search:
         )
 
     def _time_is_up(self) -> Stop | None:
-        stop = self._budget_stop(2 * self._trials_in_proof() * self._session.trial_seconds())
+        stop = self._budget_stop(2 * self._trials_in_confirmation() * self._session.trial_seconds())
         if stop is not None and stop.reason is Reason.TIME:  # only near the end it pays to look closer
-            stop = self._budget_stop(self._proof_seconds())
+            stop = self._budget_stop(self._confirmation_seconds())
         if stop is not None and stop.reason is Reason.TIME and not self._session.beyond_baselines():
             return None  # a search that tried nothing would say nothing
         return stop
 
-    def _budget_stop(self, proof_seconds: float) -> Stop | None:
+    def _budget_stop(self, confirmation_seconds: float) -> Stop | None:
         settings, trial = self._settings, self._session.trial_seconds()
         return stopping.budget_stop(
             self._session.standing(),
             trials=settings.trials,
             budget_seconds=settings.budget_seconds,
-            reserve_seconds=trial + budget.reserve(trial, proof_seconds, self._most_for_proof),
+            reserve_seconds=trial + budget.reserve(trial, confirmation_seconds, self._most_for_confirmation),
         )
 
-    def _proof_seconds(self) -> float:
-        """Return what the shortest proof takes, by what is known: the rest of the time is the search's."""
+    def _confirmation_seconds(self) -> float:
+        """Return what the shortest confirmation run takes, by what is known: the rest of the time is the search's."""
         session, blocks = self._session, self._settings.blocks
-        seconds = self._trials_in_proof() * session.trial_seconds()
+        seconds = self._trials_in_confirmation() * session.trial_seconds()
         if blocks[1] == 0 or session.best() is None:
             return seconds
-        entered, points = proof.contenders(session, self._baselines), session.points()
+        entered, points = confirmation.finalists(session, self._baselines), session.points()
         values = {each.key: points[each.key].value for each in entered}
         took = {row.key: row.running_seconds for row in session.search_rows() if row.outcome is not None}
-        for key, expected in confirm.expected_blocks(entered, values, proof.belief(session), blocks).items():
+        for key, expected in decision.expected_blocks(entered, values, confirmation.belief(session), blocks).items():
             seconds += expected * took.get(key, 0.0) - blocks[0] * session.trial_seconds()
         return seconds
 
-    def _trials_in_proof(self) -> int:
-        return (self._settings.contenders + len(self._baselines)) * self._settings.blocks[0]
+    def _trials_in_confirmation(self) -> int:
+        return (self._settings.finalists + len(self._baselines)) * self._settings.blocks[0]
 
     def _at_ceiling(self, *, baselines_only: bool) -> Stop | None:
         points = self._session.points()
@@ -273,6 +273,6 @@ class _Search:
         needed = stopping.needed_share(point.estimate, highest, share)
         return stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
 
-    def _nothing_to_prove(self, stop: Stop) -> bool:
+    def _nothing_to_confirm(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling before anything else was tried."""
         return stop.reason is Reason.CEILING and not self._session.beyond_baselines()

@@ -34,7 +34,7 @@ class Attempt(Value):
         config: what ran, in a few words.
         images_per_second: what came of it; None if it failed.
         failure: why it failed.
-        block: of the proof, where it belongs to one.
+        block: of the confirmation run, where it belongs to one.
     """
 
     origin: Origin
@@ -45,7 +45,7 @@ class Attempt(Value):
 
 
 class Contest(Value):
-    """The winner against another, in the blocks of the proof.
+    """The winner against another, in the blocks of the confirmation run.
 
     Attributes:
         name: the other's: a baseline's, or its configuration in a few words.
@@ -77,7 +77,7 @@ class Worth(Value):
         low: the lower end of its 95 % interval.
         high: the upper end.
         measured: whether the other value ran; else the model of the search speaks for it.
-        paired: the same ratio from blocks of the proof in which both ran; None where they did not.
+        paired: the same ratio from blocks of the confirmation run in which both ran; None where they did not.
     """
 
     setting: str
@@ -145,14 +145,14 @@ class Findings(Value):
 
     Attributes:
         ceiling: what the model, the ops and the storage were measured to do, each on its own.
-        contests: the winner against each other one in the proof.
+        contests: the winner against each other one in the confirmation run.
         effects: what single settings are worth.
         ways: to keep the samples.
         trials: what ran, in order.
         left_out: what did not, and why.
         limit: what keeps the winner from being faster, in a sentence.
         share_of_model: of what the model alone takes, 0 to 1.
-        proved: whether a proof ran to its end.
+        proved: whether a confirmation run ran to its end.
         trust: how far the figures can be believed, and why.
         stopped: why the search ended.
         notes: what the reader can do something about.

@@ -116,7 +116,7 @@ def recorded(table: Table, space: Space) -> Trimmed:
 
 
 def settings_of(sampler: Sampler, *, seed: int, trials: int, seeding: bool) -> Settings:
-    """Return how a table is searched: to the last trial, and without a proof.
+    """Return how a table is searched: to the last trial, and without a confirmation run.
 
     Without `seeding` a sampler starts from nothing: no baselines, no predictions.
     """
@@ -167,13 +167,13 @@ def winner_regrets(
     trials: int,
     on_search: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[float]:
-    """Return how far below the table's best the winner of each search is, whose proof is run to its end.
+    """Return how far below the table's best the winner of each search is, whose confirmation run is run to its end.
 
     Args:
         table: what to search.
         space: the one that the table was recorded over.
         seeds: how many searches.
-        trials: a search, its proof not counted.
+        trials: a search, its confirmation run not counted.
         on_search: is told how many of how many searches have ended.
     """
     rates, trimmed = table.rates(), recorded(table, space)

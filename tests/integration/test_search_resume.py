@@ -58,7 +58,7 @@ SCRIPT = textwrap.dedent(
     surface = Mortal(quirks=1, model_rate=60_000.0)
     space = library.parse(SPACE, {"cores": 4, "gpus": 0})
     settings = Settings(
-        trials=9, budget_seconds=None, contenders=2, blocks=(3, 3), clock=surface.clock,
+        trials=9, budget_seconds=None, finalists=2, blocks=(3, 3), clock=surface.clock,
         lock=f"autopipe-test-{folder.parent.name}-{folder.name}",
         storage=f"sqlite:///{folder}/study.db",
         digests={"workload": "w"},
@@ -89,7 +89,7 @@ def trials(script: Path) -> list[optuna.trial.FrozenTrial]:
     return optuna.load_study(study_name="autopipe", storage=f"sqlite:///{script.parent}/study.db").trials
 
 
-# In turn: the ceilings, the first baseline, a seed, a trial of the sampler, a block of the proof.
+# In turn: the ceilings, the first baseline, a seed, a trial of the sampler, a block of the confirmation run.
 @pytest.mark.parametrize("kill_at", [0, 1, 4, 8, 13])
 def test_a_killed_search_goes_on_and_loses_at_most_the_running_trial(script: Path, kill_at: int) -> None:
     killed = start(script, kill_at)

@@ -59,7 +59,7 @@ def searched(
     settings = Settings(
         trials=9,
         budget_seconds=None,
-        contenders=2,
+        finalists=2,
         blocks=(3, 3),
         clock=surface.clock,
         storage=f"sqlite:///{folder}/study.db",

@@ -214,14 +214,14 @@ def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> N
 
 def test_in_a_proof_the_live_line_counts() -> None:
     screen = Screen()
-    screen.tell(events.ProofStarted(configs=(CONFIG, CONFIG), blocks=(2, 3)))
+    screen.tell(events.ConfirmationStarted(configs=(CONFIG, CONFIG), blocks=(2, 3)))
     for number in range(3):
         screen.tell(
             events.TrialStarted(
                 number=number, origin=AskedBy.parse("proof:0"), config=CONFIG, predicted=None, seconds_left=9.0
             )
         )
-    assert "proof, round 2, 1 of 2: threads(workers=2)" in screen.live()
+    assert "confirmation, round 2, 1 of 2: threads(workers=2)" in screen.live()
 
 
 def test_the_live_line_stays_one_line() -> None:

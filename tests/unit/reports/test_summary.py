@@ -67,8 +67,8 @@ def test_a_baselines_gain_is_the_proofs(result: SearchResult, summary: Summary) 
 
 
 def test_without_a_proof_a_gain_is_the_ratio_of_the_rates(result: SearchResult) -> None:
-    unproved = dataclasses.replace(result, baselines=[dataclasses.replace(result.baselines[0], gain=None)])
-    (line,) = summary_of(unproved).baselines
+    unconfirmed = dataclasses.replace(result, baselines=[dataclasses.replace(result.baselines[0], gain=None)])
+    (line,) = summary_of(unconfirmed).baselines
     assert line.rate is not None
     assert result.estimate is not None
     assert line.gain == pytest.approx(result.estimate.value / line.rate.value)

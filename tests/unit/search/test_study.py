@@ -26,8 +26,8 @@ from autopipe.search import library, study
 from autopipe.search.events import (
     BudgetPlanned,
     CeilingMeasured,
+    ConfirmationStarted,
     Event,
-    ProofStarted,
     SearchStopped,
     SpaceTrimmed,
     StudyOpened,
@@ -106,7 +106,7 @@ def test_what_was_measured_highest_is_in_the_proof_however_unlike_its_like(space
     result = study.run(space, surface, surface.facts(), settings(surface, budget_seconds=None), on_event=told.append)
     found = {row.key: row.outcome for row in result.trials if row.block is None}
     rates = {key: each.images_per_second.value for key, each in found.items() if isinstance(each, Measurement)}
-    proved = next(event for event in told if isinstance(event, ProofStarted))
+    proved = next(event for event in told if isinstance(event, ConfirmationStarted))
     assert set(sorted(rates, key=lambda key: rates[key])[-2:]) <= {config.key() for config in proved.configs}
 
 
@@ -234,7 +234,7 @@ def test_a_proof_makes_do_with_two_blocks_where_the_time_is_short(space: Space) 
 
 def test_the_share_of_the_ceiling_is_read_side_by_side(space: Space) -> None:
     class Slowing(Surface):
-        """A machine that something else takes half of, from the proof on."""
+        """A machine that something else takes half of, from the confirmation run on."""
 
         def measure(
             self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
@@ -616,7 +616,7 @@ def test_events_tell_the_story_in_order(space: Space, tmp_path: Path) -> None:
     result = study.run(space, surface, surface.facts(), chosen, told.append)
     kinds = [type(event) for event in told]
     assert kinds[:3] == [SpaceTrimmed, StudyOpened, CeilingMeasured]
-    assert kinds.index(SearchStopped) + 1 == kinds.index(ProofStarted)
+    assert kinds.index(SearchStopped) + 1 == kinds.index(ConfirmationStarted)
     finished = [event for event in told if isinstance(event, TrialFinished)]
     started = [event for event in told if isinstance(event, TrialStarted)]
     assert [event.number for event in started] == [event.number for event in finished] == list(range(len(started)))

@@ -1,4 +1,4 @@
-"""The proof: who runs in it, in which order, and what its blocks say. Pure; the runs themselves are `study`'s.
+"""The confirmation: who runs in it, in which order, and what its blocks say. Pure; the runs themselves are `study`'s.
 
 The best of many noisy trials is too good to be true. So the best few and the baselines run again, each once a block, in
 a fresh order each block. Blocks and trials are weighed together (`belief`), what is common to a block left out; and
@@ -28,7 +28,7 @@ _SURE = 0.9  # probability with which what is taken for as good is no farther be
 
 
 class Standing(enum.Enum):
-    """How somebody in the proof stands to the leader."""
+    """How somebody in the confirmation run stands to the leader."""
 
     OPEN = enum.auto()
     SLOWER = enum.auto()
@@ -36,8 +36,8 @@ class Standing(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """Somebody in the proof.
+class Finalist:
+    """Somebody in the confirmation run.
 
     Attributes:
         key: of the configuration.
@@ -56,11 +56,11 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the proof says.
+    """What the confirmation run says.
 
     Attributes:
         winner: the key of the one to use.
-        against: the winner compared with each other contender, by key.
+        against: the winner compared with each other finalist, by key.
         tied: keys of those that are as good as the fastest.
     """
 
@@ -98,7 +98,7 @@ def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
 
 
 def pairs(blocks: Blocks, belief: Belief, first: str, second: str) -> Comparison | None:
-    """Compare two contenders over the blocks in which both ran, or return None if there is none.
+    """Compare two finalists over the blocks in which both ran, or return None if there is none.
 
     From fewer than three pairs (`Comparison.few`) no spread can be told: ratio and interval are the belief's then.
     """
@@ -114,9 +114,9 @@ def pairs(blocks: Blocks, belief: Belief, first: str, second: str) -> Comparison
     return Comparison(ratio=math.exp(ahead), interval=interval, pairs=len(common))
 
 
-def leader(contenders: Sequence[Contender], blocks: Blocks, belief: Belief) -> str | None:
+def leader(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief) -> str | None:
     """Return who is worth most, by all that is known, of those that may win and ran; None if nobody did."""
-    ran = [each.key for each in contenders if each.may_win and blocks.get(each.key)]
+    ran = [each.key for each in finalists if each.may_win and blocks.get(each.key)]
     return belief.best(ran) if ran else None
 
 
@@ -143,25 +143,25 @@ def as_good(belief: Belief, best: str, key: str) -> bool:
     return behind <= normal_point(0.05) * spread and surely <= worth_having(belief)
 
 
-def standings(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> dict[str, Standing]:
-    """Return how each contender stands to the leader, so far.
+def standings(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks: int) -> dict[str, Standing]:
+    """Return how each finalist stands to the leader, so far.
 
     Whoever looks after each block, and stops at the first that seems to decide, declares a difference where there is
-    none in far more than one case of twenty. So the 5 % are shared out evenly among the looks and the contenders: the
+    none in far more than one case of twenty. So the 5 % are shared out evenly among the looks and the finalists: the
     linear spending function (Lan and DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with
     Bonferroni's bound in place of the joint distribution of the looks, which holds for any dependence among them.
 
     Args:
-        contenders: who is in the proof.
+        finalists: who is in the confirmation run.
         blocks: what ran.
         belief: of all that was measured.
         looks: how often this is asked at most.
     """
-    first = leader(contenders, blocks, belief)
+    first = leader(finalists, blocks, belief)
     found: dict[str, Standing] = {}
-    alpha = 0.05 / (looks * max(1, len(contenders) - 1))
+    alpha = 0.05 / (looks * max(1, len(finalists) - 1))
     far, width = student_t(belief.freedom, alpha), worth_having(belief)
-    for key in (each.key for each in contenders if each.key != first):
+    for key in (each.key for each in finalists if each.key != first):
         found[key] = Standing.OPEN
         if first is None or not blocks.get(key):
             continue
@@ -173,38 +173,38 @@ def standings(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, l
     return found
 
 
-def still_in(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> list[Contender]:
+def still_in(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks: int) -> list[Finalist]:
     """Return who has to run again: the leader, and whoever is neither proved slower nor as good.
 
     Where all is decided: the leader and the best baseline, or else the best of the others, for an interval of three
     pairs.
     """
-    first = leader(contenders, blocks, belief)
+    first = leader(finalists, blocks, belief)
     if first is None:
-        return list(contenders)
-    standing = standings(contenders, blocks, belief, looks)
+        return list(finalists)
+    standing = standings(finalists, blocks, belief, looks)
     kept = {first, *(key for key, each in standing.items() if each is Standing.OPEN)}
-    others = [each for each in contenders if each.key != first]
+    others = [each for each in finalists if each.key != first]
     if len(kept) == 1 and others:
         kept.add(belief.best([each.key for each in others if each.baseline] or [each.key for each in others]))
-    return [each for each in contenders if each.key in kept]
+    return [each for each in finalists if each.key in kept]
 
 
 def expected_blocks(
-    contenders: Sequence[Contender], values: Mapping[str, float], belief: Belief, blocks: tuple[int, int]
+    finalists: Sequence[Finalist], values: Mapping[str, float], belief: Belief, blocks: tuple[int, int]
 ) -> dict[str, int]:
     """Return in how many blocks each will run at least, if its trials are right: who is far behind is soon left out.
 
     As in `still_in`, the leader does not run alone.
 
     Args:
-        contenders: who is in the proof.
+        finalists: who is in the confirmation run.
         values: what their trials say.
         belief: of all that was measured.
-        blocks: fewest and most of the proof.
+        blocks: fewest and most of the confirmation run.
     """
     fewest, most = blocks
-    ranked = sorted(contenders, key=lambda each: (not each.may_win, -values[each.key], each.key))
+    ranked = sorted(finalists, key=lambda each: (not each.may_win, -values[each.key], each.key))
     first, others = ranked[0], ranked[1:]
     expected = {first.key: fewest}
     alpha = 0.05 / (most * max(1, len(others)))
@@ -221,19 +221,19 @@ def expected_blocks(
     return expected
 
 
-def decided(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> bool:
+def decided(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks: int) -> bool:
     """Whether more blocks would change nothing: everybody is proved slower than the leader, or as good."""
-    if leader(contenders, blocks, belief) is None:
+    if leader(finalists, blocks, belief) is None:
         return False
-    return Standing.OPEN not in standings(contenders, blocks, belief, looks).values()
+    return Standing.OPEN not in standings(finalists, blocks, belief, looks).values()
 
 
-def verdict(contenders: Sequence[Contender], blocks: Blocks, belief: Belief, looks: int) -> Verdict | None:
+def verdict(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks: int) -> Verdict | None:
     """Return who wins by all that is known, or None if nobody could be measured."""
-    first = leader(contenders, blocks, belief)
+    first = leader(finalists, blocks, belief)
     if first is None:
         return None
-    by_key = {contender.key: contender for contender in contenders}
+    by_key = {finalist.key: finalist for finalist in finalists}
     others = [key for key, each in by_key.items() if key != first and each.may_win and blocks.get(key)]
     tied = [first, *(key for key in others if as_good(belief, first, key))]
     winner = min(tied, key=lambda key: (by_key[key].cost, -belief.value(key), key))

@@ -1,4 +1,4 @@
-"""Runs the proof: the best few and the baselines, block after block, until `confirm` has seen enough or time is up."""
+"""Runs the confirmation: the best few and the baselines, in blocks, until `decision` has seen enough or time is up."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, Interval, log_variance, median
 from autopipe.core.value import Estimate
-from autopipe.search import budget, confirm
+from autopipe.search import budget, decision
 from autopipe.search.belief import Belief, Known, believe
-from autopipe.search.events import ProofStarted
+from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Point, Session
@@ -26,18 +26,18 @@ _SHORTEST_SECONDS = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What a proof came to.
+class Confirmation:
+    """What a confirmation run came to.
 
     Attributes:
         winner: the key of the configuration to use.
-        estimate: its images/s in the proof.
-        gains: how many times faster it ran than each other contender, by key.
-        rates: images/s of every contender in the proof, by key.
+        estimate: its images/s in the confirmation run.
+        gains: how many times faster it ran than each other finalist, by key.
+        rates: images/s of every finalist in the confirmation run, by key.
         blocks: in how many blocks each ran, by key: who is far behind does not run again.
         tied: keys of those as good as the fastest.
         reached_share: how much of the model alone the winner reaches, side by side; None if that was not measured.
-        rounds: images/s of each contender in each block, by key.
+        rounds: images/s of each finalist in each block, by key.
     """
 
     winner: str
@@ -47,11 +47,11 @@ class Proof:
     blocks: dict[str, int]
     tied: tuple[str, ...]
     reached_share: Estimate | None
-    rounds: confirm.Blocks
+    rounds: decision.Blocks
 
 
-def contenders(session: Session, baselines: Sequence[Baseline]) -> list[confirm.Contender]:
-    """Return who is in the proof: the best few points, a cheap one that may be as good, and every baseline that ran.
+def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
+    """Return who is in it: the best few points, a cheap one that may be as good, and every baseline that ran.
 
     The best are those that were measured highest. Before anything has been repeated, what is noise cannot be told from
     what a configuration has of its own, and a belief that takes both for noise leaves out the best (docs/search.md).
@@ -59,15 +59,15 @@ def contenders(session: Session, baselines: Sequence[Baseline]) -> list[confirm.
     points = session.points()
     names = {baseline.config.key(): baseline.name for baseline in baselines}
     ranked = sorted((each for each in points.values() if each.feasible), key=lambda each: (-each.value, each.key))
-    count = session.settings.contenders
+    count = session.settings.finalists
     best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
-        enough = ranked[0].value * math.exp(-min(_MAYBE, confirm.repeatability(belief(session))))
-        maybe = [contender(session, each, None) for each in ranked if each.value >= enough]
+        enough = ranked[0].value * math.exp(-min(_MAYBE, decision.repeatability(belief(session))))
+        maybe = [finalist(session, each, None) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)
     keys = [*best, *(key for key in names if key in points and key not in best)]
-    return [contender(session, points[key], names.get(key)) for key in keys]
+    return [finalist(session, points[key], names.get(key)) for key in keys]
 
 
 def belief(session: Session) -> Belief:
@@ -101,34 +101,34 @@ def trend(session: Session, config: PipelineConfig) -> float:
     return math.log(session.promise(config)) if predicts else 0.0
 
 
-def contender(session: Session, point: Point, baseline: str | None) -> confirm.Contender:
-    """Return a point as a contender, with what it takes."""
+def finalist(session: Session, point: Point, baseline: str | None) -> decision.Finalist:
+    """Return a point as a finalist, with what it takes."""
     facts = session.facts
     used = [each.resources.peak_rss_bytes for each in point.measurements if each.resources.peak_rss_bytes is not None]
     planned = (costs.cache_bytes(point.config, facts) or 0) + (costs.queue_bytes(point.config, facts) or 0)
     memory = median([float(size) for size in used]) if used else float(planned)
-    cost = confirm.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
-    return confirm.Contender(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)
+    cost = decision.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
+    return decision.Finalist(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)
 
 
-def prove(session: Session, entered: list[confirm.Contender]) -> None:
+def run(session: Session, entered: list[decision.Finalist]) -> None:
     """Run blocks until the matter is decided. What ran is in the record; `judge` reads it.
 
     Who fails in a block would fail again, and is no configuration to use: it is taken out of `entered`.
     """
     fewest, most = session.settings.blocks
     running = list(entered)
-    session.on_event(ProofStarted(configs=tuple(each.config for each in entered), blocks=(fewest, most)))
+    session.on_event(ConfirmationStarted(configs=tuple(each.config for each in entered), blocks=(fewest, most)))
     while running:
         blocks, believed = measured_blocks(session, entered), belief(session)
         done = max((len(ran) for ran in blocks.values()), default=0)
         if done > 0:
-            running = confirm.still_in(entered, blocks, believed, most)
-        over = done >= most or (done >= fewest and confirm.decided(entered, blocks, believed, most))
+            running = decision.still_in(entered, blocks, believed, most)
+        over = done >= most or (done >= fewest and decision.decided(entered, blocks, believed, most))
         if over or _no_time(session, len(running)):
             return
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
-        order = confirm.block_order([each.key for each in running], number, session.settings.seed)
+        order = decision.block_order([each.key for each in running], number, session.settings.seed)
         by_key = {each.key: each for each in entered}
         for key in order:
             session.run_config(by_key[key].config, AskedBy(Asker.PROOF, str(number)))
@@ -136,18 +136,18 @@ def prove(session: Session, entered: list[confirm.Contender]) -> None:
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
         running = [each for each in running if each.key not in failed]
-        first = confirm.leader(entered, measured_blocks(session, entered), belief(session))
+        first = decision.leader(entered, measured_blocks(session, entered), belief(session))
         if first is not None and not _no_time(session, 1):
             alone = budget.look_again_at_ceiling(session, by_key[first].config)
             if alone is not None:
                 session.record.keep_block_ceiling(number, alone)
 
 
-def measured_blocks(session: Session, entered: Sequence[confirm.Contender], *, raw: bool = False) -> confirm.Blocks:
-    """Return what each contender reached in each block: what the study maximises, or `raw` images/s.
+def measured_blocks(session: Session, entered: Sequence[decision.Finalist], *, raw: bool = False) -> decision.Blocks:
+    """Return what each finalist reached in each block: what the study maximises, or `raw` images/s.
 
-    Blocks of an earlier proof count only if everybody who is in this one ran in them: blocks that were cut off, or had
-    other contenders, are left out. The last proof is what follows the last such block that is complete.
+    Blocks of an earlier one count only if everybody who is in this one ran in them: blocks that were cut off, or had
+    other finalists, are left out. The last confirmation run is what follows the last such block that is complete.
     """
     keys = {each.key for each in entered}
     blocks: dict[int, dict[str, float]] = {}
@@ -166,32 +166,32 @@ def measured_blocks(session: Session, entered: Sequence[confirm.Contender], *, r
     return by_key
 
 
-def judge(session: Session, entered: Sequence[confirm.Contender]) -> Proof | None:
+def judge(session: Session, entered: Sequence[decision.Finalist]) -> Confirmation | None:
     """Return what the blocks so far say, or None if there are too few."""
     scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
-    points, believed = session.points(), belief(session)  # one may have broken a limit in the proof
+    points, believed = session.points(), belief(session)  # one may have broken a limit in the confirmation run
     in_the_end = [replace(each, may_win=points[each.key].feasible) for each in entered]
-    verdict = confirm.verdict(in_the_end, scored, believed, session.settings.blocks[1])
+    verdict = decision.verdict(in_the_end, scored, believed, session.settings.blocks[1])
     if verdict is None:
         return None
-    return Proof(
+    return Confirmation(
         winner=verdict.winner,
-        estimate=confirm.estimate(raw[verdict.winner], believed),
+        estimate=decision.estimate(raw[verdict.winner], believed),
         gains=dict(verdict.against),
-        rates={key: confirm.estimate(ran, believed) for key, ran in raw.items() if ran},
+        rates={key: decision.estimate(ran, believed) for key, ran in raw.items() if ran},
         blocks={key: len(ran) for key, ran in raw.items()},
-        reached_share=confirm.share(raw[verdict.winner], _alone(session, points[verdict.winner]), believed),
+        reached_share=decision.share(raw[verdict.winner], _alone(session, points[verdict.winner]), believed),
         tied=verdict.tied,
         rounds=raw,
     )
 
 
 def affordable(
-    session: Session, entered: Sequence[confirm.Contender], baselines: Sequence[Baseline]
-) -> list[confirm.Contender]:
-    """Return those whose proof the time is enough for: all, or the best and the required or fastest baseline."""
+    session: Session, entered: Sequence[decision.Finalist], baselines: Sequence[Baseline]
+) -> list[decision.Finalist]:
+    """Return those whose confirmation the time is enough for: all, or the best and the required or fastest baseline."""
     trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
     room = (1 + _SLACK) * session.seconds_left() / (ENOUGH_BLOCKS * trial)
     if room >= len(entered):

@@ -1,4 +1,4 @@
-"""The proof's decisions, on rates that are made up."""
+"""The confirmation run's decisions, on rates that are made up."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Params, to_config
-from autopipe.search import confirm
+from autopipe.search import decision
 from autopipe.search.belief import Belief, Known, believe
-from autopipe.search.confirm import Contender, Standing
+from autopipe.search.decision import Finalist, Standing
 from autopipe.search.surrogate import Reading
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
@@ -28,8 +28,8 @@ KINDS: dict[str, Params] = {
 LOOKS = 6
 
 
-def contender(key: str, cost: float = 1.0, baseline: str | None = None) -> Contender:
-    return Contender(key=key, config=CONFIG, cost=(cost,), baseline=baseline)
+def finalist(key: str, cost: float = 1.0, baseline: str | None = None) -> Finalist:
+    return Finalist(key=key, config=CONFIG, cost=(cost,), baseline=baseline)
 
 
 def blocks(**rates: list[float]) -> dict[str, dict[int, float]]:
@@ -39,7 +39,7 @@ def blocks(**rates: list[float]) -> dict[str, dict[int, float]]:
 Rates: TypeAlias = Mapping[str, Sequence[float]]
 
 
-def belief(ran: confirm.Blocks, trials: Rates | None = None, *, spread: float = 0.002) -> Belief:
+def belief(ran: decision.Blocks, trials: Rates | None = None, *, spread: float = 0.002) -> Belief:
     """Return what follows from the blocks and from trials; each reading knows itself to `spread`."""
     known, trials = {}, trials or {}
     for key in ran.keys() | trials.keys():
@@ -51,16 +51,16 @@ def belief(ran: confirm.Blocks, trials: Rates | None = None, *, spread: float = 
 
 
 def verdict(
-    entered: list[Contender], ran: confirm.Blocks, trials: Rates | None = None, *, spread: float = 0.002
-) -> confirm.Verdict:
-    found = confirm.verdict(entered, ran, belief(ran, trials, spread=spread), LOOKS)
+    entered: list[Finalist], ran: decision.Blocks, trials: Rates | None = None, *, spread: float = 0.002
+) -> decision.Verdict:
+    found = decision.verdict(entered, ran, belief(ran, trials, spread=spread), LOOKS)
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("keys", ["abcd", "abcde"])
 def test_each_has_each_place_and_follows_each_other_equally_often(keys: str) -> None:
-    orders = [confirm.block_order(list(keys), block, seed=7) for block in range(2 * len(keys))]
+    orders = [decision.block_order(list(keys), block, seed=7) for block in range(2 * len(keys))]
     places = Counter((key, order.index(key)) for order in orders for key in order)
     neighbours = Counter(pair for order in orders for pair in itertools.pairwise(order))
     assert all("".join(sorted(order)) == keys for order in orders)
@@ -71,15 +71,15 @@ def test_each_has_each_place_and_follows_each_other_equally_often(keys: str) -> 
 
 def test_the_order_of_a_block_hangs_on_the_seed_alone() -> None:
     keys = ["a", "b", "c", "d", "e"]
-    assert confirm.block_order(keys, 3, seed=7) == confirm.block_order(keys[::-1], 3, seed=7)
-    assert [confirm.block_order(keys, 0, seed=seed) for seed in range(9)].count(
-        confirm.block_order(keys, 0, seed=0)
+    assert decision.block_order(keys, 3, seed=7) == decision.block_order(keys[::-1], 3, seed=7)
+    assert [decision.block_order(keys, 0, seed=seed) for seed in range(9)].count(
+        decision.block_order(keys, 0, seed=0)
     ) < 5
-    assert confirm.block_order([], 0, seed=7) == []
+    assert decision.block_order([], 0, seed=7) == []
 
 
 def test_the_faster_wins_when_it_is_proved() -> None:
-    found = verdict([contender("a", cost=9.0), contender("b")], blocks(a=[110, 88, 111, 99], b=[100, 80, 100, 90]))
+    found = verdict([finalist("a", cost=9.0), finalist("b")], blocks(a=[110, 88, 111, 99], b=[100, 80, 100, 90]))
     assert found.winner == "a"
     assert found.against["b"].faster
     assert found.tied == ("a",)
@@ -87,20 +87,20 @@ def test_the_faster_wins_when_it_is_proved() -> None:
 
 def test_on_a_tie_the_cheapest_wins() -> None:
     ran = blocks(a=[101, 99, 101, 100], b=[100, 100, 100, 99])
-    found = verdict([contender("a", cost=4.0), contender("b", cost=2.0)], ran)
+    found = verdict([finalist("a", cost=4.0), finalist("b", cost=2.0)], ran)
     assert found.winner == "b"
     assert found.tied == ("a", "b")
 
 
 def test_too_noisy_to_tell_is_no_tie_when_the_gap_is_wide() -> None:
     ran = blocks(a=[200, 110, 190], b=[100, 90, 120])
-    found = verdict([contender("a", cost=9.0), contender("b")], ran)
+    found = verdict([finalist("a", cost=9.0), finalist("b")], ran)
     assert found.winner == "a"
     assert not found.against["b"].faster
 
 
 def test_what_is_a_tie_on_a_noisy_machine_is_a_difference_on_a_still_one() -> None:
-    entered = [contender("a", cost=9.0), contender("b")]
+    entered = [finalist("a", cost=9.0), finalist("b")]
     still = blocks(a=[100.8, 100.9, 100.7, 100.8, 100.8, 100.8], b=[100, 100.1, 99.9, 100, 100.1, 99.9])
     noisy = blocks(a=[101.6, 100.0, 101.5, 100.2, 101.4, 100.1], b=[99.4, 100.7, 99.3, 100.6, 99.5, 100.5])
     assert verdict(entered, still, spread=0.001).winner == "a"
@@ -108,7 +108,7 @@ def test_what_is_a_tie_on_a_noisy_machine_is_a_difference_on_a_still_one() -> No
 
 
 def test_where_more_than_a_tie_may_be_given_away_the_cheaper_does_not_win() -> None:
-    entered = [contender("a", cost=9.0), contender("b")]
+    entered = [finalist("a", cost=9.0), finalist("b")]
     ran = blocks(a=[103.5, 98.0, 104.0, 99.5, 104.5, 99.5], b=[97.0, 103.0, 98.0, 102.5, 98.0, 101.5])
     assert verdict(entered, ran, spread=0.02).winner == "a"
 
@@ -116,7 +116,7 @@ def test_where_more_than_a_tie_may_be_given_away_the_cheaper_does_not_win() -> N
 def test_two_shaken_blocks_do_not_overturn_trials_that_agree() -> None:
     ran = blocks(a=[95.0, 92.0], b=[100.0, 104.0])
     trials = {"a": [140.0, 141.0, 139.0, 140.0, 140.0], "b": [100.0, 101.0, 99.0, 100.0, 100.0]}
-    assert verdict([contender("a"), contender("b")], ran, trials, spread=0.15).winner == "a"
+    assert verdict([finalist("a"), finalist("b")], ran, trials, spread=0.15).winner == "a"
 
 
 def test_configurations_that_are_alike_speak_for_each_other() -> None:
@@ -134,29 +134,29 @@ def test_configurations_that_are_alike_speak_for_each_other() -> None:
         **{f"p{number}": known("processes", "processes.workers", number, 139.0, None) for number in (1, 3, 4, 5)},
         **{f"t{number}": known("tfdata", "tfdata.num_parallel_calls", number, 101.0, None) for number in (1, 3, 4, 5)},
     }
-    found = confirm.verdict([contender("p"), contender("t")], ran, believe(some, cores=2), LOOKS)
+    found = decision.verdict([finalist("p"), finalist("t")], ran, believe(some, cores=2), LOOKS)
     assert found is not None
     assert found.winner == "p"
 
 
 def test_many_blocks_that_agree_overturn_a_lucky_trial() -> None:
     ran = blocks(a=[95.0, 95.2, 94.8, 95.1, 94.9, 95.0], b=[100.0, 100.1, 99.9, 100.0, 99.8, 100.2])
-    assert verdict([contender("a"), contender("b")], ran, {"a": [120.0], "b": [100.0]}).winner == "b"
+    assert verdict([finalist("a"), finalist("b")], ran, {"a": [120.0], "b": [100.0]}).winner == "b"
 
 
 def test_who_is_far_behind_in_the_trials_is_expected_in_few_blocks() -> None:
     values = {"a": 1000.0, "b": 990.0, "c": 300.0, "d": 995.0, "e": 250.0}
-    entered = [contender(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
+    entered = [finalist(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
     known = dataclasses.replace(belief({}, {key: [rate] for key, rate in values.items()}), noise=0.03)
-    expected = confirm.expected_blocks(entered, values, known, (3, 6))
+    expected = decision.expected_blocks(entered, values, known, (3, 6))
     assert expected == {"a": 3, "b": 3, "c": 1, "d": 3, "e": 1}
 
 
 def test_where_all_is_clear_the_best_baseline_is_expected_in_all_blocks() -> None:
     values = {"a": 1000.0, "d": 200.0, "e": 250.0}
-    entered = [contender(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
+    entered = [finalist(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
     known = dataclasses.replace(belief({}, {key: [rate] for key, rate in values.items()}), noise=0.03)
-    assert confirm.expected_blocks(entered, values, known, (3, 6)) == {"a": 3, "d": 2, "e": 3}
+    assert decision.expected_blocks(entered, values, known, (3, 6)) == {"a": 3, "d": 2, "e": 3}
 
 
 def test_one_that_differs_from_its_like_is_believed_as_it_was_measured_again_and_again() -> None:
@@ -174,14 +174,14 @@ def test_one_that_differs_from_its_like_is_believed_as_it_was_measured_again_and
 def wrongly_slower(seed: int, looks: int) -> bool:
     """Whether, of three that are equal, one is called slower in any look."""
     rng = np.random.default_rng(seed)
-    entered = [contender(key) for key in "abc"]
+    entered = [finalist(key) for key in "abc"]
     trials = {key: [100.0 * math.exp(rng.normal(0.0, 0.03))] for key in "abc"}
     ran: dict[str, dict[int, float]] = {key: {} for key in "abc"}
     for block in range(looks):
         drift = rng.normal(0.0, 0.05)
         for rates in ran.values():
             rates[block] = 100.0 * math.exp(drift + rng.normal(0.0, 0.03))
-        found = confirm.standings(entered, ran, belief(ran, trials, spread=0.01), looks)
+        found = decision.standings(entered, ran, belief(ran, trials, spread=0.01), looks)
         if Standing.SLOWER in found.values():
             return True
     return False
@@ -192,83 +192,83 @@ def test_looking_after_each_block_calls_an_equal_one_slower_in_at_most_one_case_
 
 
 def test_the_time_goes_where_the_decision_is() -> None:
-    entered = [contender("a"), contender("b"), contender("base", baseline="keras")]
+    entered = [finalist("a"), finalist("b"), finalist("base", baseline="keras")]
     one = blocks(a=[100.0], b=[99.0], base=[10.0])
     trials = {"a": [101.0], "b": [99.5], "base": [10.1]}
-    assert [each.key for each in confirm.still_in(entered, one, belief(one, trials), LOOKS)] == ["a", "b"]
+    assert [each.key for each in decision.still_in(entered, one, belief(one, trials), LOOKS)] == ["a", "b"]
 
 
 def test_where_all_is_decided_the_best_baseline_goes_on_for_its_interval() -> None:
-    entered = [contender("a"), contender("base", baseline="keras"), contender("c", baseline="tfdata")]
+    entered = [finalist("a"), finalist("base", baseline="keras"), finalist("c", baseline="tfdata")]
     ran = blocks(a=[100.0, 100.1], base=[10.0, 10.1], c=[50.0, 50.1])
     trials = {"a": [101.0], "base": [10.1], "c": [50.0]}
     believed = belief(ran, trials)
-    assert confirm.decided(entered, ran, believed, LOOKS)
-    assert [each.key for each in confirm.still_in(entered, ran, believed, LOOKS)] == ["a", "c"]
+    assert decision.decided(entered, ran, believed, LOOKS)
+    assert [each.key for each in decision.still_in(entered, ran, believed, LOOKS)] == ["a", "c"]
 
 
 def test_who_proves_as_good_need_not_run_again() -> None:
-    entered = [contender("a"), contender("b")]
+    entered = [finalist("a"), finalist("b")]
     steady = [100.0, 100.1, 99.9, 100.0, 100.0, 100.0]
     ran = blocks(a=steady, b=steady)
-    found = confirm.standings(entered, ran, belief(ran, {"a": [100.0], "b": [100.0]}), LOOKS)
+    found = decision.standings(entered, ran, belief(ran, {"a": [100.0], "b": [100.0]}), LOOKS)
     assert list(found.values()) == [Standing.AS_GOOD]
 
 
 def test_decided_when_all_are_beaten_or_as_good() -> None:
-    entered = [contender("a"), contender("b")]
+    entered = [finalist("a"), finalist("b")]
     clear, close = blocks(a=[100, 101, 99], b=[50, 51, 50]), blocks(a=[100, 101, 99], b=[97, 101, 97])
-    assert confirm.decided(entered, clear, belief(clear, {"a": [100.0], "b": [50.0]}), LOOKS)
-    assert not confirm.decided(entered, close, belief(close, {"a": [100.0], "b": [98.0]}), LOOKS)
+    assert decision.decided(entered, clear, belief(clear, {"a": [100.0], "b": [50.0]}), LOOKS)
+    assert not decision.decided(entered, close, belief(close, {"a": [100.0], "b": [98.0]}), LOOKS)
 
 
 def test_nobody_wins_who_never_ran() -> None:
     ran = blocks(a=[100.0])
-    assert confirm.leader([contender("a"), contender("b")], ran, belief(ran, {"b": [200.0]})) == "a"
-    assert confirm.leader([contender("b")], {}, belief(ran)) is None
-    assert confirm.verdict([contender("b")], {}, belief(ran), LOOKS) is None
+    assert decision.leader([finalist("a"), finalist("b")], ran, belief(ran, {"b": [200.0]})) == "a"
+    assert decision.leader([finalist("b")], {}, belief(ran)) is None
+    assert decision.verdict([finalist("b")], {}, belief(ran), LOOKS) is None
 
 
 def test_what_the_limits_rule_out_is_compared_with_and_never_wins() -> None:
-    ruled_out = Contender(key="base", config=CONFIG, cost=(0.0,), baseline="keras", may_win=False)
-    found = verdict([contender("a"), ruled_out], blocks(a=[100, 101, 99], base=[200, 201, 199]))
+    ruled_out = Finalist(key="base", config=CONFIG, cost=(0.0,), baseline="keras", may_win=False)
+    found = verdict([finalist("a"), ruled_out], blocks(a=[100, 101, 99], base=[200, 201, 199]))
     assert found.winner == "a"
     assert found.against["base"].slower
 
 
 def test_fewer_than_three_pairs_are_said_to_be_few_and_lend_their_noise_from_the_study() -> None:
     ran = blocks(a=[100.0], b=[50.0])
-    comparison = confirm.pairs(ran, belief(ran, {"a": [101.0, 99.0], "b": [50.0, 49.5]}), "a", "b")
+    comparison = decision.pairs(ran, belief(ran, {"a": [101.0, 99.0], "b": [50.0, 49.5]}), "a", "b")
     assert comparison is not None
     assert comparison.few
     assert comparison.pairs == 1
     assert 1.0 < comparison.interval.low < comparison.ratio < comparison.interval.high < 4.0
     three = blocks(a=[100, 101, 99], b=[50, 51, 50])
-    enough = confirm.pairs(three, belief(three), "a", "b")
+    enough = decision.pairs(three, belief(three), "a", "b")
     assert enough is not None
     assert not enough.few
 
 
 def test_the_estimate_is_the_proofs_with_its_interval() -> None:
     ran = blocks(a=[99.0, 100.0, 101.0])
-    estimate = confirm.estimate(ran["a"], belief(ran))
+    estimate = decision.estimate(ran["a"], belief(ran))
     assert estimate.value == pytest.approx(100.0, abs=0.01)
     assert estimate.low < 99.0
     assert estimate.high > 101.0
-    one = confirm.estimate({0: 99.0}, belief(ran))
+    one = decision.estimate({0: 99.0}, belief(ran))
     assert one.low < 99.0 < one.high  # one block has no spread of its own, and yet is no certainty
 
 
 def test_the_share_of_the_ceiling_is_of_the_same_block_and_never_more_than_all() -> None:
     ran, believed = {0: 900.0, 1: 450.0, 2: 810.0}, belief(blocks(a=[100.0]))
-    found = confirm.share(ran, {0: 1000.0, 1: 500.0, 2: 900.0, 3: 2000.0}, believed)
+    found = decision.share(ran, {0: 1000.0, 1: 500.0, 2: 900.0, 3: 2000.0}, believed)
     assert found is not None
     assert found.value == pytest.approx(0.9)
     assert found.high < 0.95  # though the machine halved in between
-    above = confirm.share({0: 1100.0}, {0: 1000.0}, believed)
+    above = decision.share({0: 1100.0}, {0: 1000.0}, believed)
     assert above is not None
     assert above.value == above.high == 1.0
-    assert confirm.share(ran, {7: 1000.0}, believed) is None
+    assert decision.share(ran, {7: 1000.0}, believed) is None
 
 
 def config(workers: int, **rest: str) -> PipelineConfig:
@@ -277,7 +277,7 @@ def config(workers: int, **rest: str) -> PipelineConfig:
 
 def test_cheap_means_no_conversion_then_few_workers_then_little_memory_then_familiar() -> None:
     def cost(chosen: PipelineConfig, memory: float = 0.0, *, baseline: bool = False) -> tuple[float, ...]:
-        return confirm.cost(chosen, cores=4, memory_bytes=memory, baseline=baseline)
+        return decision.cost(chosen, cores=4, memory_bytes=memory, baseline=baseline)
 
     assert cost(config(8, storage="tfrecord")) < cost(config(1).model_copy(update={"devices": 2}))
     assert cost(config(8)) < cost(config(1, storage="tfrecord"))
