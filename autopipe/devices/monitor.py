@@ -48,12 +48,16 @@ class EpochMonitor(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, judge: Callable[[Any, int, EpochFigures], None], clock: Callable[[], float] = time.perf_counter
+        self,
+        judge: Callable[[Any, int, EpochFigures], None],
+        clock: Callable[[], float] = time.perf_counter,
+        neighbours: Callable[[], Neighbours] = Neighbours,
     ) -> None:
         """Call `judge(trainer, epoch, figures)` after each epoch of this training, counted from 0."""
         super().__init__()
         self._judge = judge
         self._clock = clock
+        self._watch = neighbours
         self._trainer: Trains | None = None
         self._meter: _Meter | None = None
         self._epochs = 0
@@ -79,7 +83,7 @@ class EpochMonitor(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Forget the epoch before."""
         self._first = None
-        self._neighbours = Neighbours()
+        self._neighbours = self._watch()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Note the time; the first batch is left out, because functions compile and pools start in it."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.devices.monitor import EpochFigures, EpochMonitor
 from autopipe.errors import ModelError
+from autopipe.hardware.neighbours import Neighbours
 
 
 class Clock:
@@ -78,9 +80,12 @@ class OneTrainer:
         return history
 
 
+ALONE = Neighbours(clock=lambda: 0.0, busy=lambda: 0.0, own=lambda: 0.0)
+
+
 def _watched(clock: Clock) -> tuple[EpochMonitor, list[tuple[int, EpochFigures]]]:
     judged: list[tuple[int, EpochFigures]] = []
-    return EpochMonitor(lambda trainer, epoch, figures: judged.append((epoch, figures)), clock), judged
+    return EpochMonitor(lambda trainer, epoch, figures: judged.append((epoch, figures)), clock, lambda: ALONE), judged
 
 
 def test_an_epoch_is_timed_from_its_first_batch_to_its_last() -> None:
@@ -89,7 +94,7 @@ def test_an_epoch_is_timed_from_its_first_batch_to_its_last() -> None:
     history = OneTrainer(SlowLoader(clock), clock).fit(monitor, epochs=2)
     expected = EpochFigures(images_per_second=4 / 5.0, data_wait_share=2 / 5.0)
     assert judged == [(0, expected), (1, expected)]
-    assert history[1] == {"loss": 1.0, "images_per_second": 0.8, "data_wait_share": 0.4}
+    assert history[1] == {"loss": 1.0, **dataclasses.asdict(expected)}
 
 
 def test_the_trainer_has_its_own_loader_back_afterwards() -> None:
