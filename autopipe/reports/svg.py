@@ -148,6 +148,8 @@ class Scale:
     def __call__(self, value: float) -> float:
         """Return the coordinate of a value; of one beyond the axis, the axis's end."""
         value = min(max(value, min(self.first, self.last)), max(self.first, self.last))
+        if self.first == self.last:
+            return self.begin
         if self.log:
             share = math.log(value / self.first) / math.log(self.last / self.first)
         else:
@@ -156,6 +158,8 @@ class Scale:
 
     def ticks(self, most: int = 6) -> list[float]:
         """Return round values along the axis, no more than `most`."""
+        if self.first == self.last:
+            return [self.first]
         return _log_ticks(self.first, self.last, most) if self.log else _ticks(self.first, self.last, most)
 
 
