@@ -13,6 +13,7 @@ from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
 from autopipe.hardware.pagecache import Regime
 from autopipe.hardware.usage import Usage
+from autopipe.measure import windows
 from autopipe.measure.meter import Meter
 from autopipe.measure.timed import TimedLoader
 
@@ -132,18 +133,19 @@ def of_foreign(trial: Foreign) -> Measurement:
         raise WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
     usage = trial.usage.between(began, trial.ended).of_gpus(trial.gpus)
     stable = reading.stable or reading.cut_short
+    rate = windows.overall(reading.windows)
     said = _disturbed(usage, stable=stable) + ([_TUNES_ITSELF] if trial.tunes_itself else [])
     return Measurement(
         config=config.model_dump(mode="json"),
         config_key=config.key(),
         batch_size=trial.batch_size,
         windows=reading.windows,
-        images_per_second=reading.rate,
+        images_per_second=rate,
         first_batch_seconds=first - trial.opened,
         discarded_batches=meter.discarded_batches,
         stable=stable,
         warnings=reading.warnings + tuple(said),
-        data_wait_share=0.0 if trial.alone is None else max(0.0, 1 - reading.rate.value / trial.alone),
+        data_wait_share=0.0 if trial.alone is None else max(0.0, 1 - rate.value / trial.alone),
         resources=_resources(usage),
         page_cache=trial.regime,
         ran=_ran(config, usage, trial.devices),

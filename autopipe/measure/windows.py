@@ -137,6 +137,21 @@ def estimate(rates: Sequence[float], resamples: int = 1000) -> Estimate:
     return Estimate(value=value, low=low, high=high)
 
 
+def overall(windows: Sequence[Window], resamples: int = 1000) -> Estimate:
+    """Return the rate of all windows together, pauses between epochs included, with its bootstrap interval.
+
+    It is what a clock outside reads; the median of windows leaves out pauses that fall into few of them.
+    """
+    images = np.array([window.images for window in windows], float)
+    seconds = np.array([window.seconds for window in windows])
+    value = float(images.sum() / seconds.sum())
+    if len(windows) < 2:
+        return Estimate(value=value, low=0.0, high=2 * value)
+    picks = np.random.default_rng(0).integers(len(windows), size=(resamples, len(windows)))
+    low, high = np.quantile(images[picks].sum(axis=1) / seconds[picks].sum(axis=1), [0.025, 0.975])
+    return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
+
+
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
     """Return how many steps make a window: long against the clock, and whole bursts, in which workers deliver.
 

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pytest
+
+from autopipe.core.outcome import Window
+from autopipe.measure.windows import overall
+
+
+def test_the_rate_of_all_windows_counts_a_pause_that_falls_into_one() -> None:
+    steady = [Window(images=100, seconds=0.1) for _ in range(9)]
+    found = overall([*steady, Window(images=100, seconds=0.6)])
+    assert found.value == pytest.approx(1000 / 1.5)
+    assert found.low < found.value < found.high <= 1000
+
+
+def test_one_window_says_nothing_of_its_spread() -> None:
+    found = overall([Window(images=100, seconds=0.1)])
+    assert (found.low, found.value, found.high) == pytest.approx((0, 1000, 2000))
