@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 import peers
 import psutil
+import small_rows
 
 from autopipe.assembly import build_loader
 from autopipe.batching.kernel import Kernel
@@ -48,6 +49,8 @@ Rates = Callable[[Path], Iterator[int]]
 class Row:
     """One line of the table. `warm_images` are consumed before the first block, `cores` scales what ran on one; `code`
     says whose code it is.
+
+    `skip` calls are not counted at the start of a block.
     """
 
     run: Rates
@@ -56,6 +59,7 @@ class Row:
     warm_images: int = 4000
     scale: int = 1
     code: str = "autopipe"
+    skip: int = SKIP
 
 
 def photos(folder: Path) -> Workload:
@@ -159,6 +163,9 @@ def table(cores: int) -> dict[str, Row]:
         "camvid threads cached": _ours(threads, cache="memory", data="camvid"),
         "camvid processes cached": _ours(processes, cache="memory", data="camvid"),
         "camvid tf.data": Row(peers.tf_camvid, "float32, 32 planes", "camvid", warm_images=60, code="plain tf.data"),
+    } | {
+        name: Row(run, out, data, warm, skip=skip, code=small_rows.whose(run))
+        for name, (run, out, data, warm, skip) in small_rows.ROWS.items()
     }
 
 
@@ -172,7 +179,7 @@ def serve(row: Row, folder: Path) -> None:
         seen += next(sizes)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        for _ in range(SKIP):
+        for _ in range(row.skip):
             next(sizes)
         images, start, cpu = 0, time.perf_counter(), _cpu_seconds()
         while (seconds := time.perf_counter() - start) < float(line):
