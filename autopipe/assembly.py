@@ -210,6 +210,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrd
         bad_sample_log=workload.bad_sample_log,
         identity=_identity(workload, order.shard),
         finishing=LateFinish(finish, lambda: config.loader.open(_job(workload, by_workers, plan, order))),
+        together=config.steps_per_execution,
     )
 
 

@@ -49,6 +49,7 @@ class LoadJob:
         finish: what is left to do to a batch on the device.
         bad_sample_log: the file that lists skipped samples.
         identity: returns a digest of what fixes the sequence of batches.
+        together: batches that one call of the model's function takes.
         finishing: finishes batches for whoever trains without a model of Keras.
     """
 
@@ -58,3 +59,8 @@ class LoadJob:
     bad_sample_log: str
     identity: Callable[[], str]
     finishing: Finishing
+    together: int = 1
+
+    def queue_size(self, wanted: int) -> int:
+        """Return how many finished batches may wait: two calls' worth at least, else each call waits for its last."""
+        return max(wanted, 2 * self.together if self.together > 1 else 0)

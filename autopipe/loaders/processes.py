@@ -24,7 +24,7 @@ class Processes(LoaderConfig):
 
     Attributes:
         workers: processes that fill batches.
-        queue_size: finished batches that may wait for the model.
+        queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
         read_ahead: samples that are being read at a time by all processes together, ahead of what they make, by threads
             of their own; 0: each reads for itself. For storage that waits.
     """
@@ -52,9 +52,10 @@ class Processes(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
-        require_memory(job, self.buffered_batches() + 2, self.samples_ahead(job.order.batch_size))
+        queue_size = job.queue_size(self.queue_size)
+        require_memory(job, queue_size + self.workers + 2, self.samples_ahead(job.order.batch_size))
         cache = MemoryCache.of(recipe)
         packed = packed_recipe(recipe)
         fillers = [WorkerProcess(packed, cache, readers) for readers in readers_of(self.read_ahead, self.workers)]
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
-        return StreamingLoader(job, fillers, self.queue_size, ahead)
+        return StreamingLoader(job, fillers, queue_size, ahead)

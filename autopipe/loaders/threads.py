@@ -32,7 +32,7 @@ class Threads(LoaderConfig):
 
     Attributes:
         workers: threads that fill batches.
-        queue_size: finished batches that may wait for the model.
+        queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
         read_ahead: samples that are being read at a time, ahead of the workers, by threads of their own; 0: workers
             read for themselves. For storage that waits: 64 reads do not need 64 decoders.
     """
@@ -54,12 +54,13 @@ class Threads(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = traced(job.recipe)
-        require_memory(job, self.buffered_batches() + 2, self.samples_ahead(job.order.batch_size))
+        queue_size = job.queue_size(self.queue_size)
+        require_memory(job, queue_size + self.workers + 2, self.samples_ahead(job.order.batch_size))
         opencv.one_thread()
         cache = MemoryCache.of(recipe)
         filler = _Filler(recipe, cache, self.read_ahead)
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
-        return StreamingLoader(job, [filler] * self.workers, self.queue_size, ahead)
+        return StreamingLoader(job, [filler] * self.workers, queue_size, ahead)
 
 
 class _Filler:

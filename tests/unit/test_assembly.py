@@ -15,6 +15,7 @@ from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.data.table import Table
 from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
 from autopipe.loaders.threads import Threads
@@ -222,3 +223,11 @@ def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:
         pass
     with pytest.raises(LoaderError, match="closed"):
         next(loader.epoch(0))
+
+
+def test_two_calls_worth_of_batches_may_wait_where_one_call_trains_several() -> None:
+    workload = Workload(data=Arrays(np.zeros((8, 2), np.float32)), ops=[], batch_size=1)
+    for together, waiting in ((1, 2), (4, 8)):
+        config = PipelineConfig(loader=Threads(workers=1, queue_size=2), steps_per_execution=together)
+        with build_loader(workload, config) as loader:
+            assert loader.buffered_batches == waiting + 1
