@@ -171,6 +171,25 @@ def test_one_that_differs_from_its_like_is_believed_as_it_was_measured_again_and
     assert found.value("2") == pytest.approx(100.0, rel=0.005)
 
 
+def cheaper_wins(seed: int, gap: float, noise: float) -> bool:
+    """Whether, after three blocks on a machine that drifts, one that is cheaper and slower by `gap` wins."""
+    rng = np.random.default_rng(seed)
+    rates = {"a": 100.0, "b": 100.0 * (1 - gap), "c": 60.0}
+    trials = {key: [rate * math.exp(rng.normal(0.0, noise))] for key, rate in rates.items()}
+    ran: dict[str, dict[int, float]] = {key: {} for key in rates}
+    for block in range(3):
+        drift = rng.normal(0.0, 0.05)
+        for key, rate in rates.items():
+            ran[key][block] = rate * math.exp(drift + rng.normal(0.0, noise))
+    entered = [finalist("a", cost=2.0), finalist("b", cost=1.0), finalist("c", cost=3.0, baseline="x")]
+    return verdict(entered, ran, trials, spread=0.01).winner == "b"
+
+
+def test_who_is_cheaper_wins_where_nothing_is_given_away_and_hardly_ever_where_it_is() -> None:
+    assert sum(cheaper_wins(seed, gap=0.03, noise=0.03) for seed in range(40)) <= 4
+    assert sum(cheaper_wins(seed, gap=0.002, noise=0.01) for seed in range(40)) >= 20
+
+
 def wrongly_slower(seed: int, looks: int) -> bool:
     """Whether, of three that are equal, one is called slower in any look."""
     rng = np.random.default_rng(seed)
