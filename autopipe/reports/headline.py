@@ -49,10 +49,7 @@ def sentence(profile: Profile) -> str:
 def _undecided(profile: Profile, rival: Baseline, contest: Contest) -> str:
     base, rate = rival.images_per_second.value, profile.measurement.images_per_second.value
     if contest.ratio <= _CLOSE:
-        return (
-            f"Nothing was found that is faster than {rival.name}, which reaches {wording.rate(base)} images/s"
-            f"{_reached(profile)}."
-        )
+        return f"Nothing was found that is faster than {rival.name}, which reaches {wording.rate(base)} images/s."
     parts = _does(profile, rival)
     seems = "seem" if " and " in parts else "seems"
     return (
