@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 HEAD = """
 import os
+import re
 import sys
 import numpy as np
 import keras
@@ -128,3 +130,14 @@ def test_scripts_as_keras_io_teaches_them_are_watched_as_they_are(name: str, tmp
     assert (watched["data"], watched["left_out"]) == ("tf.data.Dataset", ["ModelCheckpoint"])
     assert watched["alone_images_per_second"] > 0
     assert list(work.iterdir()) == []
+
+
+def test_the_options_in_the_docs_exist() -> None:
+    page = (ROOT / "docs" / "diagnose.md").read_text()
+    lines = re.findall(r"^autopipe (diagnose|measure|tune) (.*)$", page, re.M)
+    assert {name for name, _ in lines} == {"diagnose", "measure", "tune"}
+    for name, text in lines:
+        ours = text.partition("train.py")[0] if name == "diagnose" else text
+        command = [sys.executable, "-m", "autopipe", name, "--help"]
+        described = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        assert [word for word in ours.split() if word.startswith("--") and word not in described] == []

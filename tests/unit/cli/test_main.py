@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Autopipe
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
 
 COMMANDS = (
-    "check convert diagnose doctor eject fleet measure merge report retune scale schema show tune verify".split()  # noqa: SIM905  reads better
+    "check convert diagnose doctor eject fleet measure merge report retune scale schema show tune verify whatif".split()  # noqa: SIM905  reads better
 )
 
 

@@ -1,0 +1,41 @@
+"""From an artefact to what predictions for other machines rest on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.correction import Measured
+from autopipe.core.value import JsonObject
+from autopipe.errors import ArtifactError
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint, pick
+
+
+def measured(artifact: Path) -> Measured:
+    """Return what the profile for this machine, or else the nearest one, says was measured.
+
+    Raises:
+        ArtifactError: the artefact cannot be read, or keeps no costs.
+    """
+    profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
+    ceiling = None if profile.findings is None else profile.findings.ceiling
+    if ceiling is None or not ceiling.op_costs:
+        raise ArtifactError(
+            f"Predictions need what each op costs, which the profile in `{artifact}` does not keep.",
+            hint="A wrapped dataset's cannot be told apart; a profile of an earlier version is renewed by: "
+            f"autopipe retune {artifact}",
+        )
+    winner = pick.config_of(profile)
+    pairs = [(winner, profile.measurement.images_per_second.value)]
+    pairs += [
+        (config, each.images_per_second)
+        for each in profile.tried
+        if (config := _config(each.config)) != winner and not config.loader.is_foreign
+    ]
+    return Measured(ceiling=ceiling, batch_size=profile.workload.batch_size, winner=winner, pairs=pairs)
+
+
+def _config(content: JsonObject) -> PipelineConfig:
+    return PipelineConfig.model_validate_json(json.dumps(content)).normalised()

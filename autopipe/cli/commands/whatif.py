@@ -1,0 +1,42 @@
+"""`autopipe whatif`: what another machine would do, by what was measured on this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def whatif(
+    artifact: Annotated[Path, typer.Argument(help="The artefact of a tune.")] = Path("autopipe.json"),
+    cores: Annotated[float | None, typer.Option(min=0.1, help="Usable cores.")] = None,
+    step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Devices that share a batch.")] = None,
+    read_latency: Annotated[
+        str | None, typer.Option(metavar="20ms", help="What one read takes with no other beside it.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples a batch.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Predict the best configuration and its rate on another machine, and what more of something would bring there."""
+    from rich.console import Console
+
+    from autopipe.api import predicting
+    from autopipe.cli import option_values
+    from autopipe.core.whatif import Machine, what_if
+    from autopipe.reports import whatif_lines
+
+    machine = Machine(
+        cores=cores,
+        step_seconds=None if step is None else option_values.seconds(step, "--step"),
+        devices=devices,
+        read_latency_seconds=None if read_latency is None else option_values.seconds(read_latency, "--read-latency"),
+        batch_size=batch,
+    )
+    measured = predicting.measured(artifact)
+    found = what_if(measured, machine)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        Console().print(whatif_lines.render(found, measured.pairs[0][1]), soft_wrap=True, highlight=False)

@@ -1,0 +1,248 @@
+"""What if: what the cost model says of a machine that was not measured, from what was measured of another one.
+
+Pure arithmetic. A prediction is corrected by what was measured beside predictions in the same study, and its range is
+as wide as they were wrong there. Beyond twice what was measured it says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pydantic
+
+from autopipe.core import bottleneck as bottlenecks
+from autopipe.core import costs as cost_model
+from autopipe.core import limits as core_limits
+from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.core.config import PipelineConfig
+from autopipe.core.correction import Correction, Measured, correction
+from autopipe.core.costs import Costs
+from autopipe.core.value import Estimate, JsonObject, Value
+
+_FAR = 2.0  # times what was measured
+_ALL_CORES = 0.7  # of the cores: a model that takes more is taken to grow with them
+_TIE = 0.02
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What would be other than it was; None where it stays.
+
+    Attributes:
+        cores: usable ones.
+        step_seconds: of the model for a batch, on an accelerator that takes nothing of the cores.
+        devices: that share a batch.
+        read_latency_seconds: of one read with no other beside it.
+        batch_size: samples a batch.
+        storage_factor: how many times as fast the storage is, latency and bandwidth.
+        memory: whether there is memory for a cache of all samples, where it is worth one.
+    """
+
+    cores: float | None = None
+    step_seconds: float | None = None
+    devices: int | None = None
+    read_latency_seconds: float | None = None
+    batch_size: int | None = None
+    storage_factor: float = 1.0
+    memory: bool = False
+
+
+class Buy(Value):
+    """What one more of something would bring."""
+
+    what: str
+    images_per_second: float
+    gain: float
+
+
+class WhatIf(Value):
+    """What is said of a machine.
+
+    Attributes:
+        images_per_second: of the best configuration, with its range.
+        config: that configuration.
+        limit: the most that it can reach there.
+        limit_kind: what sets that.
+        sentence: the same in words.
+        model_images_per_second: the model alone.
+        error: by how much predictions were off in the study, as a ratio: 0.1 is 10 % up or down.
+        pairs: how many predictions that rests on.
+        buys: what more of something would bring there, the largest first.
+        notes: what was taken for granted, and how far this is from what was measured.
+    """
+
+    images_per_second: Estimate
+    config: JsonObject
+    limit: float = pydantic.Field(ge=0)
+    limit_kind: str
+    sentence: str
+    model_images_per_second: float = pydantic.Field(gt=0)
+    error: float = pydantic.Field(ge=0)
+    pairs: int = pydantic.Field(ge=0)
+    buys: tuple[Buy, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def what_if(measured: Measured, machine: Machine) -> WhatIf:
+    """Return what the cost model says of a machine."""
+    corrected = correction(measured)
+    error = corrected.error
+    ceiling = moved(measured, machine)
+    config, rate = best(measured, ceiling, machine, corrected)
+    found = core_limits.limits(ceiling, config)
+    low, high = rate / (1 + error), min(rate * (1 + error), max(rate, found.model_images_per_second))
+    limit = bottlenecks.bottleneck(found, rate)
+    return WhatIf(
+        images_per_second=Estimate(value=rate, low=low, high=high),
+        config=config.model_dump(mode="json"),
+        limit=max(rate, found.images_per_second),
+        limit_kind=limit.kind,
+        sentence=limit.sentence,
+        model_images_per_second=found.model_images_per_second,
+        error=error,
+        pairs=len(measured.pairs),
+        buys=tuple(_buys(measured, machine, rate, corrected)),
+        notes=tuple(_notes(measured, machine, ceiling)),
+    )
+
+
+# ---------------------------------------------------------------- another machine
+
+
+def moved(measured: Measured, machine: Machine) -> Ceiling:
+    """Return what would be measured of each part on its own there."""
+    was = measured.ceiling
+    cores = machine.cores or was.cores or 1.0
+    alone, busy = _model(measured, machine, cores)
+    latency = None if machine.read_latency_seconds is None else machine.read_latency_seconds
+    reads = None if was.reads is None else _reads(was.reads, latency, machine.storage_factor)
+    wait = None if reads is None or (latency is None and machine.storage_factor == 1) else reads.wait_seconds
+    disk = was.read_bytes_per_second
+    return was.model_copy(
+        update={
+            "cores": cores,
+            "model_images_per_second": Estimate(value=alone, low=alone, high=alone),
+            "model_core_seconds_per_image": busy,
+            "op_costs": tuple(_read_cost(op, wait) for op in was.op_costs),
+            "reads": reads,
+            "read_bytes_per_second": None if disk is None else disk * machine.storage_factor,
+            "bound_images_per_second": None,
+        }
+    )
+
+
+def _model(measured: Measured, machine: Machine, cores: float) -> tuple[float, float]:
+    """Return the model alone, images/s, and what an image costs the cores meanwhile."""
+    was = measured.ceiling
+    alone, busy = _alone(measured), was.model_core_seconds_per_image
+    devices = (machine.devices or was.devices) / was.devices
+    if machine.step_seconds is not None:
+        batch = machine.batch_size or measured.batch_size
+        return batch / machine.step_seconds * (machine.devices or 1), 0.0
+    taken, had = alone * busy, was.cores or cores
+    if taken > _ALL_CORES * had:
+        alone *= cores / had  # it computes on the cores, and on all of them
+    elif busy > 0:
+        alone = min(alone, cores / busy)
+    return alone * devices, busy
+
+
+def _alone(measured: Measured) -> float:
+    """Return the model alone, images/s: at least what was trained with it."""
+    return max(measured.ceiling.model_images_per_second.value, *(rate for _, rate in measured.pairs), 0.0)
+
+
+def _reads(was: ReadCosts, latency_seconds: float | None, factor: float) -> ReadCosts:
+    latency = (was.latency_seconds if latency_seconds is None else latency_seconds) / factor
+    latency = max(latency, was.cpu_seconds, 1e-9)
+    best = was.best_images_per_second * factor
+    rungs = tuple(
+        ReadRung(at_once=rung.at_once, images_per_second=min(rung.at_once / latency, best)) for rung in was.rungs
+    )
+    return was.model_copy(update={"latency_seconds": latency, "rungs": rungs if was.saturated else rungs[:1]})
+
+
+def _read_cost(op: OpCost, wait_seconds: float | None) -> OpCost:
+    if wait_seconds is None or op.name != cost_model.READ:
+        return op
+    return op.model_copy(update={"wait_seconds_per_image": wait_seconds})
+
+
+# ---------------------------------------------------------------- the best there
+
+
+def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Correction) -> tuple[PipelineConfig, float]:
+    """Return the configuration that is predicted to be the fastest, and its images/s; of equals the cheapest."""
+    costs = Costs.of([ceiling])
+    rates = {}
+    for config in _candidates(measured, costs, machine):
+        factor = corrected.of(config)
+        most = core_limits.limits(ceiling, config).images_per_second * max(1.0, factor)  # of costs that were too high
+        rates[config] = min(factor * cost_model.predict(config, costs), most, costs.model_rate(config))
+    most = max(rates.values())
+    cheapest = min((config for config, rate in rates.items() if rate >= (1 - _TIE) * most), key=_price)
+    return cheapest, rates[cheapest]
+
+
+def _price(config: PipelineConfig) -> tuple[bool, int, int]:
+    return config.cache != "none", config.loader.worker_count() or 0, config.loader.reads_at_once() or 0
+
+
+def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[PipelineConfig]:
+    """Yield what was measured, each with as many workers and reads at a time as are of use there."""
+    counts = {cost_model.workers_at_once(costs, reading=reading) for reading in (True, False)}
+    ahead = {0, cost_model.reads_at_once(costs)} if costs.reads is not None and costs.reads.waits else {0}
+    seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
+    caches = {config.cache for config in seen} | ({"memory"} if machine.memory else set())
+    for config in seen:
+        fields = type(config.loader).model_fields
+        choices = [{name: value for name, value in (("workers", count), ("read_ahead", many)) if name in fields}
+                   for count in sorted(counts) for many in sorted(ahead)]  # fmt: skip
+        for choice in choices:
+            loader = config.loader.model_copy(update=choice)
+            for cache in sorted(caches):
+                yield config.model_copy(update={"loader": loader, "cache": cache}).normalised()
+
+
+# ---------------------------------------------------------------- what to buy
+
+
+def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> Iterator[Buy]:
+    cores = machine.cores or measured.ceiling.cores or 1.0
+    devices = machine.devices or measured.ceiling.devices
+    offers = {
+        f"{2 * cores:g} cores instead of {cores:g}": {"cores": 2 * cores},
+        "memory for all samples": {"memory": True},
+        "a storage twice as fast": {"storage_factor": 2 * machine.storage_factor},
+        f"{2 * devices} devices instead of {devices}": {"devices": 2 * devices},
+    }
+    found = []
+    for what, change in offers.items():
+        there = dataclasses.replace(machine, **change)  # type: ignore[arg-type]  # each has its own type
+        reached = best(measured, moved(measured, there), there, corrected)[1]
+        found.append(Buy(what=what, images_per_second=reached, gain=max(0.0, reached - rate)))
+    yield from sorted(found, key=lambda buy: -buy.gain)
+
+
+def _notes(measured: Measured, machine: Machine, ceiling: Ceiling) -> Iterator[str]:
+    was = measured.ceiling
+    ratios = {
+        "cores": (ceiling.cores or 1.0) / (was.cores or 1.0),
+        "the model's rate": ceiling.model_images_per_second.value / _alone(measured),
+        "the batch": (machine.batch_size or measured.batch_size) / measured.batch_size,
+    }
+    if ceiling.reads is not None and was.reads is not None:
+        ratios["a read's latency"] = ceiling.reads.latency_seconds / was.reads.latency_seconds
+    for name, ratio in ratios.items():
+        factor = max(ratio, 1 / ratio)
+        if factor > _FAR * 1.001:
+            yield f"Far from what was measured: {name} by a factor of {factor:.3g}. Take it as a direction."
+    if machine.step_seconds is not None:
+        yield "The model is taken to run beside the cores, as on an accelerator, and to take nothing of them."
+    if machine.devices is not None and machine.devices != was.devices:
+        yield "The model is taken to grow with its devices; exchanging gradients costs something, too."
+    if machine.batch_size is not None and machine.step_seconds is None:
+        yield "The model is taken to do as many images/s with the other batch; --step says otherwise."
+    if machine.read_latency_seconds is not None and was.reads is None:
+        yield "Reads were not measured in this study, so their latency changes nothing here."

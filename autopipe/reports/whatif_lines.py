@@ -1,0 +1,39 @@
+"""What the cost model says of another machine, as text."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.whatif import WhatIf
+from autopipe.reports import wording
+
+
+def render(found: WhatIf, measured: float) -> Table:
+    """Return the table that `autopipe whatif` prints; `measured` is the winner's rate where it was tuned."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, text in rows(found, measured):
+        table.add_row(name, text)
+    return table
+
+
+def rows(found: WhatIf, measured: float) -> list[tuple[str, str]]:
+    """Return what is said, line by line."""
+    config = PipelineConfig.model_validate(found.config)
+    changes = found.images_per_second.value / measured
+    lines = [
+        ("predicted", f"{wording.rates(found.images_per_second)} images/s, {wording.times(changes)} what was measured"),
+        ("best there", wording.short(config)),
+        ("model alone", f"{wording.rate(found.model_images_per_second)} images/s"),
+        ("limit", f"{wording.rate(found.limit)} images/s ({found.limit_kind}): {found.sentence}"),
+        (
+            "range",
+            f"{found.error:.0%} up and down, by {found.pairs} predictions of this study beside what was measured",
+        ),
+    ]
+    for number, buy in enumerate(found.buys):
+        gain = f"+{wording.rate(buy.gain)} images/s" if buy.gain >= 0.01 * measured else "nothing"
+        lines.append(("would bring" if number == 0 else "", f"{buy.what}: {gain}"))
+    return lines + [("note", note) for note in found.notes]
