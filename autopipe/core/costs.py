@@ -1,4 +1,4 @@
-"""The cost model: from measured costs and a configuration to work, prediction, one-time seconds and bytes.
+"""The cost model: from measured costs and a configuration to work, prediction and one-time seconds.
 
 Three costs of an op are told apart: processor time, waiting, and the part of the processor time under Python's lock.
 Predictions order candidates and serve the sampler as its first guess; they are never a result. What limits a
@@ -275,31 +275,3 @@ def useful(costs: Costs, facts: Facts) -> Facts:
         workers_at_once=workers_at_once(costs, reading=True),
         workers_beside_reads=workers_at_once(costs, reading=False),
     )
-
-
-# ---------------------------------------------------------------- bytes
-
-
-def cache_bytes(config: PipelineConfig, facts: Facts) -> int | None:
-    """Return what the configuration's cache takes once it is full; None if that is not known."""
-    if config.cache == "none" or facts.prefix_bytes is None:
-        return 0 if config.cache == "none" else None
-    return int(facts.prefix_bytes * config.cache_fraction)
-
-
-def kept_bytes(config: PipelineConfig, facts: Facts) -> int | None:
-    """Return what the configuration's converted samples take on disk; None if that is not known."""
-    sizes = facts.cuts.get(config.storage, {})
-    if not sizes:
-        return facts.prefix_bytes if STORAGES[config.storage].holds_arrays else None
-    return sizes.get(max(sizes) if config.cut == "deepest" else config.cut)
-
-
-def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
-    """Return what waits ahead of the model takes: batches, and samples read ahead; None if that is not known."""
-    sample_bytes = facts.finished_bytes if config.finish == "host" else facts.compact_bytes
-    buffered = config.loader.buffered_batches()
-    if sample_bytes is None or buffered is None:
-        return None
-    ahead = config.loader.samples_ahead(facts.batch_size)
-    return (buffered + 1) * facts.batch_size * sample_bytes + int(ahead * (facts.source_bytes or 0))

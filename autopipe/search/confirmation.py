@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autopipe.core import costs
+from autopipe.core import footprint
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, Interval, log_variance, median
@@ -105,7 +105,7 @@ def finalist(session: Session, point: Point, baseline: str | None) -> decision.F
     """Return a point as a finalist, with what it takes."""
     facts = session.facts
     used = [each.resources.peak_rss_bytes for each in point.measurements if each.resources.peak_rss_bytes is not None]
-    planned = (costs.cache_bytes(point.config, facts) or 0) + (costs.queue_bytes(point.config, facts) or 0)
+    planned = footprint.memory_bytes(point.config, facts)
     memory = median([float(size) for size in used]) if used else float(planned)
     cost = decision.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
     return decision.Finalist(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)

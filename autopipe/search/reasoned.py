@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from autopipe.core import costs
+from autopipe.core import footprint
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import from_config
 from autopipe.search import budget, decision, feasible, seeds
@@ -113,7 +113,7 @@ def run_cheaper(session: Session, over: Over) -> None:
 
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
     """Return what a configuration takes beside time, as far as it is known before it has run."""
-    planned = (costs.cache_bytes(config, session.facts) or 0) + (costs.queue_bytes(config, session.facts) or 0)
+    planned = footprint.memory_bytes(config, session.facts)
     return decision.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
 
 

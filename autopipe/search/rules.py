@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from autopipe.core import costs
+from autopipe.core import footprint
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.facts import Facts, Limits
 from autopipe.core.params import Value, from_config
@@ -104,7 +104,7 @@ def useless(name: str, value: Value, facts: Facts, limits: Limits) -> Rejection 
 
 
 def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    needed, free, whole = costs.cache_bytes(config, facts), facts.memory_bytes, facts.prefix_bytes
+    needed, free, whole = footprint.cache_bytes(config, facts), facts.memory_bytes, facts.prefix_bytes
     if config.cache_fraction < 1 and (whole is None or free is None or whole <= free):
         return Rejection(Rule.CACHE, f"cache_fraction {config.cache_fraction}: there is room for all samples")
     if needed is None or free is None or needed <= free:
@@ -121,7 +121,7 @@ def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection 
             Rule.CONVERT,
             f"storage {config.storage}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
         )
-    needed, free = costs.kept_bytes(config, facts), facts.disk_bytes
+    needed, free = footprint.kept_bytes(config, facts), facts.disk_bytes
     if needed is not None and free is not None and needed > free:
         return Rejection(Rule.DISK, f"storage {config.storage}: needs {_gib(needed)} on disk, {_gib(free)} free")
     return None
@@ -193,7 +193,7 @@ def _workers(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection 
 def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
     if limits.memory_bytes is None:
         return None
-    needed = (costs.cache_bytes(config, facts) or 0) + (costs.queue_bytes(config, facts) or 0)
+    needed = footprint.memory_bytes(config, facts)
     if needed <= limits.memory_bytes:
         return None
     return Rejection(Rule.MAX_MEMORY, f"cache and queue need more than `--max-memory` {_gib(limits.memory_bytes)}")
