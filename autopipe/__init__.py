@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from autopipe.data.npz import NPZ as NPZ
     from autopipe.data.parquet import Parquet as Parquet
     from autopipe.data.table import Table as Table
+    from autopipe.data.tfds import TFDS as TFDS
     from autopipe.data.tfrecords import TFRecords as TFRecords
     from autopipe.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
     from autopipe.devices.trainer import Trainer as Trainer
@@ -87,6 +88,7 @@ _HOMES = {
     "ImageFolder": "data.image_folder",
     "ImagePairs": "data.image_pairs",
     "Table": "data.table",
+    "TFDS": "data.tfds",
     "TFRecords": "data.tfrecords",
     "SimulatedAccelerator": "devices.simulated",
     "Trainer": "devices.trainer",

@@ -11,12 +11,14 @@ from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.npz import NPZ
 from autopipe.data.parquet import Parquet
 from autopipe.data.table import Table
+from autopipe.data.tfds import TFDS
 from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import DataWarning
 
 __all__ = [
     "HDF5",
     "NPZ",
+    "TFDS",
     "Arrays",
     "DataWarning",
     "HuggingFace",

@@ -40,6 +40,7 @@ from autopipe.data.npz import NPZ
 from autopipe.data.parquet import Parquet
 from autopipe.data.records import frame
 from autopipe.data.table import Table
+from autopipe.data.tfds import TFDS
 from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import BadSampleError
 from autopipe.ops import planner
@@ -197,6 +198,25 @@ def parquet(root: Path, count: int) -> Source:
     return Parquet(root / "*.parquet")
 
 
+def tfds(root: Path, count: int) -> Source:
+    import tensorflow_datasets as library
+
+    features = library.features.FeaturesDict(
+        {"image": library.features.Image(), "label": library.features.ClassLabel(num_classes=3)}
+    )
+    library.dataset_builders.store_as_tfds_dataset(
+        "toy",
+        version="1.0.0",
+        features=features,
+        split_datasets={"train": [(n, {"image": image(n), "label": n % 3}) for n in range(count)]},
+        data_dir=root,
+        file_format="array_record",
+        disable_shuffling=True,
+    )
+    tracemalloc.clear_traces()  # what its writer keeps is none of the source's
+    return TFDS("toy", "train", data_dir=root)
+
+
 def hdf5(root: Path, count: int) -> Source:
     return _hdf5(root, *rows(count))
 
@@ -266,6 +286,12 @@ CASES = {
     ),
     "HuggingFace of files": Case(
         image_folder_of_hugging_face, lambda number: (image(number),), "set/data-00000-of-00001.arrow", None
+    ),
+    "TFDS": Case(
+        tfds,
+        lambda number: (image(number), number % 3),
+        "toy/1.0.0/toy-train.array_record-00000-of-00001",
+        None,
     ),
     "Parquet": Case(parquet, lambda number: (image(number), 7 * number), "set.parquet", None),
 }

@@ -17,6 +17,7 @@ from autopipe.data.hdf5 import HDF5
 from autopipe.data.hugging_face import HuggingFace
 from autopipe.data.npz import NPZ
 from autopipe.data.parquet import Parquet
+from autopipe.data.tfds import TFDS
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 
 
@@ -35,6 +36,7 @@ def made(label: Any) -> datasets.Dataset:
         (lambda: HuggingFace("nowhere"), "datasets", "hf"),
         (lambda: Parquet(["nowhere.parquet"]), "datasets", "hf"),
         (lambda: HDF5("nowhere.h5"), "h5py", "hdf5"),
+        (lambda: TFDS("beans", "train"), "tensorflow_datasets", "tfds"),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(
@@ -73,6 +75,7 @@ def test_images_may_be_arrays() -> None:
         (lambda: HuggingFace("nowhere"), "cannot be read as a Hugging Face dataset"),
         (lambda: Parquet("nowhere-*.parquet"), "No file matches"),
         (lambda: HDF5("nowhere.h5"), "does not exist"),
+        (lambda: TFDS("nowhere", "train"), r"`nowhere, train` cannot be opened: Dataset nowhere not found\.$"),
         (lambda: NPZ("nowhere.npz"), "does not exist"),
     ],
 )
