@@ -13,7 +13,7 @@ from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import SpaceError
 from autopipe.search import library
 from autopipe.search.settings import Settings
-from autopipe.tuned.schema import Request, SimulatedStep
+from autopipe.tuned.request import Request, SimulatedStep
 
 TRIALS: Final = 0.5
 """The part of a tune's trials that a retune takes: the known configurations come first."""
