@@ -106,6 +106,7 @@ class Foreign:
         devices: names of the devices that trained.
         gpus: how many of them are GPUs.
         tunes_itself: whether it is a tf.data pipeline.
+        epoch_images: images of an epoch; None where that is not known.
     """
 
     config: PipelineConfig
@@ -119,6 +120,7 @@ class Foreign:
     devices: tuple[str, ...]
     gpus: int
     tunes_itself: bool
+    epoch_images: int | None
 
 
 def of_foreign(trial: Foreign) -> Measurement:
@@ -133,7 +135,7 @@ def of_foreign(trial: Foreign) -> Measurement:
         raise WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
     usage = trial.usage.between(began, trial.ended).of_gpus(trial.gpus)
     stable = reading.stable or reading.cut_short
-    rate = windows.overall(reading.windows)
+    rate = windows.overall(reading.windows, trial.epoch_images)
     said = _disturbed(usage, stable=stable) + ([_TUNES_ITSELF] if trial.tunes_itself else [])
     return Measurement(
         config=config.model_dump(mode="json"),

@@ -137,11 +137,21 @@ def estimate(rates: Sequence[float], resamples: int = 1000) -> Estimate:
     return Estimate(value=value, low=low, high=high)
 
 
-def overall(windows: Sequence[Window], resamples: int = 1000) -> Estimate:
+def overall(windows: Sequence[Window], epoch_images: int | None = None, resamples: int = 1000) -> Estimate:
     """Return the rate of all windows together, pauses between epochs included, with its bootstrap interval.
 
     It is what a clock outside reads; the median of windows leaves out pauses that fall into few of them.
+
+    Args:
+        windows: one after the other.
+        epoch_images: images of an epoch; if it fits in, what is counted is as long as whole epochs, with their pauses.
+        resamples: of the bootstrap.
     """
+    made = sum(window.images for window in windows)
+    spare = made % epoch_images if epoch_images is not None and made >= epoch_images else 0
+    while spare >= windows[0].images:
+        spare -= windows[0].images
+        windows = windows[1:]
     images = np.array([window.images for window in windows], float)
     seconds = np.array([window.seconds for window in windows])
     value = float(images.sum() / seconds.sum())

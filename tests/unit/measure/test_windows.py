@@ -16,3 +16,9 @@ def test_the_rate_of_all_windows_counts_a_pause_that_falls_into_one() -> None:
 def test_one_window_says_nothing_of_its_spread() -> None:
     found = overall([Window(images=100, seconds=0.1)])
     assert (found.low, found.value, found.high) == pytest.approx((0, 1000, 2000))
+
+
+def test_whole_epochs_are_counted_with_as_many_pauses() -> None:
+    epoch = [Window(images=100, seconds=0.1)] * 3 + [Window(images=100, seconds=0.5)]
+    assert overall([*epoch[2:], *epoch, *epoch], epoch_images=400).value == pytest.approx(400 / 0.8)
+    assert overall(epoch, epoch_images=900).value == pytest.approx(400 / 0.8)
