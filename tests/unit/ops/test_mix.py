@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from autopipe.assembly import build_loader
+from autopipe.batching.vectorised import WholeBatches
+from autopipe.core.config import PipelineConfig
 from autopipe.core.op import Op
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, OpError, WorkloadError
+from autopipe.loaders.threads import Threads
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mix import CutMix, MixUp
 from autopipe.ops.onehot import OneHot
@@ -112,3 +116,17 @@ def test_what_follows_on_each_value_alone_may_run_on_the_device() -> None:
 def test_impossible_settings_are_refused(arguments: Any) -> None:
     with pytest.raises(ConfigError, match="of MixUp must be in"):
         MixUp(*arguments)
+
+
+def test_small_samples_that_are_batched_at_once_are_mixed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = [RandomFlip(), OneHot(5), CutMix(), MixUp(0.4), Rescale(1 / 255)]
+    workload = Workload(data=Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2)
+
+    def batches() -> list[NDArray[Any]]:
+        with build_loader(workload, PipelineConfig(loader=Threads(workers=1), finish="host")) as loader:
+            return [np.array(part) for epoch in (0, 1) for batch in loader.batches(epoch) for part in batch]
+
+    at_once = batches()
+    monkeypatch.setattr(WholeBatches, "of", lambda recipe, cache: None)
+    for one, other in zip(at_once, batches(), strict=True):
+        np.testing.assert_array_equal(one, other)
