@@ -148,7 +148,8 @@ def merge(artifacts: Sequence[Artifact]) -> Artifact:
     for other in others:
         _require_one_workload(first, other)
     every = (profile for artifact in artifacts for profile in artifact.profiles)
-    oldest, *later = sorted(every, key=lambda profile: profile.measured_at)
+    # Of two of the same moment the text decides, so that the order of the artefacts does not.
+    oldest, *later = sorted(every, key=lambda profile: (profile.measured_at, profile.model_dump_json()))
     return functools.reduce(with_profile, later, first.model_copy(update={"profiles": (oldest,)}))
 
 
