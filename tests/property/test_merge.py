@@ -27,10 +27,8 @@ def test_the_order_of_artefacts_does_not_matter_and_the_latest_stays(profiles: l
     shuffled = random.sample(artifacts, len(artifacts))
     one, other = (sorted(pick.merge(each).profiles, key=str) for each in (artifacts, shuffled))
     assert one == other
-    by_cores = itertools.groupby(
-        sorted(profiles, key=lambda each: each.hardware.cores), lambda each: each.hardware.cores
-    )
-    latest = {cores: max(each.measured_at for each in group) for cores, group in by_cores}
+    every = {each.hardware.cores for each in profiles}
+    latest = {cores: max(each.measured_at for each in profiles if each.hardware.cores == cores) for cores in every}
     assert {each.hardware.cores: each.measured_at for each in one} == latest
 
 
