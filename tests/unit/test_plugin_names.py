@@ -42,6 +42,7 @@ ELSEWHERE = {
     ("data/arrays.py", "array"): "a key of what Arrays pickles",
     ("reports/plots.py", "array"): "a key of Plotly's error bars",
     ("data/records.py", "tfrecord"): "the folder of the record index",
+    ("search/rules.py", "foreign"): "the name of a rule",
     ("measure/augmentation.py", "CutMix"): "a layer of Keras",
     ("measure/augmentation.py", "MixUp"): "a layer of Keras",
 }
