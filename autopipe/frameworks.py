@@ -13,13 +13,12 @@ import importlib
 import importlib.metadata
 import inspect
 import json
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from autopipe.errors import FrameworkError, LoaderError
+from autopipe.errors import FrameworkError
 
 _Epoch: TypeAlias = Callable[[], Iterator[Any]]
 _READERS: dict[str, set[str]] = {
@@ -229,27 +228,6 @@ def batches_backed_up(callback: Any, epoch: int) -> int:
 def reads_logs_later(callbacks: Any) -> bool:
     """Tell whether a `CallbackList` reads a step's logs in another thread, because no callback needs them at once."""
     return bool(_attribute("keras", callbacks, "_async_train"))
-
-
-def require_safe_fork(instead: str) -> None:
-    """Refuse to let Keras fork worker processes where they would hang.
-
-    Args:
-        instead: what to do about it.
-
-    Raises:
-        LoaderError: processes are not forked here, or a framework has run in this one.
-    """
-    if (method := multiprocessing.get_start_method()) != "fork":
-        raise LoaderError(
-            f"`use_multiprocessing` of Keras is supported with the start method `fork` only, but it is `{method}`.",
-            hint=instead,
-        )
-    if (running := running_framework()) is not None:
-        raise LoaderError(
-            f"`use_multiprocessing` of Keras forks, and children forked after {running} has run, as it has here, hang.",
-            hint=instead,
-        )
 
 
 def running_framework() -> str | None:

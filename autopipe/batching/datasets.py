@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import frameworks
+from autopipe.batching import forking
 from autopipe.errors import WorkloadError, shortened
 
 _TENSORS_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
@@ -157,7 +158,7 @@ class _Sequence:
 
     def _require_safe_fork(self) -> None:
         if self._forks:
-            frameworks.require_safe_fork(
+            forking.require_safe_fork(
                 "Make the PyDataset with use_multiprocessing=False: its workers are threads then."
             )
 

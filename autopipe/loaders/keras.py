@@ -15,6 +15,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe import frameworks
+from autopipe.batching import forking
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.diagnosis import failure_of, refuse_skipping
 from autopipe.batching.kernel import Kernel
@@ -83,7 +84,7 @@ class Keras(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         refuse_skipping(job, self.kind)
         if self.use_multiprocessing:
-            frameworks.require_safe_fork(_INSTEAD)
+            forking.require_safe_fork(_INSTEAD)
         recipe = traced(job.recipe)
         require_memory(job, self.buffered_batches() + 2)
         opencv.one_thread()
@@ -138,7 +139,7 @@ class _KerasLoader(Loader):
     def _read(self, epoch: int, start: int, *, arrays: bool) -> Iterator[Any]:
         self._require_open()
         if self._forks:
-            frameworks.require_safe_fork(_INSTEAD)
+            forking.require_safe_fork(_INSTEAD)
         self._turn += 1
         turn = self._turn
         self._dataset.turn_to(epoch, start)

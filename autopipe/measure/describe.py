@@ -15,7 +15,7 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
 from autopipe.measure import kept
-from autopipe.tuned import fingerprint, wrap
+from autopipe.tuned import fingerprint, model_structure, wrap
 from autopipe.tuned.eject import module
 
 
@@ -23,7 +23,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     """Return the description of a workload with its plan and its built model."""
     count = len(workload.data)
     fixed = plan.cut(len(plan.prefix))
-    digests = fingerprint.workload_digest(workload, fingerprint.model_digest(model))
+    digests = fingerprint.workload_digest(workload, model_structure.model_digest(model))
     return Description(
         samples=count,
         batch_size=workload.batch_size,

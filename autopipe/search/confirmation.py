@@ -16,7 +16,8 @@ from autopipe.search.belief import Belief, Known, believe
 from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.session import Point, Session
+from autopipe.search.point import Point
+from autopipe.search.session import Session
 from autopipe.search.surrogate import Reading
 
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared

@@ -6,16 +6,12 @@ nothing that a search knows lives only in memory. What to try next, and what the
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 import optuna
-import psutil
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, get_storage
 from optuna.trial import FrozenTrial, TrialState
@@ -27,14 +23,13 @@ from autopipe.core.outcome import Measurement, Phase, TrialFailure, parse_outcom
 from autopipe.core.params import from_config
 from autopipe.core.space import MEASURED_BOUNDS, Space
 from autopipe.errors import TrialError, shortened
-from autopipe.search import storage, suggest
+from autopipe.search import storage, suggest, trial_owner
 from autopipe.search.mirror import Mirror
 from autopipe.search.origin import AskedBy
 from autopipe.search.storage import Patience
 
 SCHEMA_VERSION = 1
 _ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
-_GRACE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +131,7 @@ class Record:
     def ask(self) -> optuna.Trial:
         """Begin a trial, and note which process it belongs to."""
         trial = self.study.ask()
-        trial.set_user_attr("owner", _me())
+        trial.set_user_attr("owner", trial_owner.me())
         return trial
 
     def describe(
@@ -249,28 +244,12 @@ def _recover(study: optuna.Study) -> int:
     """Finish the trials of processes that are dead: with their outcome if it was written, else as failed."""
     lost = 0
     for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-        if not _is_orphan(trial):
+        if not trial_owner.is_orphan(trial):
             continue
         outcome = trial.user_attrs.get("outcome")
         _tell(study, trial.number, outcome and outcome["value"])
         lost += outcome is None
     return lost
-
-
-def _is_orphan(trial: FrozenTrial) -> bool:
-    owner = trial.user_attrs.get("owner")
-    if owner is None:  # it died between two statements, or is just between them
-        return trial.datetime_start is None or datetime.now() - trial.datetime_start > _GRACE
-    if owner["host"] != socket.gethostname():
-        return False
-    try:
-        return bool(abs(psutil.Process(owner["pid"]).create_time() - owner["started"]) > 1.0)
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _me() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
 
 
 def _tell(study: optuna.Study, number: int, value: float | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import optuna
@@ -27,32 +27,12 @@ from autopipe.search.belief import Belief
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Baseline, Effort, Measurer
 from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.point import Point
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Standing
 
 Measured = TypeVar("Measured")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """All that was measured of one configuration.
-
-    Attributes:
-        config: the configuration.
-        key: of its canonical form.
-        measurements: oldest first, at least one.
-        estimate: images/s over all their windows.
-        value: what the study maximises.
-        feasible: whether it is what the user allows, by its settings and by every measurement.
-    """
-
-    config: PipelineConfig
-    key: str
-    measurements: tuple[Measurement, ...]
-    estimate: Estimate
-    value: float
-    feasible: bool
 
 
 class Session:

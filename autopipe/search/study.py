@@ -28,10 +28,11 @@ from autopipe.search.events import (
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.point import Point
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import SamplerContext
-from autopipe.search.session import Point, Session
+from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Reason, Stop
 

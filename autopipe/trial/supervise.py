@@ -1,7 +1,6 @@
 """The parent's side of a trial: asks the child, watches over it, and always comes back with a value.
 
-A crash, a hang or too much memory is an outcome here, never an exception, and whatever happens no process is left.
-This module decides when a child is replaced and when to give up on it; it measures nothing and imports no framework.
+A crash, a hang or too much memory is an outcome, and no process is left. Here is decided when a child is replaced.
 """
 
 from __future__ import annotations
@@ -298,4 +297,4 @@ class TrialRunner:
 def _failure(answer: protocol.Answer) -> TrialFailure:
     if isinstance(answer, TrialFailure):
         return answer
-    raise TrialError(f"A trial must answer what it was asked for, but answered with status {answer.status!r}.")
+    raise TrialError(f"A trial must answer what it was asked for, but its answer has the status {answer.status!r}.")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 import os
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from autopipe import frameworks
 from autopipe.core import digests
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
@@ -38,7 +36,6 @@ _PROBES = 16
 _UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
 _LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
-_NO_SETTINGS = frozenset({"name", "seed", "built"})
 
 
 class MatchLevel(enum.StrEnum):
@@ -222,39 +219,6 @@ def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference |
         return _difference("ops", known.ops, here.ops, changes.UNKNOWN)
     words = changes.of_ops(known.op_list, here.op_list)
     return _difference("ops", known.ops, here.ops, words) if words else None
-
-
-def model_digest(model: Any) -> str:
-    """Return a digest of a Keras model's structure: its layers' kinds, settings and weights' shapes, in order.
-
-    Neither the weights' values count nor names, which Keras numbers on from model to model. How layers are connected is
-    not looked at. Keras is not imported.
-    """
-    layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
-    optimizer = type(getattr(model, "optimizer", None)).__name__
-    return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *map(_layer_text, layers))
-
-
-def _layer_text(layer: Any) -> str:
-    shapes = [tuple(weight.shape) for weight in getattr(layer, "weights", ())]
-    policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
-    return f"{type(layer).__name__} {policy} {shapes} {json.dumps(_settings(layer), sort_keys=True)}"
-
-
-def _settings(layer: Any) -> dict[str, Any]:
-    """Return a layer's public attributes; `get_config` has them too, but imports TensorFlow whatever the backend."""
-    if hasattr(layer, "layers"):  # a container: its layers follow on their own
-        return {}
-    public = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
-    return {name: _plain(value) for name, value in public.items() if name not in _NO_SETTINGS}
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return getattr(value, "__name__", type(value).__name__)  # of an activation, its function's name
 
 
 def _sample_bytes(value: Any) -> int:

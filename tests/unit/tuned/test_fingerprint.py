@@ -10,7 +10,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.hardware import cpu, gpu, machine, memory
 from autopipe.ops.scale import Rescale
-from autopipe.tuned import fingerprint
+from autopipe.tuned import fingerprint, model_structure
 from autopipe.tuned.fingerprint import MatchLevel
 from tests.fakes import profiles
 from tests.fakes.profiles import GIB, H200, digest, hardware
@@ -155,9 +155,11 @@ class _Model:
 def test_a_model_digest_is_of_the_structure_without_names_weights_and_seeds() -> None:
     first, second = _Model(_Layer("dense", 4)), _Model(_Layer("dense_1", 4))
     second.layers[0].weights[0] += 1.0
-    assert fingerprint.model_digest(first) == fingerprint.model_digest(second)
-    assert fingerprint.model_digest(first) != fingerprint.model_digest(_Model(_Layer("dense", 5)))
-    assert fingerprint.model_digest(first) != fingerprint.model_digest(_Model(_Layer("dense", 4), _Layer("dense", 4)))
+    assert model_structure.model_digest(first) == model_structure.model_digest(second)
+    assert model_structure.model_digest(first) != model_structure.model_digest(_Model(_Layer("dense", 5)))
+    assert model_structure.model_digest(first) != model_structure.model_digest(
+        _Model(_Layer("dense", 4), _Layer("dense", 4))
+    )
 
 
 def test_the_profile_maker_makes_valid_profiles() -> None:

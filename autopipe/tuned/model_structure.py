@@ -1,0 +1,44 @@
+"""A digest of what a model is made of, for the fingerprint of a workload. Keras is not imported."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from autopipe import frameworks
+from autopipe.core import digests
+
+_NO_SETTINGS = frozenset({"name", "seed", "built"})
+
+
+def model_digest(model: Any) -> str:
+    """Return a digest of a Keras model's structure: its layers' kinds, settings and weights' shapes, in order.
+
+    Neither the weights' values count nor names, which Keras numbers on from model to model. How layers are connected is
+    not looked at. Keras is not imported.
+    """
+    layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
+    optimizer = type(getattr(model, "optimizer", None)).__name__
+    return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *map(_layer_text, layers))
+
+
+def _layer_text(layer: Any) -> str:
+    shapes = [tuple(weight.shape) for weight in getattr(layer, "weights", ())]
+    policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
+    return f"{type(layer).__name__} {policy} {shapes} {json.dumps(_settings(layer), sort_keys=True)}"
+
+
+def _settings(layer: Any) -> dict[str, Any]:
+    """Return a layer's public attributes; `get_config` has them too, but imports TensorFlow whatever the backend."""
+    if hasattr(layer, "layers"):  # a container: its layers follow on their own
+        return {}
+    public = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+    return {name: _plain(value) for name, value in public.items() if name not in _NO_SETTINGS}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return getattr(value, "__name__", type(value).__name__)  # of an activation, its function's name
