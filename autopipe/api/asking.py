@@ -76,12 +76,11 @@ def again(request: Request | None, settings: Settings, given: Collection[str], f
     """
     if request is None:
         return settings
-    simulated = request.simulate
     known = {
         "space": request.space if "space" in given else _space(request.space, folder),
         "trials": max(1, math.ceil(request.trials * TRIALS)),
         "budget_seconds": None if request.budget_seconds is None else request.budget_seconds * BUDGET,
-        "simulate": None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),
+        "simulate": rehearsal(request).simulate,
         **{name: getattr(request, name) for name in _PLAIN},
     }
     limits = {limit: getattr(request, name) for limit, name in _LIMITS.items()}
@@ -92,6 +91,17 @@ def again(request: Request | None, settings: Settings, given: Collection[str], f
     )
     return dataclasses.replace(
         settings, limits=changed, **{name: value for name, value in known.items() if name not in given}
+    )
+
+
+def rehearsal(request: Request | None) -> Settings:
+    """Return settings with what stood in for hardware in a tune: a simulated accelerator, virtual devices."""
+    if request is None:
+        return Settings()
+    simulated = request.simulate
+    return Settings(
+        simulate=None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),
+        virtual_devices=request.virtual_devices,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 
+from autopipe.api import asking
 from autopipe.api.search_facts import workload_digest
 from autopipe.api.searching import description, runner_for
 from autopipe.api.stored_workload import Stored
@@ -17,7 +18,7 @@ from autopipe.hardware import machine
 from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import check as rules
-from autopipe.tuned import fingerprint
+from autopipe.tuned import fingerprint, pick
 from autopipe.tuned.check import Rates, Result
 
 _DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
@@ -35,13 +36,16 @@ def check(stored: Stored, *, quick: bool, on_trial: Callable[[TrialEvent], None]
         WorkloadError: the workload cannot be imported.
         NothingMeasuredError: the configuration cannot be run any more.
     """
-    with runner_for(stored.workload, on_trial=on_trial) as runner:
+    profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
+    with runner_for(stored.workload, asking.rehearsal(profile.request), on_trial) as runner:
         return check_with(runner, description(runner), stored, quick=quick)
 
 
 def check_with(runner: TrialRunner, described: Description, stored: Stored, *, quick: bool) -> Result:
     """Check the profile of this machine with a runner that is there already."""
-    here = fingerprint.of_machine(machine.detect(), described.storage_kind, described.backend)
+    here = fingerprint.of_machine(
+        machine.detect(), described.storage_kind, described.backend, described.virtual_devices
+    )
     return rules.check(
         stored.artifact,
         here,

@@ -1,5 +1,5 @@
 """Reads somebody else's dataset epoch by epoch: a `tf.data.Dataset`, a `keras.utils.PyDataset` by Keras's adapter, or
-whatever else gives its batches one after the other: a generator, a Grain dataset, a torch `DataLoader`.
+whatever else gives its batches one after the other: a generator, a Grain dataset.
 
 Nothing here changes what a dataset gives, or knows who made it: `autopipe.batching.wrapped_data` does.
 """
@@ -232,8 +232,8 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any])
     if isinstance(dataset, Iterable) and not isinstance(dataset, _NO_DATASETS):
         return _Iterable(dataset, again, steps)
     raise WorkloadError(
-        f"`{call}` must return batches: a tf.data.Dataset, a keras.utils.PyDataset, a generator, a Grain dataset or a "
-        f"torch DataLoader; but it returned {shortened(dataset)}.",
+        f"`{call}` must return batches: a tf.data.Dataset, a keras.utils.PyDataset, a generator, a Grain dataset or "
+        f"another iterable of them; but it returned {shortened(dataset)}.",
         hint="Is a `return` missing?"
         if dataset is None
         else "Arrays need no wrapping: ap.Workload(data=ap.Arrays(x, y), ...)."

@@ -1,5 +1,5 @@
 """Datasets that somebody else makes: a function that returns a `tf.data.Dataset`, a `keras.utils.PyDataset`, a
-generator, a Grain dataset, a torch `DataLoader`.
+generator, a Grain dataset, another iterable of batches.
 
 Says what their batches are like. `autopipe.batching.datasets` reads them; their loader is `autopipe.loaders.wrapped`.
 """

@@ -41,8 +41,8 @@ def wrap(
     """Return a workload that trains on a dataset of one's own.
 
     Args:
-        make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset, a
-            torch `DataLoader`, or another iterable. It is called with a value for each of `parameters`; its own
+        make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset,
+            or another iterable of batches (a torch `DataLoader` is one, but has not been run). It is called with a value for each of `parameters`; its own
             defaults are what tuning is compared with. What it returns may depend on them in speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
         parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Without any,

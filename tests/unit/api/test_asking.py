@@ -86,3 +86,10 @@ def test_a_space_of_ones_own_is_found_where_it_was_or_beside_the_artefact(tmp_pa
         asking.again(request, RETUNE, (), tmp_path)
     assert "--space" in str(error.value.hint)
     assert asking.again(request, RETUNE, ("space",), tmp_path).space == "default"
+
+
+def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
+    settings = asking.rehearsal(asking.kept(ASKED))
+    assert (settings.simulate, settings.virtual_devices) == (ASKED.simulate, 2)
+    assert (settings.epochs, settings.limits) == (None, Limits())
+    assert asking.rehearsal(None).simulate is None
