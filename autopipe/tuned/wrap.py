@@ -42,9 +42,9 @@ def wrap(
 
     Args:
         make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset, or
-            another iterable of batches (a torch `DataLoader` is one, but nobody has run it here). It is called with a
-            value for each of `parameters`; its own defaults are what tuning is compared with. What it returns may depend
-            on them in speed only.
+            another iterable of batches (a torch `DataLoader` is one, but was never run). It is called with a value for
+            each of `parameters`; its own defaults are what tuning is compared with. What it returns may depend on them
+            in speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
         parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Without any,
             only how many batches are put on the device ahead is tried; what a tuning then tells is how far the dataset
