@@ -56,11 +56,12 @@ test-browser: $(VENV)/browser.stamp
 # The wheel of torch brings CUDA with it, 5 GB in all, so CI leaves this out.
 test-torch: $(VENV)/dev.stamp
 	$(PIP) install --quiet -e '.[torch]'
+	@$(HEADLESS_IF_NEEDED)
 	$(BIN)/python -m pytest tests/contract/test_device_strategies.py -k torch
 
 test-servers: $(VENV)/dev.stamp
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { test "$$(id -u)" = 0 && \
-		apt-get update -qq && apt-get install -qq --yes postgresql >/dev/null; } || \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes postgresql >/dev/null; } || \
 		{ echo "error: PostgreSQL is missing: sudo apt-get install postgresql" >&2; exit 1; }
 	$(BIN)/python -m pytest tests/servers
 
@@ -116,9 +117,10 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 
 $(VENV)/browser.stamp: $(VENV)/dev.stamp
 	$(PIP) install --quiet -e '.[browser]'
+	@$(HEADLESS_IF_NEEDED)
 	@command -v chromium >/dev/null || ls ~/.cache/ms-playwright/chromium* >/dev/null 2>&1 || { \
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-		apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium fonts-liberation >/dev/null; } || { \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium fonts-liberation >/dev/null; } || { \
 		echo "error: no Chromium was found, and only root can install Debian's." >&2; \
 		echo "hint: $(BIN)/playwright install chromium, or as root: apt-get install chromium" >&2; exit 1; }
 	@touch $@

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
 
+from autopipe.batching import refusals
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core import digests
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -66,16 +67,7 @@ def build_loader(
         ...         ...
     """
     config = config.normalised()
-    if isinstance(workload.data, WrappedData) and config.loader.kind != "wrapped":
-        raise ConfigError(
-            f"A wrapped dataset makes its own batches: `{config.loader.kind}` cannot feed it.",
-            hint="Use the `wrapped` loader with the parameters of its function.",
-        )
-    if isinstance(workload.data, WrappedData) and rank != (0, 1):
-        raise ConfigError(
-            f"A wrapped dataset makes its own batches: {rank[1]} processes cannot share them.",
-            hint="Make a workload of the files, with ap.ImageFolder say.",
-        )
+    refusals.require_feedable(workload, config, rank)
     plan = make_plan(workload) if plan is None else plan
     keep_freed_memory(workload)
     job = _job(workload, config, plan, batch_order(workload, shard, rank))

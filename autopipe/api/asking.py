@@ -21,7 +21,7 @@ BUDGET: Final = 0.75
 """The part of a tune's time that a retune takes."""
 
 _LIMITS: Final = {"memory_bytes": "max_memory_bytes", "workers": "max_workers", "cpu_percent": "max_cpu_percent"}
-_PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_devices", "seed")
+_PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_devices", "hosts", "seed")
 
 _OPTIONS: Final = {
     "space": "--space {}",
@@ -31,6 +31,7 @@ _OPTIONS: Final = {
     "epochs": "--epochs {}",
     "simulate": "--simulate-step {}",
     "virtual_devices": "--virtual-devices {}",
+    "hosts": "--hosts {}",
     "page_cache": "--page-cache {}",
     "isolation": "--isolation {}",
     "seed": "--seed {}",
@@ -95,13 +96,14 @@ def again(request: Request | None, settings: Settings, given: Collection[str], f
 
 
 def rehearsal(request: Request | None) -> Settings:
-    """Return settings with what stood in for hardware in a tune: a simulated accelerator, virtual devices."""
+    """Return settings with what stood in for hardware in a tune: a simulated accelerator, virtual devices, hosts."""
     if request is None:
         return Settings()
     simulated = request.simulate
     return Settings(
         simulate=None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),
         virtual_devices=request.virtual_devices,
+        hosts=request.hosts,
     )
 
 

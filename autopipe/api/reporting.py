@@ -38,6 +38,7 @@ class Report:
             ArtifactError: a file cannot be written.
         """
         file = Path(path)
+        file = file / NAME if file.is_dir() else file
         files.replace_text(file.with_suffix(".json"), story.json_text(self.document))
         return files.replace_text(file, self.html)
 

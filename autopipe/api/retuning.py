@@ -176,9 +176,12 @@ def run(
         if when.dry_run:
             return Retuned(checked=checked, would=True)
         if checked is not None and checked.fits_but_for_software:
-            return Retuned(checked=checked, profile=_renewed(stored, here), kept=True)
+            renewed = _renewed(stored, here)
+            if stored.given is not None:
+                repointing.point(stored.path, stored.given)
+            return Retuned(checked=checked, profile=renewed, kept=True)
         former = _former(stored, here)
-        config = None if former is None else pick.config_of(former)
+        config = None if former is None else next(pick.readable([former.config]), None)
         outcome = search(
             runner,
             described,

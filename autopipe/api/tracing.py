@@ -29,7 +29,7 @@ class Tracing:
         Raises:
             ConfigError: it cannot be written.
         """
-        if file is not None and not os.access(file.parent, os.W_OK):
+        if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
             raise ConfigError(
                 f"`--trace` must name a file in a folder that can be written to, but got {str(file)!r}.",
                 hint="For example: --trace trace.json",

@@ -21,7 +21,7 @@ def autopipe(*arguments: str | os.PathLike[str]) -> str:
 
 def this() -> str:
     """Return the line that runs what this process was asked for; passwords in URLs are left out."""
-    return shlex.join(["autopipe", *(re.sub(r"(://[^/:@]*):[^/@]*@", r"\1@", each) for each in sys.argv[1:])])
+    return shlex.join(["autopipe", *(re.sub(r"(://[^/:@]*):(?!\d+/)[^@]*@", r"\1@", each) for each in sys.argv[1:])])
 
 
 def python(*arguments: str) -> str:

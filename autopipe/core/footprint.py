@@ -32,5 +32,8 @@ def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
     buffered = config.loader.buffered_batches()
     if sample_bytes is None or buffered is None:
         return None
+    queue = getattr(config.loader, "queue_size", None)
+    if queue is not None and config.steps_per_execution > 1:  # as LoadJob.queue_size
+        buffered += max(0, 2 * config.steps_per_execution - queue)
     ahead = config.loader.samples_ahead(facts.batch_size)
     return (buffered + 1) * facts.batch_size * sample_bytes + int(ahead * (facts.source_bytes or 0))

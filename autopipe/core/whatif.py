@@ -139,7 +139,7 @@ def _model(measured: Measured, machine: Machine, cores: float) -> tuple[float, f
     devices = (machine.devices or was.devices) / was.devices
     if machine.step_seconds is not None:
         batch = machine.batch_size or measured.batch_size
-        return batch / machine.step_seconds * (machine.devices or 1), 0.0
+        return batch / machine.step_seconds * (machine.devices or was.devices), 0.0
     taken, had = alone * busy, was.cores or cores
     if taken > _ALL_CORES * had:
         alone *= cores / had  # it computes on the cores, and on all of them

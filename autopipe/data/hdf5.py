@@ -94,8 +94,8 @@ class HDF5:
     def digest(self) -> str:
         """Describe the file (name, size, time) and the shapes and dtypes of the datasets, without reading rows."""
         parts = (
-            f"{key}={dataset.dtype.str}[{'x'.join(map(str, dataset.shape))}]"
-            for key, dataset in zip(("x", "y"), self._datasets(), strict=False)
+            f"{part}={key.replace(' ', '_')}:{dataset.dtype.str}[{'x'.join(map(str, dataset.shape))}]"
+            for part, key, dataset in zip(("x", "y"), self._keys, self._datasets(), strict=False)
         )
         return " ".join((_listed(self._path).digest(), *parts))
 

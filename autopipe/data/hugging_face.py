@@ -66,6 +66,8 @@ class HuggingFace:
         self._stored = [os.fsdecode(each["filename"]) for each in dataset.cache_files]
         self._fingerprint = str(dataset._fingerprint)
         self._rows = dataset.select_columns(self._columns).with_format("arrow")
+        self._dtype = _dtype(dataset.features[image])
+        self._are_outside = any(self._path(row) for row in spread(len(dataset), _PROBES))
         x, *y = self._parts(0)
         self.x_kind = FieldKind.ENCODED
         if not isinstance(x, bytes):
@@ -91,7 +93,7 @@ class HuggingFace:
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         """Return the Arrow files, and the images of some rows, or of all, that lie in files of their own."""
         rows = range(len(self)) if indices is None else indices
-        return [*self._stored, *(path for path in map(self._path, rows) if path)]
+        return [*self._stored, *(path for path in map(self._path, rows if self._are_outside else ()) if path)]
 
     def mean_bytes(self) -> float:
         """Return the mean size of a row, of 64 of them."""
@@ -102,7 +104,8 @@ class HuggingFace:
     def digest(self) -> str:
         """Describe the dataset by its own fingerprint, and its files (number, names, sizes, times)."""
         stored = PathList(b"/", [os.path.split(os.fsencode(path)) for path in self._stored]).digest()
-        return f"rows={len(self)} dataset={short_digest(self._fingerprint.encode())} {stored}"
+        columns = ",".join(self._columns).replace(" ", "_")
+        return f"rows={len(self)} columns={columns} dataset={short_digest(self._fingerprint.encode())} {stored}"
 
     def plain_numpy(self, spec: SampleSpec) -> None:
         """Return nothing: plain code reads this source."""
@@ -115,7 +118,7 @@ class HuggingFace:
             raise IndexError(index)
         row = self._rows[index]
         image, *label = (row.column(number)[0].as_py() for number in range(row.num_columns))
-        return [_image(image, index), *map(_target, label)]
+        return [_image(image, index, self._dtype), *map(_target, label)]
 
     def _path(self, index: int) -> str | None:
         """Return the file of an image that the dataset does not hold itself."""
@@ -124,7 +127,18 @@ class HuggingFace:
         return image["path"] if is_outside else None
 
 
-def _image(value: Any, index: int) -> Any:
+def _dtype(feature: Any) -> np.dtype[Any] | None:
+    """Return the dtype of a column of arrays; None where it holds something else."""
+    while isinstance(feature, list) or hasattr(feature, "feature"):
+        feature = feature[0] if isinstance(feature, list) else feature.feature
+    try:
+        found: np.dtype[Any] = np.dtype(feature.dtype)
+    except (AttributeError, TypeError):
+        return None
+    return found
+
+
+def _image(value: Any, index: int, dtype: np.dtype[Any] | None) -> Any:
     if isinstance(value, bytes):
         return value
     if isinstance(value, dict) and {"bytes", "path"} >= set(value):
@@ -134,7 +148,7 @@ def _image(value: Any, index: int) -> Any:
             return read_file(os.fsencode(value["path"]))
     if value is None or isinstance(value, dict | str):
         raise BadSampleError(f"row {index} of the dataset must hold an image, but holds {shortened(value)}.")
-    return np.asarray(value)
+    return np.asarray(value, dtype)
 
 
 def _target(value: Any) -> Any:

@@ -101,6 +101,12 @@ class ImageFolder:
         elif self._mode is not None:
             given = _checked_labels(labels, len(found[0]))
             self.classes = tuple(map(str, sorted(set(given))))
+            if self._mode != "int" and set(given) != set(range(len(self.classes))):
+                raise DataError(
+                    f'`labels` must be 0 to {len(self.classes) - 1} with `label_mode="{self._mode}"`, '
+                    f"but they are {shortened(sorted(set(given)))}.",
+                    hint="Number the classes from 0.",
+                )
             self._each = array("q", (given[number] for number in kept[0]))
         if self._mode == "binary" and len(self.classes) != 2:
             raise DataError(f'`label_mode="binary"` needs two classes, but there are {len(self.classes)}.')

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def _unpacked(archive: Path, keys: tuple[str, ...]) -> list[Path]:
             return [_member(opened, key, folder) for key in keys]
     except FileNotFoundError as error:
         raise DataError(f"The file `{archive}` does not exist.") from error
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"`{archive}` cannot be read as a .npz archive: {error}") from error
 
 
@@ -91,7 +92,10 @@ def _member(opened: zipfile.ZipFile, key: str, folder: Path) -> Path:
     made = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
     if not made.exists():
         part = made.with_name(f"{made.name}.{os.getpid()}")
-        with opened.open(f"{key}.npy") as source, open(part, "wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-        part.replace(made)
+        try:
+            with opened.open(f"{key}.npy") as source, open(part, "wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            part.replace(made)
+        finally:
+            part.unlink(missing_ok=True)
     return made

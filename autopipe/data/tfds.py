@@ -110,7 +110,8 @@ class TFDS:
     def digest(self) -> str:
         """Describe the dataset's name and version, the split, and its files (number, names, sizes, times)."""
         split = self._what.rpartition(", ")[2].replace(" ", "")
-        return f"dataset={self._version} split={split} rows={len(self)} {self._files.digest()}"
+        columns = ",".join(self._columns).replace(" ", "_")
+        return f"dataset={self._version} split={split} columns={columns} rows={len(self)} {self._files.digest()}"
 
     def plain_numpy(self, spec: SampleSpec) -> None:
         """Return nothing: plain code reads this source."""

@@ -80,7 +80,7 @@ class ForeignSession:
         else:
             made = _called(code, name)
             self._require_alike(made, name)
-            self._fed = _fed(made, self._workload, name)
+            self._fed = _fed(_whole_batches(made, self._workload.batch_size), self._workload, name)
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         """Train for a few seconds."""
@@ -91,7 +91,9 @@ class ForeignSession:
         pages = self._page_cache(wanted.page_cache)
         alone = wanted.model_images_per_second
         most = int((alone or 1e5) * (wanted.max_seconds + _MOST_BEFORE_SECONDS))
-        pages.prepare(data_source.files(self._workload.data, range(min(most, len(self._workload.data)))))
+        anywhere = self._workload.shuffle and pages.regime == "warm"  # its order is its own
+        first = None if anywhere else range(min(most, len(self._workload.data)))
+        pages.prepare(data_source.files(self._workload.data, first))
         meter = Meter(
             self._workload.batch_size,
             self._fed.workers,
@@ -229,6 +231,15 @@ def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, Any]:
     else:
         raise WorkloadError(f"The baseline `{name}` returned {shortened(made)}.", hint=_RETURNS)
     return (batch[0], batch[1] if len(batch) > 1 else None) if isinstance(batch, tuple | list) else (batch, None)
+
+
+def _whole_batches(made: Any, batch_size: int) -> Any:
+    """Leave out an epoch's short last batch, as trials do: its shape would be compiled while the clock runs."""
+    if not _is_dataset(made) or int(made.cardinality()) == -1:
+        return made
+    import tensorflow as tf
+
+    return made.filter(lambda *batch: tf.equal(tf.shape(batch[0])[0], batch_size))
 
 
 def _fed(made: Any, workload: Workload, name: str) -> Fed:

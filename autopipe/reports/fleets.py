@@ -16,7 +16,7 @@ from autopipe.search.studies import Kept
 from autopipe.tuned import artifact as files
 from autopipe.tuned import check, fingerprint, reference
 from autopipe.tuned.fingerprint import MatchLevel, compare_hardware
-from autopipe.tuned.pick import parse_config
+from autopipe.tuned.pick import readable
 from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 
@@ -89,12 +89,13 @@ def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
 
 
 def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, now: datetime.datetime) -> Member:
+    winner = next(readable([profile.config]), None)
     rate = profile.measurement.images_per_second.value
     rivals = [each.images_per_second.value for each in profile.baselines if each.images_per_second.value > 0]
     return Member(
         workload=path.stem if artifact.workload is None else reference.text(artifact.workload),
         machine=profile.hardware,
-        winner=parse_config(profile.config).short(),
+        winner=None if winner is None else winner.short(),
         images_per_second=rate,
         gain=rate / max(rivals) if rivals else None,
         measured_at=profile.measured_at,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autopipe.reports import headline, wording
 from autopipe.tuned import check
-from autopipe.tuned.pick import Choice, parse_config
+from autopipe.tuned.pick import Choice, readable
 from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 
@@ -38,7 +38,9 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     table.add_column(style="bold")
     table.add_column()
     table.add_row("machine", headline.machine(profile))
-    table.add_row("winner", Text(wording.short(parse_config(profile.config))))
+    winner = next(readable([profile.config]), None)
+    unknown = "one that this installation does not know: a package with its loader is missing"
+    table.add_row("winner", Text(unknown if winner is None else wording.short(winner)))
     table.add_row("images/s", wording.rates(profile.measurement.images_per_second) + _of_the_model(profile))
     table.add_row("gain", _gain(profile))
     days = (now - profile.measured_at).days

@@ -10,6 +10,7 @@ from typing import Literal
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.errors import ConfigError
 from autopipe.hardware import virtual
 from autopipe.search.samplers import SURROGATE, Sampler
 
@@ -87,3 +88,10 @@ class Settings:
     options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
     command: str = ""
     clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if self.budget_seconds is not None and not self.budget_seconds > 0:
+            raise ConfigError(
+                f"The budget must be longer than 0 s, but got {self.budget_seconds:g} s.",
+                hint="`--budget 1h` is an hour; in Python, budget=None takes as long as the trials do.",
+            )

@@ -6,9 +6,9 @@ What is in the study is `autopipe.search.record`'s; what happens when the storag
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
-import urllib.parse
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError, grpc.RpcError)
 
 _BUSY_SECONDS = 1.0  # that SQLite waits by itself, deaf to Ctrl-C; `Patience` goes on from there
 _PAUSE_SECONDS = 0.2
+_PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
 _READY_SECONDS = 30.0
 _GRPC_PORT = 13000  # the one that Optuna takes where none is given
 
@@ -98,7 +99,10 @@ def open_storage(url: str | None, patience: Patience | None = None) -> BaseStora
         return InMemoryStorage()
     kind, _, place = url.partition("://")
     if kind == "journal":  # a path after the third slash, as in sqlite's
-        return JournalStorage(JournalFileBackend(place.removeprefix("/")))
+        try:
+            return JournalStorage(JournalFileBackend(place.removeprefix("/")))
+        except (OSError, ValueError) as error:
+            raise unusable(url, error) from error
     if kind == "grpc":
         return _proxied(url, place.rstrip("/"))
     connecting = {"connect_args": {"timeout": _BUSY_SECONDS, "factory": _Connection}}
@@ -123,11 +127,7 @@ def _proxied(url: str, place: str) -> BaseStorage:
 
 def without_password(url: str) -> str:
     """Return a URL as it may be shown and kept."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.password is None:
-        return url
-    _, _, host = parts.netloc.rpartition("@")
-    return urllib.parse.urlunsplit(parts._replace(netloc=f"{parts.username}@{host}"))
+    return _PASSWORD.sub(r"\1@", url, count=1)
 
 
 def unusable(url: str | None, error: BaseException) -> TrialError:

@@ -141,6 +141,7 @@ class _Judge:
         self._jsonl = jsonl
         self._prometheus = prometheus
         self._warned = False
+        self._unwritten = False
 
     def __call__(self, trainer: Any, epoch: int, figures: EpochFigures) -> None:
         promise = getattr(trainer, "promise", None)
@@ -151,10 +152,19 @@ class _Judge:
                 drift = shortfall(promise, figures, cpu.usable_cores())
         values = {**dataclasses.asdict(figures), "cause": None if drift is None else drift.cause.value}
         values |= {"epoch": epoch, "promised_images_per_second": promised}
-        if self._jsonl is not None:
-            exports.append_line(self._jsonl, values)
-        if self._prometheus is not None:
-            exports.write_prometheus(self._prometheus, values)
+        self._export(values)
         if drift is not None and not self._warned:
             self._warned = True
             warnings.warn(drift.sentence, DriftWarning, stacklevel=2)
+
+    def _export(self, values: dict[str, Any]) -> None:
+        """Hand the figures on; no training ends because a file cannot be written."""
+        try:
+            if self._jsonl is not None:
+                exports.append_line(self._jsonl, values)
+            if self._prometheus is not None:
+                exports.write_prometheus(self._prometheus, values)
+        except OSError as error:
+            if not self._unwritten:
+                self._unwritten = True
+                warnings.warn(f"The figures of this training cannot be written: {error}.", DriftWarning, stacklevel=3)

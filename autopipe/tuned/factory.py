@@ -180,7 +180,9 @@ class Tuned:
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
                 said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
                 warnings.warn(f"{said} {pick.retune(str(self.path or 'autopipe.json'))}", ProfileWarning, stacklevel=2)
-        elif match.level is fingerprint.MatchLevel.SAME:  # figures of another machine promise nothing here
+        elif match.level is fingerprint.MatchLevel.SAME and (
+            self.profile.request is None or self.profile.request.simulate is None
+        ):  # figures of another machine, or of a simulated accelerator, promise nothing here
             trainer.promise = self.promise
         return trainer
 

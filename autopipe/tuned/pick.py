@@ -5,12 +5,13 @@ Pure decisions over values: nothing is read, detected or warned about here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pydantic_core
 
@@ -99,8 +100,8 @@ def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineC
         elsewhere: the best of machines that the artefact has no profile of.
     """
     profiles = ranked(artifact, here)
-    best = [parse_config(profile.config) for profile in profiles]
-    others = [parse_config(tried.config) for profile in profiles for tried in profile.tried]
+    best = readable(profile.config for profile in profiles)
+    others = readable(tried.config for profile in profiles for tried in profile.tried)
     return list({config.key(): config for config in (*best, *elsewhere, *others)}.values())
 
 
@@ -175,6 +176,13 @@ def parse_config(config: JsonObject) -> PipelineConfig:
             f"The `config` of a profile cannot be used: {error.message}",
             hint=error.hint or "It may come from another release of autopipe. " + retune(),
         ) from error
+
+
+def readable(configs: Iterable[JsonObject]) -> Iterator[PipelineConfig]:
+    """Yield those that this release, with the plugins that are installed here, knows."""
+    for config in configs:
+        with contextlib.suppress(ArtifactError):
+            yield parse_config(config)
 
 
 def _require_one_workload(first: Artifact, other: Artifact) -> None:

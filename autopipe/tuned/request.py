@@ -42,6 +42,7 @@ class Request(Value):
         epochs: over which one-time costs were charged.
         simulate: in the place of the model.
         virtual_devices: parts of the CPU that stood for devices.
+        hosts: how many share each batch.
         page_cache: the state of the files before a trial.
         isolation: of trials from each other.
         seed: of everything random in the search.
@@ -58,6 +59,7 @@ class Request(Value):
     epochs: int | None = pydantic.Field(default=None, ge=1)
     simulate: SimulatedStep | None = None
     virtual_devices: int = pydantic.Field(default=0, ge=0)
+    hosts: int = pydantic.Field(default=1, ge=1)
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     isolation: Literal["warm", "process"] = "warm"
     seed: int = 0

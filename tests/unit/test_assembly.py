@@ -231,3 +231,16 @@ def test_two_calls_worth_of_batches_may_wait_where_one_call_trains_several() -> 
         config = PipelineConfig(loader=Threads(workers=1, queue_size=2), steps_per_execution=together)
         with build_loader(workload, config) as loader:
             assert loader.buffered_batches == waiting + 1
+
+
+def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
+    from autopipe.batching import refusals
+    from autopipe.data.arrays import Arrays
+    from autopipe.ops.mix import MixUp
+    from autopipe.ops.onehot import OneHot
+
+    images, labels = np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64)
+    workload = Workload(data=Arrays(images, labels), ops=[OneHot(2), MixUp()], batch_size=4)
+    refusals.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 1))
+    with pytest.raises(ConfigError, match="`MixUp` mixes the samples of a whole batch"):
+        refusals.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 2))

@@ -40,5 +40,5 @@ def report(
         print(story.json_text(made.document), end="")
         return
     beside = Path("comparison.html") if compare else file.with_name(reporting.NAME)
-    written = made.save(out or beside)
+    written = made.save(beside if out is None else out / beside.name if out.is_dir() else out)
     Console(stderr=True).print(f"wrote     {written}", highlight=False, soft_wrap=True, markup=False)

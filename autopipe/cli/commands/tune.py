@@ -30,6 +30,7 @@ def tune(
     from autopipe.cli.progress import Progress
     from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
+    from autopipe.search.storage import without_password
 
     chosen = workload.chosen()
     folder = writable_folder(out)
@@ -55,6 +56,7 @@ def tune(
         raise unwritten
     if tuned is None or written is None:
         raise searching.nothing_measured(result)
-    say_where(console, written, search.storage or str(folder / "study.db"), tuned.config, chosen.arguments)
+    study = without_password(search.storage) if search.storage else str(folder / "study.db")
+    say_where(console, written, study, tuned.config, chosen.arguments)
     if result.interrupted:
         raise typer.Exit(130)

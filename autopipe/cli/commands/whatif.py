@@ -25,6 +25,7 @@ def whatif(
     from autopipe.api import predicting
     from autopipe.cli import option_values
     from autopipe.core.whatif import Machine, what_if
+    from autopipe.errors import ConfigError
     from autopipe.reports import whatif_lines
 
     machine = Machine(
@@ -34,6 +35,8 @@ def whatif(
         read_latency_seconds=None if read_latency is None else option_values.seconds(read_latency, "--read-latency"),
         batch_size=batch,
     )
+    if machine.step_seconds == 0:
+        raise ConfigError(f"`--step` must be longer than 0 s, but got {step!r}.")
     measured = predicting.measured(artifact)
     found = what_if(measured, machine)
     if as_json:

@@ -8,7 +8,7 @@ import pytest
 from autopipe.api import asking
 from autopipe.core.facts import Limits
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.errors import SpaceError
+from autopipe.errors import ConfigError, SpaceError
 from autopipe.search.settings import Settings
 from autopipe.tuned import artifact as files
 from tests.fakes.profiles import artifact, profile
@@ -27,6 +27,7 @@ ASKED = Settings(
     isolation="process",
     simulate=SimulatedAccelerator(0.224, 400),
     virtual_devices=2,
+    hosts=4,
 )
 RETUNE = Settings(trials=15, budget_seconds=90.0, virtual_devices=0)
 
@@ -69,7 +70,8 @@ def test_it_is_told_as_a_command_line_says_it() -> None:
     assert asking.written(Settings(virtual_devices=0)) == ""
     assert asking.written(ASKED) == (
         "--space quick --max-memory 8589934592 --max-workers 8 --max-cpu 150 --epochs 30 --simulate-step 224ms/400 "
-        "--virtual-devices 2 --page-cache cold --isolation process --seed 3 --no-convert --only loader=threads "
+        "--virtual-devices 2 --hosts 4 "
+        "--page-cache cold --isolation process --seed 3 --no-convert --only loader=threads "
         "--only cache=none,memory"
     )
 
@@ -93,3 +95,9 @@ def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
     assert (settings.simulate, settings.virtual_devices) == (ASKED.simulate, 2)
     assert (settings.epochs, settings.limits) == (None, Limits())
     assert asking.rehearsal(None).simulate is None
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+def test_a_budget_of_nothing_is_refused_before_anything_is_measured(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="must be longer than 0 s"):
+        Settings(budget_seconds=seconds)

@@ -115,7 +115,7 @@ def test_the_version_is_printed(autopipe: Autopipe) -> None:
 
 
 WORKS = """
-import os, pathlib, signal, sys
+import os, pathlib, select, signal, sys
 from autopipe.cli import main
 
 if sys.argv[1] == "nohup":
@@ -125,7 +125,9 @@ os.open(os.ttyname(1), os.O_RDWR)  # the terminal of this session, whose end is 
 def command(arguments, prog_name):
     try:
         print("ready", flush=True)
-        signal.pause() if sys.argv[1] != "nohup" else sys.stdin.read()
+        while sys.argv[1] != "nohup":
+            select.select([], [], [], 0.1)  # `pause` would miss a signal that comes right before it
+        sys.stdin.read()
     except (KeyboardInterrupt, OSError) as end:
         kind = type(end).__name__
         if kind == "KeyboardInterrupt":

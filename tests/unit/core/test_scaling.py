@@ -125,10 +125,9 @@ def test_between_measurements_lies_a_line_and_below_them_what_starting_a_step_co
     assert known.compute_seconds(128) == pytest.approx(0.2)
 
 
-def test_the_break_even_is_where_half_a_step_is_the_exchange_that_shows() -> None:
+def test_the_break_even_is_where_two_devices_take_as_long_as_one() -> None:
     known = measured()
-    assert scaling.pays_from_seconds(known) == pytest.approx(0.01)
-    even = measured(step_seconds={64: 0.01, 32: 0.005, 16: 0.0025})
-    hidden = scaling.hidden_seconds(0.01, 0.005)
-    assert scaling.row(even, 2).step_seconds == pytest.approx(0.005 + 0.01 - hidden)
-    assert "below 10 ms a step" in scaling.verdict(known, [scaling.row(known, each) for each in (1, 2)])
+    assert scaling.pays_from_seconds(known) == pytest.approx(0.015)
+    even = measured(step_seconds={64: 0.015, 32: 0.0075, 16: 0.00375})
+    assert scaling.row(even, 2).step_seconds == pytest.approx(0.015)
+    assert "below 15 ms a step" in scaling.verdict(known, [scaling.row(known, each) for each in (1, 2)])

@@ -53,3 +53,13 @@ def test_only_a_file_of_ones_own_holds_one_study() -> None:
         url for url in (None, "sqlite:///a.db", "journal:///a.log", "postgresql://h/n") if searching._is_shared(url)
     ]
     assert shared == ["journal:///a.log", "postgresql://h/n"]
+
+
+@pytest.mark.parametrize("password", ["a#b", "a/b", "a?b", "a@b", "a:b"])
+def test_a_password_of_any_letters_is_never_shown(password: str) -> None:
+    assert storage.without_password(f"postgresql+psycopg://me:{password}@host/db") == "postgresql+psycopg://me@host/db"
+
+
+def test_a_journal_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match="cannot be used"):
+        storage.open_storage(f"journal:///{tmp_path}/missing/study.log")

@@ -93,3 +93,10 @@ def test_a_training_without_a_promise_is_only_told(tmp_path: Path) -> None:
     judge = drift._Judge(tmp_path / "drift.jsonl", None)
     judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
     assert json.loads((tmp_path / "drift.jsonl").read_text())["cause"] is None
+
+
+def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
+    judge = drift._Judge(tmp_path / "missing" / "drift.jsonl", None)
+    with pytest.warns(DriftWarning, match="cannot be written"):
+        judge(types.SimpleNamespace(), 0, EpochFigures(images_per_second=1.0, data_wait_share=1.0))
+    judge(types.SimpleNamespace(), 1, EpochFigures(images_per_second=1.0, data_wait_share=1.0))  # told once

@@ -153,3 +153,9 @@ def test_a_configuration_of_an_unknown_loader_is_refused_only_when_it_is_chosen(
     assert pick.pick(both, hardware()).profile == HERE
     with pytest.raises(ArtifactError, match="Did you mean `threads`"):
         pick.pick(both, hardware(cores=64))
+
+
+def test_a_configuration_of_a_package_that_is_missing_here_stops_nothing_but_itself() -> None:
+    unknown = profile(hardware=hardware(cores=3), config={"loader": {"kind": "of a plugin"}})
+    found = pick.warm_start(artifact(HERE, unknown), HERE.hardware)
+    assert [each.key() for each in found] == [pick.config_of(HERE).key()]
