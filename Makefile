@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser test-servers test-torch test-oldest test-newest test-nightly tune lint format bench clean
+.PHONY: help test test-whole test-browser test-servers test-torch test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -33,6 +33,8 @@ help:
 	@echo "make test    lint, types, layers and all tests, as CI runs them"
 	@echo "make test-oldest, test-newest, test-nightly"
 	@echo "             what touches frameworks, with the oldest and newest versions allowed, and with keras-nightly"
+	@echo "make test-whole"
+	@echo "             whole tunes, examples and diagnoses, as users run them"
 	@echo "make test-browser"
 	@echo "             reports in a real Chromium"
 	@echo "make test-servers"
@@ -46,8 +48,16 @@ help:
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
 test: lint $(VENV)/beam.stamp
-	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/browser --ignore tests/servers --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(addprefix --ignore ,tests/browser tests/servers $(WHOLE_TESTS)) \
+		--cov --cov-report=term:skip-covered
 	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert_parts.py -k beam
+
+# Whole tunes and trainings, as users run them: too long for the ten minutes of `make test`.
+WHOLE_TESTS := $(addprefix tests/integration/,test_branches.py test_cli_tune.py test_diagnose.py test_examples.py \
+	test_migrate_examples.py test_s3.py test_scale.py test_tuned_resume.py)
+
+test-whole: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(WHOLE_TESTS)
 
 # Nothing is skipped here: what is missing is installed, or said.
 test-browser: $(VENV)/browser.stamp

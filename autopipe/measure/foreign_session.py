@@ -80,7 +80,7 @@ class ForeignSession:
         else:
             made = _called(code, name)
             self._require_alike(made, name)
-            self._fed = _fed(_whole_batches(made, self._workload.batch_size), self._workload, name)
+            self._fed = _fed(_without_last(made), self._workload, name)
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         """Train for a few seconds."""
@@ -233,13 +233,10 @@ def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, Any]:
     return (batch[0], batch[1] if len(batch) > 1 else None) if isinstance(batch, tuple | list) else (batch, None)
 
 
-def _whole_batches(made: Any, batch_size: int) -> Any:
-    """Leave out an epoch's short last batch, as trials do: its shape would be compiled while the clock runs."""
-    if not _is_dataset(made) or int(made.cardinality()) == -1:
-        return made
-    import tensorflow as tf
-
-    return made.filter(lambda *batch: tf.equal(tf.shape(batch[0])[0], batch_size))
+def _without_last(made: Any) -> Any:
+    """Leave out an epoch's last batch, which may be short: its shape would be compiled while the clock runs."""
+    count = int(made.cardinality()) if _is_dataset(made) else 0
+    return made.take(count - 1) if count > 1 else made
 
 
 def _fed(made: Any, workload: Workload, name: str) -> Fed:

@@ -118,8 +118,8 @@ WORKS = """
 import contextlib, os, pathlib, select, signal, sys
 from autopipe.cli import main
 
-if sys.argv[1] == "nohup":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+# The tests themselves may run under nohup.
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == "nohup" else signal.SIG_DFL)
 os.open(os.ttyname(1), os.O_RDWR)  # the terminal of this session, whose end is a hang-up
 
 def command(arguments, prog_name):
