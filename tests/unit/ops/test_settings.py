@@ -182,8 +182,11 @@ def test_a_random_function_gets_its_samples_generator() -> None:
 PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 
 
+COINS = itertools.cycle((True, True, False))  # a real one may well fall alike as often as it is looked at
+
+
 def _by_chance(image: Any) -> Any:
-    return image[:, ::-1] if np.random.default_rng().random() < 0.5 else image
+    return image[:, ::-1] if next(COINS) else image
 
 
 def _draws_in_vain(image: Any) -> Any:
