@@ -7,29 +7,17 @@ import pytest
 
 from autopipe.api import verifying
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import Description, WrappedDataset
+from autopipe.core.description import WrappedDataset
 from autopipe.core.verification import Verification
 from autopipe.loaders.wrapped import Wrapped
+from tests.fakes.profiles import DESCRIBED
 
 AS_IT_IS = PipelineConfig(loader=Wrapped.model_validate({"calls": 1, "prefetch": 0}), finish="host", device_prefetch=0)
 
 
 def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    described = Description(
-        samples=12,
-        batch_size=4,
-        data_bytes=1,
-        compact_bytes=1,
-        finished_bytes=1,
-        backend="tensorflow",
-        mean_bytes=1.0,
-        data_digest="d",
-        ops_digest="o",
-        model_digest="m",
-        wrapped=WrappedDataset(
-            as_it_is=AS_IT_IS.model_dump(mode="json"), choices={"calls": (1, 2), "prefetch": (0, 4)}
-        ),
-    )
+    wrapped = WrappedDataset(as_it_is=AS_IT_IS.model_dump(mode="json"), choices={"calls": (1, 2), "prefetch": (0, 4)})
+    described = DESCRIBED.model_copy(update={"wrapped": wrapped})
     asked: list[str] = []
 
     class Runner:
