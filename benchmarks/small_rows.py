@@ -35,6 +35,8 @@ from autopipe.ops.scale import Rescale
 BATCH = 128
 SAMPLES, DIGITS = 50_000, 60_000
 LARGE = 24  # files of 12 megapixels
+TOGETHER = 32  # steps that one call trains
+EPOCHS = 3  # that one call of `fit` trains: it is begun and ended that seldom in a long training, too
 Sizes = Iterator[int]
 
 
@@ -177,11 +179,11 @@ def _mlp() -> Workload:
 
 
 def mlp(folder: Path) -> Sizes:
-    """Train by the configuration that a tune ends at; an epoch at a time."""
-    with build_trainer(_mlp(), PipelineConfig(loader=Threads(workers=1), steps_per_execution=32)) as trainer:
+    """Train by the configuration that a tune ends at."""
+    with build_trainer(_mlp(), PipelineConfig(loader=Threads(workers=1), steps_per_execution=TOGETHER)) as trainer:
         while True:
-            trainer.fit(verbose=0)
-            yield len(trainer.loader) * BATCH
+            trainer.fit(epochs=EPOCHS, verbose=0)
+            yield EPOCHS * len(trainer.loader) * BATCH
 
 
 def mlp_alone(folder: Path) -> Sizes:
@@ -191,13 +193,13 @@ def mlp_alone(folder: Path) -> Sizes:
 
     with build_loader(_mlp(), PipelineConfig(loader=Threads(workers=1))) as loader:
         x, y = next(iter(loader.batches(0)))
-        resident = ResidentLoader((x.copy(), None if y is None else y.copy()), loader.spec, loader.finish, BATCH)
-        steps = len(loader)
+        resident = ResidentLoader((x, y), loader.spec, loader.finish, BATCH, TOGETHER)
+        steps = len(loader) // TOGETHER * TOGETHER
     trainer = Trainer(perceptron(), resident)
-    trainer.steps_per_execution = 32
+    trainer.steps_per_execution = TOGETHER
     while True:
-        trainer.fit(steps_per_epoch=steps, verbose=0)
-        yield steps * BATCH
+        trainer.fit(epochs=EPOCHS, steps_per_epoch=steps, verbose=0)
+        yield EPOCHS * steps * BATCH
 
 
 def mlp_loader(folder: Path) -> Sizes:
@@ -209,8 +211,8 @@ def keras_fit(folder: Path) -> Sizes:
     x, y = digits()
     scaled, model = (x / 255).astype(np.float32), perceptron()
     while True:
-        model.fit(scaled, y, batch_size=BATCH, verbose=0)
-        yield DIGITS
+        model.fit(scaled, y, batch_size=BATCH, epochs=EPOCHS, verbose=0)
+        yield EPOCHS * DIGITS
 
 
 def tf_fit(folder: Path) -> Sizes:
@@ -224,8 +226,8 @@ def tf_fit(folder: Path) -> Sizes:
     dataset = tf.data.Dataset.from_tensor_slices(digits()).shuffle(DIGITS).batch(BATCH)
     dataset = dataset.map(scale, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
     while True:
-        model.fit(dataset, verbose=0)
-        yield DIGITS
+        model.fit(dataset, epochs=EPOCHS, verbose=0)
+        yield EPOCHS * DIGITS
 
 
 def whose(run: Callable[[Path], Sizes]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.owner import Owner
-from autopipe.core.order import BatchOrder
+from autopipe.core.order import Order
 from autopipe.errors import AutopipeError, LoaderError
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class _Failure:
 class BatchStream(Generic[T]):
     """Connects workers, who call `next_task` and `deliver`, with one consumer, who calls `take_epoch`."""
 
-    def __init__(self, order: BatchOrder, capacity: int, ahead: int = 0) -> None:
+    def __init__(self, order: Order, capacity: int, ahead: int = 0) -> None:
         self._order = order
         self._capacity = capacity
         self._ahead = ahead

@@ -26,6 +26,7 @@ from autopipe.batching.stream import BatchStream, Task
 from autopipe.batching.traced import TracedStream
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
+from autopipe.core.order import Groups, Order
 from autopipe.core.sample import Batch, Source
 from autopipe.errors import LoaderError, worker_failure
 from autopipe.hardware import memory
@@ -55,23 +56,33 @@ class Filler(Protocol):
 
 
 class StreamingLoader(Loader):
-    """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made.
+    """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made."""
 
-    Each filler is told `ahead` batches beforehand what it will fill.
-    """
+    def __init__(
+        self, job: LoadJob, fillers: Sequence[Filler], queue_size: int, ahead: int = 0, at_a_time: int = 1
+    ) -> None:
+        """Start a thread for each filler.
 
-    def __init__(self, job: LoadJob, fillers: Sequence[Filler], queue_size: int, ahead: int = 0) -> None:
+        Args:
+            job: what is made.
+            fillers: who fill slots.
+            queue_size: finished batches that may wait.
+            ahead: batches that each filler is told of before it fills them.
+            at_a_time: consecutive batches that a filler fills as one.
+        """
         self.spec = job.recipe.spec
         self.finish = job.finish
         self._finishing = job.finishing
         self.batch_size = job.order.batch_size
         self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
-        self.buffered_batches = queue_size + len(fillers)
         self._job = job
-        self._queue_size = queue_size
-        layout = RowLayout(job.recipe.spec, job.order.batch_size)
-        self._pool = SlotPool(layout, keep=self.buffered_batches + 2)
-        trace, most = job.recipe.trace, (job.order, self.buffered_batches, ahead * len(fillers))
+        self._at_a_time, self._left = at_a_time, 0
+        order: Order = job.order if at_a_time == 1 else Groups(job.order, at_a_time)
+        waiting = groups(queue_size, at_a_time)
+        self._queue_size = waiting * at_a_time
+        self.buffered_batches = self._queue_size + len(fillers) * at_a_time
+        self._pool = SlotPool(RowLayout(job.recipe.spec, order.batch_size), keep=waiting + len(fillers) + 2)
+        trace, most = job.recipe.trace, (order, waiting + len(fillers), ahead * len(fillers))
         self._stream: BatchStream[Filled] = BatchStream(*most) if trace is None else TracedStream(*most, trace)
         self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
         threads = [
@@ -98,18 +109,39 @@ class StreamingLoader(Loader):
         return {**self._ledger.counts, **twin}
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        for slot, rows, bad in self._stream.take_epoch(epoch, start, last=last):
-            batch = self._pool.lend(slot, rows)
+        self._left = 0
+        group, skipped = divmod(start, self._at_a_time)
+        for slot, rows, bad in self._stream.take_epoch(epoch, group, last=last):
+            made = self._pool.lend(slot, rows)
             self._ledger.record(epoch, bad)
-            yield batch
-            del batch  # the consumer may be done with it: do not hold it while waiting for the next
+            yield from self._cut(made, skipped)
+            del made  # the consumer may be done with it: do not hold it while waiting for the next
+            skipped = 0
+
+    def _cut(self, made: Batch, skipped: int) -> Iterator[Batch]:
+        """Yield the batches that were made in one go, without the first `skipped` of them."""
+        x, y = made
+        if self._at_a_time == 1:
+            yield made
+            return
+        starts = range(skipped * self.batch_size, len(x), self.batch_size)
+        self._left = len(starts)
+        for start in starts:
+            rows = slice(start, start + self.batch_size)
+            self._left -= 1
+            yield x[rows], None if y is None else y[rows]
 
     def occupancy(self) -> tuple[int, int]:
-        return min(self._stream.waiting(), self._queue_size), self._queue_size
+        return min(self._stream.waiting() * self._at_a_time + self._left, self._queue_size), self._queue_size
 
     def close(self) -> None:
         self._close_twin()
         self._shut_down()
+
+
+def groups(batches: int, at_a_time: int) -> int:
+    """Return how many groups of so many batches hold `batches`, or a little less; at least one."""
+    return max(1, batches // at_a_time)
 
 
 def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:

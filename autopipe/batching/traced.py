@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from autopipe.batching.stream import BatchStream, Task
 from autopipe.batching.trace_log import TraceLog
 from autopipe.core.job import Recipe
-from autopipe.core.order import BatchOrder
+from autopipe.core.order import Order
 from autopipe.core.plan import Step
 from autopipe.core.sample import Source
 
@@ -83,7 +83,7 @@ def _noted(
 class TracedStream(BatchStream[T]):
     """Notes each batch from when a worker begins it until the training takes it, and how many wait to be taken."""
 
-    def __init__(self, order: BatchOrder, capacity: int, ahead: int, folder: str) -> None:
+    def __init__(self, order: Order, capacity: int, ahead: int, folder: str) -> None:
         super().__init__(order, capacity, ahead)
         self._log = TraceLog(folder)
 

@@ -11,6 +11,8 @@ from autopipe.core.order import BatchOrder
 from autopipe.core.plan import Step
 from autopipe.core.sample import SampleSpec, Source
 
+_MOST_BYTES_AT_A_TIME = 1 << 22  # more than a processor's cache holds from one op to the next
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
@@ -64,3 +66,13 @@ class LoadJob:
     def queue_size(self, wanted: int) -> int:
         """Return how many finished batches may wait: two calls' worth at least, else each call waits for its last."""
         return max(wanted, 2 * self.together if self.together > 1 else 0)
+
+    def at_a_time(self) -> int:
+        """Return how many batches a worker may make in one go: as many as one call takes, where they are small.
+
+        The interpreter's lock changes hands at each hand-over, so that few of them matter where steps are short.
+        """
+        spec = self.recipe.spec
+        if self.together == 1 or not spec.is_fixed or self.recipe.trace is not None:
+            return 1
+        return max(1, min(self.together, _MOST_BYTES_AT_A_TIME // max(1, spec.bytes * self.order.batch_size)))

@@ -11,11 +11,12 @@ import dataclasses
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.core.loader import Loader
@@ -74,7 +75,19 @@ def stacked(batches: Iterator[tuple[Any, ...]], count: int) -> Iterator[tuple[An
     """Yield batches of NumPy arrays in stacks of up to `count` of one shape, which have a new first axis."""
     while group := list(itertools.islice(batches, count)):
         for _, alike in itertools.groupby(group, key=lambda batch: batch[0].shape):
-            yield tuple(np.stack(parts) for parts in zip(*alike, strict=True))
+            yield tuple(map(stack, zip(*alike, strict=True)))
+
+
+def stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return arrays of one shape as one with a new first axis; without a copy where they lie one behind the other."""
+    first = parts[0]
+    if first.base is None or not all(part.base is first.base and part.flags.c_contiguous for part in parts):
+        return np.stack(parts)
+    starts = [part.__array_interface__["data"][0] for part in parts]
+    if starts != [starts[0] + number * first.nbytes for number in range(len(parts))]:
+        return np.stack(parts)
+    shape, strides = (len(parts), *first.shape), (first.nbytes, *first.strides)
+    return np.lib.stride_tricks.as_strided(first, shape, strides)
 
 
 def _dataset(open_epoch: Epoch, loader: Loader, *, weighted: bool) -> Any:

@@ -16,7 +16,7 @@ from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.readahead import ReadAhead, batches_ahead, samples_ahead
 from autopipe.batching.slots import Slot
-from autopipe.batching.streaming import StreamingLoader, require_memory
+from autopipe.batching.streaming import StreamingLoader, groups, require_memory
 from autopipe.batching.traced import traced
 from autopipe.core.config import LATER, LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
@@ -55,18 +55,25 @@ class Threads(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         recipe = traced(job.recipe)
         queue_size = job.queue_size(self.queue_size)
-        require_memory(job, queue_size + self.workers + 2, self.samples_ahead(job.order.batch_size))
+        most = job.at_a_time() if self.read_ahead == 0 else 1
+        held = (groups(queue_size, most) + self.workers + 2) * most
+        require_memory(job, held, self.samples_ahead(job.order.batch_size))
         opencv.one_thread()
         cache = MemoryCache.of(recipe)
         filler = _Filler(recipe, cache, self.read_ahead)
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
-        return StreamingLoader(job, [filler] * self.workers, queue_size, ahead)
+        return StreamingLoader(job, [filler] * self.workers, queue_size, ahead, most if filler.fills_at_once else 1)
 
 
 class _Filler:
     def __init__(self, recipe: Recipe, cache: MemoryCache | None, read_ahead: int) -> None:
         self._ahead = ReadAhead.of(recipe, cache, read_ahead)
         self._kernel = Kernel(recipe if self._ahead is None else self._ahead.recipe(recipe), cache)
+
+    @property
+    def fills_at_once(self) -> bool:
+        """Whether several batches may be filled as one."""
+        return self._kernel.fills_at_once and not self._kernel.mixes
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         if self._ahead is not None:

@@ -69,9 +69,16 @@ class Bench:
         return choose.names(self.strategy.devices)
 
     def run(
-        self, loader: Loader, probe: Probe, device_prefetch: int, steps: int | None = None, *, together: int = 1
+        self,
+        loader: Loader,
+        probe: Probe,
+        device_prefetch: int,
+        steps: int | None = None,
+        *,
+        epochs: int = 1,
+        together: int = 1,
     ) -> None:
-        """Train on `loader` until the probe has seen enough, at most `steps` steps. The loader stays open.
+        """Train on `loader` until the probe has seen enough, at most `epochs` of `steps` steps. The loader stays open.
 
         One call of the model's function trains `together` batches.
         """
@@ -79,7 +86,7 @@ class Bench:
             self.model, loader, strategy=self.strategy, device_prefetch=device_prefetch, steps=self._steps
         )
         trainer.steps_per_execution = together
-        trainer.fit(epochs=1, steps_per_epoch=steps or _ENDLESS, callbacks=[*self._notes, probe], verbose=0)
+        trainer.fit(epochs=epochs, steps_per_epoch=steps or _ENDLESS, callbacks=[*self._notes, probe], verbose=0)
 
     @contextlib.contextmanager
     def noted(self, log: TraceLog | None) -> Iterator[None]:
@@ -113,7 +120,7 @@ class Bench:
         rows = samples or self._workload.batch_size
         key = finish, rows, together
         if again or key not in self._alone:
-            loader = self.resident_loader(finish, rows)
+            loader = self.resident_loader(finish, rows, together)
             probe = Probe(
                 Meter(rows, 1, _ALONE),
                 loader,
@@ -149,8 +156,11 @@ class Bench:
         ):
             return modes.step_time(self.model, loader, mode, seconds)
 
-    def resident_loader(self, finish: str, rows: int | None = None) -> ResidentLoader:
-        """Return a loader of one batch, as a loader with this `finish` gives them, that lies on all devices."""
+    def resident_loader(self, finish: str, rows: int | None = None, together: int = 1) -> ResidentLoader:
+        """Return a loader of one batch, as a loader with this `finish` gives them, that lies on all devices.
+
+        For several steps at once, where batches stay on the host, `together` copies lie there.
+        """
         on_host = finish == "host"
         suffix = self._plan.suffix
         left = Finish(
@@ -161,6 +171,8 @@ class Bench:
         spec = self._plan.finished if on_host else self._plan.compact
         rows = rows or self._workload.batch_size
         x, y = any_batch(spec, rows)
+        if together > 1 and self.strategy.devices == 1 and not self.strategy.looks_ahead:
+            return ResidentLoader((x, y), spec, left, rows, together)
         batch = self.strategy.place(x), None if y is None else self.strategy.place(y)
         return ResidentLoader(batch, spec, left, rows)
 

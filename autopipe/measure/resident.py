@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
 from autopipe.core.sample import SampleSpec
@@ -18,9 +20,19 @@ class ResidentLoader(Loader):
 
     buffered_batches = 0
 
-    def __init__(self, batch: tuple[Any, Any], spec: SampleSpec, finish: Finish, batch_size: int) -> None:
-        """Repeat `batch`, arrays of NumPy or of the backend, which looks like `spec` in each of `batch_size` rows."""
-        self._batch = batch
+    def __init__(
+        self, batch: tuple[Any, Any], spec: SampleSpec, finish: Finish, batch_size: int, together: int = 1
+    ) -> None:
+        """Repeat a batch.
+
+        Args:
+            batch: arrays of NumPy or of the backend.
+            spec: what each of their rows looks like.
+            finish: what is left to do to it.
+            batch_size: how many rows there are.
+            together: so many copies lie in one array, for calls that take as many: they need not be stacked first.
+        """
+        self._batches = [batch] if together == 1 else _copies(batch, together)
         self.spec = spec
         self.finish = finish
         self.batch_size = batch_size
@@ -33,7 +45,13 @@ class ResidentLoader(Loader):
         return "resident"
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Any]:
-        return itertools.repeat(self._batch)
+        return itertools.cycle(self._batches)
 
     def close(self) -> None:
         """There is nothing to give back."""
+
+
+def _copies(batch: tuple[Any, Any], count: int) -> list[tuple[Any, Any]]:
+    x, y = (None if part is None else np.stack([np.asarray(part)] * count) for part in batch)
+    assert x is not None
+    return [(x[place], None if y is None else y[place]) for place in range(count)]

@@ -114,3 +114,15 @@ def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:
     batches = [(np.full((rows, 2), rows), np.zeros(rows)) for rows in (4, 4, 4, 4, 3)]
     shapes = [[part.shape for part in stack] for stack in several_steps.stacked(iter(batches), 3)]
     assert shapes == [[(3, 4, 2), (3, 4)], [(1, 4, 2), (1, 4)], [(1, 3, 2), (1, 3)]]
+
+
+def test_batches_that_lie_one_behind_the_other_are_stacked_without_a_copy() -> None:
+    whole = np.arange(24).reshape(12, 2)
+    parts = [whole[start : start + 3] for start in (3, 6, 9)]
+    stacked = several_steps.stack(parts)
+    assert np.shares_memory(stacked, whole)
+    np.testing.assert_array_equal(stacked, np.stack(parts))
+    for others in ([whole[0:3], whole[6:9]], [whole[0:3], whole[3:6].copy()], [whole[3:6], whole[0:3]], [whole, whole]):
+        copied = several_steps.stack(others)
+        np.testing.assert_array_equal(copied, np.stack(others))
+        assert not np.shares_memory(copied, whole)

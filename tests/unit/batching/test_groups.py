@@ -1,0 +1,99 @@
+"""Batches that a worker makes several of in one go, for a call of the model's function that takes several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.assembly import build_loader
+from autopipe.core.config import PipelineConfig
+from autopipe.core.loader import Loader
+from autopipe.core.order import BatchOrder, Groups
+from autopipe.core.sample import Batch
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.loaders.threads import Threads
+from autopipe.ops.flip import RandomFlip
+
+COUNT, SIZE, TOGETHER = 54, 4, 3
+PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 4, 4, 3), np.uint8)
+
+
+class Counted(Arrays):
+    """Notes how many samples it is asked for at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(PIXELS, np.arange(COUNT))
+        self.asked: list[int] = []
+
+    def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        self.asked.append(len(indices))
+        super().read_many(indices, out)
+
+
+def opened(data: Any, together: int, *, workers: int = 1, drop_remainder: bool = False) -> Loader:
+    workload = Workload(data=data, ops=[RandomFlip()], batch_size=SIZE, drop_remainder=drop_remainder)
+    return build_loader(workload, PipelineConfig(loader=Threads(workers=workers), steps_per_execution=together))
+
+
+def taken(loader: Loader, epoch: int, start: int = 0, *, last: bool = True) -> list[tuple[Any, Any]]:
+    return [(np.array(x), np.array(y)) for x, y in loader.batches(epoch, start, last=last)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_they_are_the_batches_that_are_made_one_by_one(workers: int, drop_remainder: bool) -> None:
+    data = Arrays(PIXELS, np.arange(COUNT))
+    with (
+        opened(data, 1, drop_remainder=drop_remainder) as one,
+        opened(data, TOGETHER, workers=workers, drop_remainder=drop_remainder) as several,
+    ):
+        assert len(one) == len(several)
+        for epoch, start in [(0, 0), (1, 0), (1, 4), (5, len(one) - 1)]:
+            expected, found = taken(one, epoch, start), taken(several, epoch, start, last=epoch != 0)
+            assert len(found) == len(expected) == len(one) - start
+            for (x, y), (same_x, same_y) in zip(expected, found, strict=True):
+                np.testing.assert_array_equal(same_x, x)
+                np.testing.assert_array_equal(same_y, y)
+
+
+def test_a_call_of_the_source_fills_several() -> None:
+    data = Counted()
+    with opened(data, TOGETHER) as loader:
+        data.asked.clear()  # the plan looked at a few
+        taken(loader, 0)
+        assert data.asked == [12, 12, 12, 12, 6]
+        assert loader.buffered_batches % TOGETHER == 0
+
+
+def test_a_batch_stays_as_it_was_while_it_is_referred_to() -> None:
+    with opened(Arrays(PIXELS, np.arange(COUNT)), TOGETHER) as loader:
+        held = [batch for epoch in range(4) for batch in loader.batches(epoch)]
+        copies = [batch for epoch in range(4) for batch in taken(loader, epoch)]
+    for (x, _), (copied, _) in zip(held, copies, strict=True):
+        np.testing.assert_array_equal(x, copied)
+
+
+def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
+    class OneByOne:
+        def __len__(self) -> int:
+            return COUNT
+
+        def read(self, index: int) -> Any:
+            return PIXELS[index], index
+
+    with opened(OneByOne(), TOGETHER) as loader:
+        assert loader.buffered_batches == 8 + 1
+    large = Arrays(np.zeros((8, 1024, 512, 3), np.uint8))
+    with opened(large, TOGETHER) as loader:
+        assert loader.buffered_batches == 8 + 1
+
+
+def test_groups_leave_out_what_is_dropped() -> None:
+    order = BatchOrder(count=COUNT, batch_size=SIZE, seed=0, shuffle=True, drop_remainder=True)
+    grouped = Groups(order, TOGETHER)
+    assert (order.batches, grouped.batches, grouped.batch_size) == (13, 5, 12)
+    np.testing.assert_array_equal(grouped.epoch(2), order.epoch(2)[: 13 * SIZE])
