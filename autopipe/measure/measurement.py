@@ -37,6 +37,7 @@ class Trial:
         conversion: what writing that share in another form took, if it was.
         regime: the state of the page cache.
         limited: whether it had to end with the first epoch.
+        epoch_images: images of an epoch of all of the data, after which Keras pauses.
         devices: names of the devices that trained.
         gpus: how many of them are GPUs: the first ones that CUDA shows.
     """
@@ -52,6 +53,7 @@ class Trial:
     conversion: ConversionCost | None
     regime: Regime
     limited: bool
+    epoch_images: int
     devices: tuple[str, ...]
     gpus: int = 0
 
@@ -75,7 +77,7 @@ def measurement(trial: Trial) -> Measurement:
         config_key=config.key(),
         batch_size=loader.batch_size,
         windows=reading.windows,
-        images_per_second=reading.rate,
+        images_per_second=windows.overall(reading.windows, trial.epoch_images),
         first_batch_seconds=first - trial.opened,
         epoch_restart_seconds=float(np.median(loader.restarts)) if loader.restarts else None,
         cache_fill_seconds=_fill_seconds(trial, first, reading.rate.value) if config.cache == "memory" else None,

@@ -51,6 +51,7 @@ from autopipe.storage.place import place
 _AUTOTUNE_SECONDS = (
     1.0  # what tf.data's own tuning gets; it looks after 10, 20, 40, ... ms, so most has happened by then
 )
+_ENDLESS = 10**9  # epochs; the probe ends the training
 _MOST_BEFORE_SECONDS = 2.0  # that a trial reads files for, besides its windows
 
 
@@ -97,9 +98,12 @@ class Session:
                 report.phase(Phase.FIRST_BATCH)
                 meter = _meter(loader, config, wanted)
                 probe = Probe(meter, loader, report=report)
-                most, together = len(loader) if limited else None, config.steps_per_execution
+                steps, epochs = max(1, round(len(loader) / part.share)), _ENDLESS
+                if limited:
+                    steps, epochs = len(loader), 1
+                together = config.steps_per_execution
                 with bench.noted(log):
-                    bench.run(loader, probe, config.device_prefetch, most, together=together)
+                    bench.run(loader, probe, config.device_prefetch, steps, epochs=epochs, together=together)
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
             finally:
@@ -117,6 +121,7 @@ class Session:
                 conversion=part.conversion,
                 regime=pages.regime,
                 limited=limited,
+                epoch_images=steps * loader.batch_size,
                 devices=bench.device_names,
                 gpus=min(choose.accelerators(), config.devices),
             )

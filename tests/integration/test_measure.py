@@ -25,6 +25,7 @@ from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
+from autopipe.measure import windows
 from autopipe.measure.trial_session import Session
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
@@ -131,6 +132,31 @@ def test_several_steps_at_once_are_counted_all() -> None:
     session = Session(workload(classifier(steps_per_execution=4)))
     found = session.measure(THREADS, QUICK, Log())
     assert all(window.images % (4 * 8) == 0 for window in found.windows)
+
+
+class Epochs(keras.Sequential):
+    """Counts the epochs that it is trained in."""
+
+    begun = 0
+
+    def reset_metrics(self) -> None:
+        type(self).begun += 1
+        super().reset_metrics()
+
+
+def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -> None:
+    def build() -> keras.Model:
+        model = Epochs([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    session = Session(workload(build))
+    session.measure(THREADS, QUICK, Log())  # the model alone trains first
+    Epochs.begun = 0
+    found = session.measure(THREADS, QUICK, Log())
+    trained = sum(window.images for window in found.windows)
+    assert Epochs.begun > trained // 64  # 8 batches of 8
+    assert found.images_per_second == windows.overall(found.windows, 64)
 
 
 class OddLogs(keras.Model):
