@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import glob
 import os
-import re
-import warnings
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from autopipe.core.plain_code import PlainSource, names, quoted
-from autopipe.core.sample import FieldKind, SampleSpec
-from autopipe.core.script import RULE, located_pattern
-from autopipe.data import example, filesystem, places, remote, source
-from autopipe.data.paths import PathList
-from autopipe.data.records import read_record, record_offsets
-from autopipe.data.remote import Info, ObjectList
-from autopipe.data.url import is_url, located, shown
-from autopipe.errors import BadSampleError, DataError, DataWarning, near
+from autopipe.core.sample import Batch, FieldKind, SampleSpec
+from autopipe.data import example, places, source
+from autopipe.data.raw_pixels import RawPixels
+from autopipe.data.record_files import scanned
+from autopipe.data.records import HEADER_BYTES, read_record
+from autopipe.errors import BadSampleError, DataError, near
 
 _NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
 _PLAIN_SHUFFLED = 2_000  # encoded images that a buffer may hold
@@ -38,12 +33,10 @@ def places() -> list[tuple[str, int, int]]:
                 file.seek(length + 4, 1)
     return found
 '''
-_MOST_FILES = 1_000_000
-_NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
 
 
 class TFRecords:
-    """Encoded images and labels, or masks, from TFRecord files.
+    """Images, encoded or as raw pixels, and labels, or masks, from TFRecord files.
 
     The files are scanned once for where their records start (8 bytes a record, kept in the user's cache folder), so
     that any record can be read alone and an epoch has the same order as from files. Checksums are verified.
@@ -53,18 +46,21 @@ class TFRecords:
         image_key: the bytes feature that holds the encoded image.
         label_key: the int64 feature that holds the label; None for images alone.
         mask_key: the bytes feature that holds an encoded mask; if given, y is the mask and no label is read.
+        shape: where the image is not encoded but raw pixels, as `array.tobytes()` gives them: the array's shape. Their
+            checksums are verified when a record is first read.
+        dtype: of raw pixels.
 
     Attributes:
         remote: the kind of URL that the files are behind, such as "s3"; None for files on a disk.
 
     Raises:
-        DataError: no file matches; one is compressed, cut short, or no TFRecord file; the first record lacks a key.
+        DataError: no file matches; one is compressed, cut short, or no TFRecord file; the first record lacks a key, or
+            has as many bytes of pixels as no array of this shape.
 
     Example:
         >>> data = ap.TFRecords("imagenet/train-*")   # doctest: +SKIP
+        >>> data = ap.TFRecords("cifar/train-*", image_key="image_raw", shape=(32, 32, 3))   # doctest: +SKIP
     """
-
-    x_kind = FieldKind.ENCODED
 
     def __init__(
         self,
@@ -73,8 +69,10 @@ class TFRecords:
         image_key: str = "image/encoded",
         label_key: str | None = "image/class/label",
         mask_key: str | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: DTypeLike = "uint8",
     ) -> None:
-        self._files, scanned = _scanned(pattern)
+        self._files, found = scanned(pattern)
         self.remote = places.kind(self._files)
         self._image_key = image_key
         self._label_key = None if mask_key is not None else label_key
@@ -83,13 +81,15 @@ class TFRecords:
         self._offsets = array("Q")
         self._firsts: list[int] = []  # the number of each file's first record
         count = 0
-        for offsets in scanned:
+        for offsets in found:
             self._firsts.append(count)
             self._offsets.frombytes(offsets.tobytes())
             count += len(offsets) - 1
         self._count = count
         if count == 0:
             raise DataError(f"There are no records in the {len(self._files)} files of {pattern!r}.")
+        self._raw = None if shape is None else RawPixels(tuple(shape), np.dtype(dtype), count)
+        self.x_kind = FieldKind.ENCODED if self._raw is None else self._raw.kind
         self._require_keys()
 
     def __len__(self) -> int:
@@ -99,13 +99,18 @@ class TFRecords:
         return f"TFRecords({self._files.text(0)!r}, ...: {self._count} records in {len(self._files)} files)"
 
     def read(self, index: int) -> object:
-        """Return the encoded image, and its label or encoded mask."""
+        """Return the image, and its label or encoded mask."""
         file, start, end = self._find(index)
         record = read_record(self._files.path(file), start, end)
         try:
             return self._parts(example.features(record))
         except example.ExampleError as error:
             raise BadSampleError(f"The record at byte {start} of `{self._files.text(file)}` {error}.") from error
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
+        """What writes samples to the arrays of a batch, see `Source`; None where images are encoded, or far away."""
+        return None if self._raw is None or self._mask_key is not None or self.remote else self._read_many
 
     def name(self, index: int) -> str:
         """Return a record's file and number in it."""
@@ -126,7 +131,8 @@ class TFRecords:
     def digest(self) -> str:
         """Describe the files (number, names, sizes, times), the number of records and the keys."""
         keys = ",".join(key for key in (self._image_key, self._label_key, self._mask_key) if key is not None)
-        return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}"
+        pixels = "" if self._raw is None else f" pixels={self._raw!r}"
+        return f"{self._files.digest()} records={self._count} keys={keys.replace(' ', '_')}{pixels}"
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource:
         """Return how plain NumPy code gets at the records: by where each of them is."""
@@ -145,6 +151,7 @@ class TFRecords:
                 "    file.seek(start)",
                 "    features = tf.train.Example.FromString(file.read(length)).features.feature",
                 *(f"{name} = features[{quoted(keys[name])}].{kinds[name]}_list.value[0]" for name in made),
+                *([] if self._raw is None else self._raw.plain_numpy()),
             ],
         )
 
@@ -163,6 +170,7 @@ class TFRecords:
             reading=[
                 f"features = tf.io.parse_single_example(record, {{{listed}}})",
                 *(f"{name} = features[{quoted(key)}]" for name, (key, _) in features.items()),
+                *([] if self._raw is None else self._raw.plain_tensorflow()),
             ],
         )
 
@@ -187,8 +195,22 @@ class TFRecords:
         position = index + file  # each file has one offset more than records
         return file, self._offsets[position], self._offsets[position + 1]
 
+    def _read_many(self, indices: NDArray[np.int64], out: Batch) -> None:
+        assert self._raw is not None
+        for index in self._raw.not_found(indices):
+            file, start, end = self._find(index)
+            record = read_record(self._files.path(file), start, end)
+            parsed = example.features(record)
+            image = example.bytes_feature(parsed, self._image_key)
+            label = 0 if self._label_key is None else example.int_feature(parsed, self._label_key)
+            self._raw.found(index, start + HEADER_BYTES + record.index(image), len(image), label)
+        files = np.searchsorted(np.array(self._firsts[1:]), indices, side="right")
+        self._raw.gather(indices, files, self._files.path, out)
+
     def _parts(self, parsed: Any) -> object:
-        image = example.bytes_feature(parsed, self._image_key)
+        image: Any = example.bytes_feature(parsed, self._image_key)
+        if self._raw is not None:
+            image = self._raw.array(image)
         if self._mask_key is not None:
             return image, example.bytes_feature(parsed, self._mask_key)
         if self._label_key is not None:
@@ -209,69 +231,3 @@ class TFRecords:
             self._parts(parsed)
         except example.ExampleError as error:
             raise DataError(f"{place} {error}.", hint=_NAME_KEYS) from error
-
-
-def _scanned(
-    pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
-    """Return the files, and where the records of each start."""
-    urls = _urls(pattern)
-    if urls:
-        top, objects = remote.named(urls)
-        files: PathList = ObjectList(top, objects)
-        found = [(files.path(number), each) for number, each in enumerate(objects)]
-        return files, filesystem.at_once(lambda one: record_offsets(one[0], one[1].size, one[1].tag.hex()), found)
-    paths = _matching(pattern)
-    root = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
-    relative = (os.fsencode(os.path.relpath(path, root)) for path in paths)
-    files = PathList(root, (path.rpartition(b"/")[::2] for path in relative))
-    return files, (record_offsets(files.path(number)) for number in range(len(files)))
-
-
-def _urls(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, Info]:
-    """Return what is known of each URL that is meant; none where files on a disk are."""
-    if not isinstance(pattern, str | os.PathLike):
-        places = [located(place) for place in pattern]
-        return remote.asked(places) if any(map(is_url, places)) else {}
-    place = located(pattern)
-    if not is_url(place):
-        return {}
-    found = remote.matching(place)
-    if not found:
-        raise DataError(f"No object matches `{shown(place)}`.", hint="Check the address.")
-    _warn_of_missing_files(sorted(found))
-    return found
-
-
-def _matching(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    if not isinstance(pattern, str | os.PathLike):
-        if not pattern:
-            raise DataError("`pattern` must name at least one file, but is an empty sequence.")
-        return [os.path.abspath(located(path)) for path in pattern]  # noqa: PTH100  links are not resolved
-    absolute = located(pattern) if is_url(pattern) else located_pattern(pattern)
-    paths = sorted(glob.glob(absolute, recursive=True))  # noqa: PTH207
-    if not paths:
-        raise DataError(
-            f"No file matches {absolute!r}.",
-            hint=RULE,
-        )
-    _warn_of_missing_files(paths)
-    return [os.path.abspath(path) for path in paths]  # noqa: PTH100
-
-
-def _warn_of_missing_files(paths: list[str]) -> None:
-    """Warn of a set named NAME-00003-of-00010 of which some files are missing."""
-    sets: dict[tuple[str, int], set[int]] = {}
-    for path in paths:
-        match = _NUMBERED.fullmatch(path)
-        if match:
-            sets.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
-    for (name, total), found in sets.items():
-        missing = sorted(set(range(min(total, _MOST_FILES))) - found)
-        if missing:
-            warnings.warn(
-                f"`{name}-*` should be {total} files by their names, but {len(missing)} are missing, "
-                f"the first is number {missing[0]}.",
-                DataWarning,
-                stacklevel=4,
-            )

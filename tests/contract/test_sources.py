@@ -146,6 +146,15 @@ def masked_records(root: Path, count: int) -> Source:
     return records(root, count, mask_key="mask")
 
 
+def raw_records(root: Path, count: int) -> Source:
+    pixels, _ = rows(count)
+    for shard in range(2):
+        numbers = range(shard * count // 2, (shard + 1) * count // 2)
+        values: list[dict[str, bytes | int]] = [{"pixels": pixels[n].tobytes(), "label": 7 * n} for n in numbers]
+        written(root / f"{shard}.tfrecord", b"".join(frame(serialise(value)) for value in values))
+    return TFRecords(root / "*.tfrecord", image_key="pixels", label_key="label", shape=(2, 2, 3))
+
+
 def rows(count: int) -> tuple[Any, Any]:
     x = np.arange(count * 12, dtype=np.uint32).astype(np.uint8).reshape(count, 2, 2, 3)
     return x, np.arange(count) * 7
@@ -275,6 +284,7 @@ CASES = {
     "Table without labels": Case(table(None), lambda number: (image(number),), "000000.jpg"),
     "TFRecords": Case(records, lambda number: (image(number), number), "0.tfrecord", spoil),
     "TFRecords with masks": Case(masked_records, lambda number: (image(number), mask(number)), "0.tfrecord", spoil),
+    "TFRecords of raw pixels": Case(raw_records, row, "0.tfrecord", spoil),
     "Arrays": Case(arrays, row, None, None),
     "Arrays with gaps": Case(sliced, every_other_row, None, None),
     "Arrays in files": Case(mapped, row, "x.npy", None),

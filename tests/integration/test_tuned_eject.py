@@ -141,6 +141,9 @@ def cases(root: Path) -> dict[str, Case]:
     rows_of_arrays = random.integers(0, 256, (6, 9, 8, 3), np.uint8), random.integers(0, 3, 6)
     for name, array in zip("xy", rows_of_arrays, strict=True):
         np.save(root / f"{name}.npy", array)
+    pixels = [frame(serialise({"raw": x.tobytes(), "y": int(y)})) for x, y in zip(*rows_of_arrays, strict=True)]
+    (root / "pixels").write_bytes(b"".join(pixels))
+    raw = TFRecords(root / "pixels", image_key="raw", label_key="y", shape=(9, 8, 3))
     own = importlib.import_module("mine")
     small, kept = (
         (Decode(), Resize(8, 9), Rescale(1 / 255)),
@@ -167,6 +170,7 @@ def cases(root: Path) -> dict[str, Case]:
         "table": Case(workload(Table(root / "classes.csv", path="file", label="y"), *small), smooth),
         "regression": Case(workload(Table(root / "numbers.csv", path="file", label="y"), *small), smooth),
         "records": Case(workload(TFRecords(root / "*.tfrecord"), *small, OneHot(6)), smooth),
+        "pixels": Case(workload(raw, OneHot(3))),
         "arrays": Case(workload(Arrays(*rows_of_arrays), Rescale(1 / 255), OneHot(3)), 1e-6,
                        forms=("tf.data", "keras", "fit")),
         "resized": Case(workload(Arrays(*rows_of_arrays), *small[1:]), smooth, forms=("tf.data", "keras", "fit")),

@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from autopipe.core.sample import FieldKind
@@ -101,3 +103,43 @@ def test_the_digest_stays_when_the_folder_moves_and_changes_with_a_file(tmp_path
     assert before == TFRecords(tmp_path / "new" / "*").digest()
     os.utime(tmp_path / "new" / "a", ns=(0, 0))
     assert before != TFRecords(tmp_path / "new" / "*").digest()
+
+
+def raw(file: Path, *pixels: object, key: str = "raw") -> TFRecords:
+    values: list[dict[str, bytes | int]] = [
+        {"other": b"x" * n, key: np.asarray(each).tobytes(), "label": n} for n, each in enumerate(pixels)
+    ]
+    file.write_bytes(b"".join(frame(serialise(value)) for value in values))
+    return TFRecords(file, image_key="raw", label_key="label", shape=(2, 2), dtype="uint16")
+
+
+def test_raw_pixels_come_one_by_one_or_a_batch_at_a_time_also_in_worker_processes(tmp_path: Path) -> None:
+    pixels = np.arange(20, dtype=np.uint16).reshape(5, 2, 2)
+    made = raw(tmp_path / "a", *pixels)
+    assert (made.x_kind, made.y_kind) == (FieldKind.ARRAY, FieldKind.LABEL)
+    data: Any
+    for data in (made, pickle.loads(pickle.dumps(made))):
+        image, label = data.read(3)
+        np.testing.assert_array_equal(image, pixels[3])
+        assert (image.dtype, label) == (np.uint16, 3)
+        for order in ([4, 0, 4], [1, 4, 2]):
+            x, y = np.empty((3, 2, 2), np.uint16), np.empty(3, np.int64)
+            data.read_many(np.array(order), (x, y))
+            np.testing.assert_array_equal(x, pixels[order])
+            assert y.tolist() == order
+
+
+def test_raw_pixels_of_another_size_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"first record .* holds 2 bytes of pixels, but uint16\[2x2\] takes 8"):
+        raw(tmp_path / "a", np.uint16(3))
+    data: Any = raw(tmp_path / "b", np.zeros((2, 2), np.uint16), np.zeros(3, np.uint16))
+    with pytest.raises(BadSampleError, match=r"record at byte \d+ of .* holds 6 bytes of pixels"):
+        data.read(1)
+    with pytest.raises(ValueError, match="holds 6 bytes"):
+        data.read_many(np.array([0, 1]), (np.empty((2, 2, 2), np.uint16), np.empty(2, np.int64)))
+    with pytest.raises(DataError, match=r"whole numbers above 0, but got shape=\(2, 0\)"):
+        TFRecords(tmp_path / "a", image_key="raw", label_key="label", shape=(2, 0))
+
+
+def test_encoded_images_have_no_batch_half(tmp_path: Path) -> None:
+    assert TFRecords(write(tmp_path / "a", 1)).read_many is None
