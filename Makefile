@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test test-whole test-browser test-servers test-torch test-oldest test-newest test-nightly tune lint format bench clean
+.PHONY: help test test-whole test-browser test-servers test-recipes test-torch test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -39,6 +39,8 @@ help:
 	@echo "             reports in a real Chromium"
 	@echo "make test-servers"
 	@echo "             several processes that train together, on loopback"
+	@echo "make test-recipes"
+	@echo "             recipes for schedulers, read by cron, systemd, Airflow, schemas of Kubernetes and shellcheck"
 	@echo "make test-torch"
 	@echo "             the device strategy on Keras's torch backend; installs torch, 5 GB"
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
@@ -48,7 +50,7 @@ help:
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
 test: lint $(VENV)/beam.stamp
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(addprefix --ignore ,tests/browser tests/servers $(WHOLE_TESTS)) \
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(addprefix --ignore ,tests/browser tests/recipes tests/servers tests/torch $(WHOLE_TESTS)) \
 		--cov --cov-report=term:skip-covered
 	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert_parts.py -k beam
 
@@ -67,13 +69,16 @@ test-browser: $(VENV)/browser.stamp
 test-torch: $(VENV)/dev.stamp
 	$(PIP) install --quiet -e '.[torch]'
 	@$(HEADLESS_IF_NEEDED)
-	$(BIN)/python -m pytest tests/contract/test_device_strategies.py -k torch
+	$(BIN)/python -m pytest tests/contract/test_device_strategies.py tests/torch -k torch
 
 test-servers: $(VENV)/dev.stamp
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { test "$$(id -u)" = 0 && \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes postgresql >/dev/null; } || \
 		{ echo "error: PostgreSQL is missing: sudo apt-get install postgresql" >&2; exit 1; }
 	$(BIN)/python -m pytest tests/servers
+
+test-recipes: $(VENV)/recipes.stamp
+	$(BIN)/python -m pytest tests/recipes
 
 # What touches a framework, each time in an environment of its own that is resolved anew. By uv, because pip cannot take
 # the lowest versions; with OpenCV without windows, because that imports everywhere.
@@ -133,6 +138,18 @@ $(VENV)/browser.stamp: $(VENV)/dev.stamp
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium fonts-liberation >/dev/null; } || { \
 		echo "error: no Chromium was found, and only root can install Debian's." >&2; \
 		echo "hint: $(BIN)/playwright install chromium, or as root: apt-get install chromium" >&2; exit 1; }
+	@touch $@
+
+# Airflow wants versions of its own, too.
+$(VENV)/recipes.stamp: $(VENV)/dev.stamp
+	$(PIP) install --quiet -e '.[recipes]'
+	@$(HEADLESS_IF_NEEDED)
+	$(BIN)/python -m venv $(VENV)/airflow
+	$(VENV)/airflow/bin/python -m pip --disable-pip-version-check install --quiet \
+		'apache-airflow-core>=3,<4' apache-airflow-providers-standard
+	@{ command -v systemd-analyze && command -v crontab; } >/dev/null || { test "$$(id -u)" = 0 && \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
+		systemd cron >/dev/null; } || { echo "error: systemd-analyze or crontab is missing: sudo apt-get install systemd cron" >&2; exit 1; }
 	@touch $@
 
 # Beam wants older versions of packages that all else is tested with (protobuf above all): it gets a folder of its own.

@@ -1,8 +1,7 @@
-"""docs/retune.md: its Python runs, its commands exist, and its units and manifests are well-formed."""
+"""docs/retune.md: its Python runs, and its commands exist. Its recipes are `test_retune_recipes.py`'s."""
 
 from __future__ import annotations
 
-import configparser
 import datetime
 import functools
 import os
@@ -13,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import artifact as files
@@ -33,18 +31,8 @@ def _blocks(language: str) -> list[str]:
 def _commands() -> list[list[str]]:
     """Return the autopipe commands of all blocks, as words."""
     lines = [line for text in _blocks("sh") for line in text.splitlines()]
-    lines += [text.split("&&")[1] for text in _blocks("cron")]
-    lines += [line.partition("=")[2] for text in _blocks("ini") for line in text.splitlines() if "ExecStart" in line]
-    words = [shlex.split(line.partition(" || ")[0].partition(" >>")[0], comments=True) for line in lines]
-    words += [_container()["command"]]
-    return [command for command in words if command and Path(command[0]).name == "autopipe"]
-
-
-def _container() -> dict[str, list[str]]:
-    (manifest,) = map(yaml.safe_load, _blocks("yaml"))
-    assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "CronJob")
-    container: dict[str, list[str]] = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
-    return container
+    words = [shlex.split(line.partition(" || ")[0], comments=True) for line in lines]
+    return [command for command in words if command and command[0] == "autopipe"]
 
 
 @functools.cache
@@ -66,20 +54,6 @@ def test_every_command_and_its_options_exist() -> None:
 def test_the_shell_lines_are_shell() -> None:
     for text in _blocks("sh"):
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
-    for text in _blocks("cron"):
-        assert re.fullmatch(r"(\S+ +){5}.+\n", text)
-        subprocess.run(["bash", "-n"], input=text.split(maxsplit=5)[5], text=True, check=True)
-
-
-def test_the_units_are_units() -> None:
-    units = []
-    for text in _blocks("ini"):
-        unit = configparser.ConfigParser(interpolation=None, strict=True)
-        unit.optionxform = str  # type: ignore[method-assign,assignment]  # the documented way to keep capitals
-        unit.read_string(text)
-        units.append(unit)
-    assert [unit.sections() for unit in units] == [["Unit", "Service"], ["Unit", "Timer", "Install"]]
-    assert units[0]["Service"]["Type"] == "oneshot"
 
 
 @pytest.mark.slow

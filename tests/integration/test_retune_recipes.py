@@ -1,0 +1,174 @@
+"""examples/retune: what each recipe runs, run by a shell with an `autopipe` that ends as told.
+
+Where the tools that read them are needed, it is `tests/recipes`'s.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "examples" / "retune"
+PAGE = (ROOT / "docs" / "retune.md").read_text()
+CHANGED, KEPT, NOTHING, UNMEASURED, MISUSED = 0, 6, 7, 3, 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a recipe ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def _crontab() -> str:
+    (line,) = [line for line in (RECIPES / "crontab").read_text().splitlines() if re.match(r"^[\d*]", line)]
+    return line.split(maxsplit=5)[5]
+
+
+def _unit(name: str) -> configparser.ConfigParser:
+    unit = configparser.ConfigParser(interpolation=None, strict=True)
+    unit.optionxform = str  # type: ignore[method-assign,assignment]  # the documented way to keep capitals
+    unit.read_string((RECIPES / name).read_text())
+    return unit
+
+
+def _service() -> str:
+    """Return the service as a shell would do it: systemd hands the code on, and takes some for success."""
+    service = _unit("autopipe-retune.service")["Service"]
+    successes = "|".join(["0", *service["SuccessExitStatus"].split()])
+    after = service["ExecStopPost"]
+    return f"{service['ExecStart']}; EXIT_STATUS=$?; {after}; case $EXIT_STATUS in {successes}) ;; *) exit 9;; esac"
+
+
+def _pod(name: str) -> dict[str, Any]:
+    manifest = yaml.safe_load((RECIPES / name).read_text())
+    job = manifest["spec"]["jobTemplate"] if manifest["kind"] == "CronJob" else manifest
+    pod: dict[str, Any] = job["spec"]["template"]["spec"]
+    return pod
+
+
+def _container(name: str) -> str:
+    pod = _pod(name)
+    (container,) = pod.get("initContainers", pod["containers"])
+    return shlex.join(container["command"])
+
+
+SHELL: dict[str, Callable[[], str]] = {
+    "crontab": _crontab,
+    "service": _service,
+    "cronjob": lambda: _container("cronjob.yaml"),
+    "training_job": lambda: _container("training_job.yaml"),
+}
+
+
+def _run(command: str, code: int, project: Path) -> Ended:
+    """Run a recipe's command in a project whose `autopipe` ends with this code."""
+    program = project / ".venv" / "bin" / "autopipe"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\necho "$@" >>{project}/asked\nexit {code}\n')
+    program.chmod(0o755)
+    (project / "after_retune.sh").symlink_to(RECIPES / "after_retune.sh")
+    environment = {
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "ON_CHANGED": "echo published",
+        "TMPDIR": str(project),
+        "AUTOPIPE_ARTIFACT": "tuned/autopipe.json",
+    }
+    done = subprocess.run(
+        ["sh", "-c", command.replace("/srv/project", str(project))],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (project / "asked").read_text().startswith("retune tuned/autopipe.json --if-stale ")
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("recipe", SHELL)
+@pytest.mark.parametrize("code", [CHANGED, KEPT, NOTHING, UNMEASURED, MISUSED])
+def test_a_recipe_publishes_a_change_is_quiet_about_nothing_and_fails_where_the_retune_did(
+    recipe: str, code: int, tmp_path: Path
+) -> None:
+    ended = _run(SHELL[recipe](), code, tmp_path)
+    assert ("published tuned/autopipe.json\n" in ended.out) == (code == CHANGED)
+    assert (ended.out + ended.err == "") == (code == NOTHING)
+    failed = {"service": 9, "training_job": 0}.get(recipe, code)
+    assert ended.code == (failed if code in (UNMEASURED, MISUSED) else 0)
+    if recipe == "training_job" and code in (UNMEASURED, MISUSED):
+        assert "training with the profile that is there" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("code", "came"), [(CHANGED, "changed"), (KEPT, "kept"), (NOTHING, "fits"), (UNMEASURED, "failed"), (127, "failed")]
+)
+def test_the_task_prolog_tells_slurm_what_came_of_it_and_never_fails(code: int, came: str, tmp_path: Path) -> None:
+    ended = _run(str(RECIPES / "slurm_task_prolog.sh"), code, tmp_path)
+    exported, *printed = ended.out.splitlines()
+    assert (ended.code, exported) == (0, f"export AUTOPIPE_RETUNE={came}")
+    assert [line.split()[0] for line in printed] == (["print"] if came == "failed" else [])
+
+
+def test_a_task_that_asks_for_no_retune_gets_none() -> None:
+    done = subprocess.run(
+        [RECIPES / "slurm_task_prolog.sh"], env={"PATH": "/nowhere:/bin:/usr/bin"}, capture_output=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_the_end_by_a_signal_is_a_failure() -> None:
+    done = subprocess.run([RECIPES / "after_retune.sh", "TERM", "a.json"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "a.json: autopipe retune failed (TERM)\n")
+
+
+@pytest.mark.parametrize("name", ["cronjob.yaml", "training_job.yaml"])
+def test_a_pod_retunes_with_the_limits_and_the_node_of_the_training(name: str) -> None:
+    training = _pod("training_job.yaml")
+    pod = _pod(name)
+    (retune,) = pod.get("initContainers", pod["containers"])
+    (trained,) = training["containers"]
+    for same in ("image", "resources", "volumeMounts"):
+        assert retune[same] == trained[same]
+    for same in ("nodeSelector", "volumes"):
+        assert pod[same] == training[same]
+
+
+def test_the_dag_skips_what_follows_where_nothing_changed() -> None:
+    calls = [
+        each for each in ast.walk(ast.parse((RECIPES / "airflow_dag.py").read_text())) if isinstance(each, ast.Call)
+    ]
+    given = [{keyword.arg: keyword.value for keyword in call.keywords} for call in calls]
+    (retune,) = [each for each in given if "skip_on_exit_code" in each]
+    assert ast.literal_eval(retune["skip_on_exit_code"]) == [KEPT, NOTHING]
+    assert "--exit-code" in ast.literal_eval(retune["bash_command"]).split()
+
+
+def test_every_option_exists() -> None:
+    lines = [line for path in RECIPES.iterdir() if path.is_file() for line in path.read_text().splitlines()]
+    options = {word for line in lines if "autopipe retune" in line for word in re.findall(r"--[a-z-]+", line)}
+    shown = subprocess.run(
+        [sys.executable, "-m", "autopipe", "retune", "--help"], capture_output=True, text=True, check=True
+    )
+    assert options == {"--if-stale", "--exit-code", "--budget"}
+    assert [option for option in options if option not in shown.stdout] == []
+
+
+def test_the_page_names_every_recipe() -> None:
+    names = {path.name for path in RECIPES.iterdir() if path.is_file()}
+    assert {name for name in names if f"../examples/retune/{name})" not in PAGE} == set()

@@ -1,0 +1,174 @@
+"""examples/retune, read by the tools that will read them, and run with the real `autopipe`: nothing is skipped.
+
+`make test-recipes` installs the tools. Airflow is in an environment of its own, since it wants versions of its own.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from autopipe.trial.workload_import import load_workload
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint
+from autopipe.tuned.schema import FileReference
+from tests.fakes.profiles import artifact, figures, profile
+from tests.fakes.workload_script import TRAIN
+from tests.integration.test_retune_recipes import RECIPES, ROOT, SHELL
+
+BIN = Path(sys.executable).parent
+TODAY = datetime.datetime.now(datetime.UTC)
+LONG_AGO = TODAY - datetime.timedelta(days=400)
+
+
+def _project(folder: Path, options: str = "") -> Path:
+    """Return a project with the real program, which gets these options too, where the recipes look for it."""
+    return _with_program(folder, f'exec {sys.executable} -m autopipe "$@" {options}')
+
+
+def _ending(folder: Path, code: int) -> Path:
+    """Return a project with a program that ends so."""
+    return _with_program(folder, f"exit {code}")
+
+
+def _with_program(folder: Path, line: str) -> Path:
+    program = folder / ".venv" / "bin" / "autopipe"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{line}\n")
+    program.chmod(0o755)
+    shutil.copy(RECIPES / "after_retune.sh", folder)
+    return folder
+
+
+def _tuned(project: Path, measured_at: datetime.datetime) -> Path:
+    """Put an artefact of this machine into a project, as of this day."""
+    (project / "train.py").write_text(TRAIN)
+    workload = load_workload(f"{project / 'train.py'}:workload")
+    here = profile(
+        hardware=fingerprint.detect(workload.data).model_copy(update={"keras_backend": "jax"}),
+        workload=fingerprint.workload_digest(workload),
+        measurement=figures(1.0),
+        measured_at=measured_at,
+    )
+    (project / "tuned").mkdir()
+    return files.write(artifact(here, workload=FileReference(path="../train.py")), project / "tuned" / "autopipe.json")
+
+
+def _run(command: str, project: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{project}/.venv/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        ["sh", "-c", command.replace("/srv/project", str(project))],
+        cwd=project,
+        env={**environment, "KERAS_BACKEND": "jax", "ON_CHANGED": "echo published"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_shellcheck_finds_nothing() -> None:
+    done = subprocess.run([BIN / "shellcheck", *RECIPES.glob("*.sh")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_cron_takes_the_crontab() -> None:
+    done = subprocess.run(["crontab", "-n", RECIPES / "crontab"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    project = _project(tmp_path / "project")
+    for unit in RECIPES.glob("autopipe-retune.*"):
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/srv/project", str(project)))
+    done = subprocess.run(
+        [
+            "systemd-analyze",
+            "verify",
+            "--man=no",
+            tmp_path / "autopipe-retune.timer",
+            tmp_path / "autopipe-retune.service",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "autopipe" in line]) == (0, [])
+
+
+@pytest.mark.parametrize("name", ["cronjob.yaml", "training_job.yaml"])
+def test_kubernetes_takes_the_manifests(name: str) -> None:
+    manifest = yaml.safe_load((RECIPES / name).read_text())
+    kubernetes_validate.validate(manifest, "1.31", strict=True)
+    job: Any = manifest["spec"]["jobTemplate"] if name == "cronjob.yaml" else manifest
+    del job["spec"]["template"]["spec"]["restartPolicy"]
+    job["spec"]["backofLimit"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError, match="backofLimit"):
+        kubernetes_validate.validate(manifest, "1.31", strict=True)
+
+
+AIRFLOW = """
+import json, runpy, sys
+path, *projects = sys.argv[1:]
+dag = runpy.run_path(path)["dag"]
+retune = dag.get_task("retune")
+ended = []
+for retune.cwd in projects:
+    try:
+        retune.execute({})
+        ended.append("went on")
+    except Exception as error:
+        ended.append(type(error).__name__)
+print(json.dumps([dag.dag_id, sorted(retune.downstream_task_ids), ended]))
+"""
+
+
+def test_airflow_imports_the_dag_and_skips_what_follows_unless_there_is_a_change(tmp_path: Path) -> None:
+    projects = [_ending(tmp_path / str(code), code) for code in (0, 6, 7, 3)]
+    done = subprocess.run(
+        [BIN.parent / "airflow" / "bin" / "python", "-c", AIRFLOW, RECIPES / "airflow_dag.py", *projects],
+        env={"PATH": os.environ["PATH"], "AIRFLOW_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    ended = ["went on", "AirflowSkipException", "AirflowSkipException", "AirflowException"]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["autopipe_retune", ["publish"], ended]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["crontab", "training_job"])
+def test_a_profile_that_fits_is_left_as_it_is(recipe: str, tmp_path: Path) -> None:
+    path = _tuned(_project(tmp_path), TODAY)
+    before = path.read_text()
+    done = _run(SHELL[recipe](), tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert path.read_text() == before
+
+
+@pytest.mark.slow
+def test_a_profile_that_is_old_would_be_renewed(tmp_path: Path) -> None:
+    _tuned(_project(tmp_path, "--dry-run"), LONG_AGO)
+    done = _run(SHELL["service"](), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "published tuned/autopipe.json" in done.stdout
+    assert "would     retune: it was measured 400 days ago" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_profile_that_is_old_is_renewed(tmp_path: Path) -> None:
+    path = _tuned(_project(tmp_path, "--trials 2 --budget 30s"), LONG_AGO)
+    done = _run(SHELL["cronjob"](), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert files.read(path).profiles[0].measured_at >= TODAY
+    assert ("published" in done.stdout) == ("the former configuration stays" not in done.stdout)
