@@ -19,6 +19,8 @@ from autopipe.hardware import cpu
 from autopipe.tuned import exports
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
     from autopipe.devices.monitor import EpochFigures, EpochMonitor
 
 WAIT_TOLERANCE: Final = 0.02
@@ -112,7 +114,10 @@ def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | No
 
 
 def DriftMonitor(
-    *, jsonl: str | os.PathLike[str] | None = None, prometheus: str | os.PathLike[str] | None = None
+    *,
+    jsonl: str | os.PathLike[str] | None = None,
+    prometheus: str | os.PathLike[str] | None = None,
+    otel: bool | MeterProvider = False,
 ) -> EpochMonitor:
     """Return a Keras callback that compares a training with what its artefact promises.
 
@@ -125,21 +130,33 @@ def DriftMonitor(
         jsonl: a file to which each epoch adds a line of JSON, for collectors of logs.
         prometheus: a file that holds the figures of the last epoch in Prometheus's text format, as node_exporter's
             textfile collector reads it.
+        otel: whether each epoch sets OpenTelemetry gauges, `autopipe.images_per_second` and so on, of the global meter
+            provider, or the provider itself (extra `otel`).
+
+    Raises:
+        MissingExtraError: `otel` is asked for and OpenTelemetry is not installed.
 
     Example:
         >>> tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])  # doctest: +SKIP
     """
+    gauges = None if otel is False else exports.Gauges(tuple(Cause), None if otel is True else otel)
     from autopipe.devices.monitor import EpochMonitor  # imports Keras
 
-    return EpochMonitor(_Judge(jsonl, prometheus))
+    return EpochMonitor(_Judge(jsonl, prometheus, gauges))
 
 
 class _Judge:
     """Compares every epoch, hands the figures on, and warns once."""
 
-    def __init__(self, jsonl: str | os.PathLike[str] | None, prometheus: str | os.PathLike[str] | None) -> None:
+    def __init__(
+        self,
+        jsonl: str | os.PathLike[str] | None,
+        prometheus: str | os.PathLike[str] | None,
+        gauges: exports.Gauges | None = None,
+    ) -> None:
         self._jsonl = jsonl
         self._prometheus = prometheus
+        self._gauges = gauges
         self._warned = False
         self._unwritten = False
 
@@ -159,6 +176,8 @@ class _Judge:
 
     def _export(self, values: dict[str, Any]) -> None:
         """Hand the figures on; no training ends because a file cannot be written."""
+        if self._gauges is not None:
+            self._gauges.set(values)
         try:
             if self._jsonl is not None:
                 exports.append_line(self._jsonl, values)

@@ -1,15 +1,22 @@
-"""Figures of a training for those who collect them: lines of JSON, and Prometheus's text format. No dependency."""
+"""Figures of a training for those who collect them: lines of JSON, Prometheus's text format, OpenTelemetry's gauges.
+
+No dependency but OpenTelemetry's interface, an extra, where it is asked for. What the figures mean is the caller's.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from autopipe.errors import MissingExtraError
 from autopipe.hardware import atomic
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
 
 _HELP: Final = {
     "images_per_second": "Samples trained a second in the last epoch.",
@@ -17,6 +24,7 @@ _HELP: Final = {
     "data_wait_share": "Part of the time that the training waited for data, 0 to 1.",
     "cores_of_others": "Cores that others on the machine kept busy.",
 }
+_DRIFTED: Final = "Whether training is slower than promised."
 
 
 def append_line(
@@ -39,7 +47,38 @@ def write_prometheus(path: str | os.PathLike[str], values: Mapping[str, Any]) ->
             lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge", f"{metric} {values[name]:.6g}"]
     cause = values.get("cause")
     labels = "" if cause is None else f'{{cause="{cause}"}}'
-    lines += ["# HELP autopipe_drifted Whether training is slower than promised.", "# TYPE autopipe_drifted gauge"]
+    lines += [f"# HELP autopipe_drifted {_DRIFTED}", "# TYPE autopipe_drifted gauge"]
     lines.append(f"autopipe_drifted{labels} {int(cause is not None)}")
     with atomic.replacing(Path(path)) as stream:
         stream.write(("\n".join(lines) + "\n").encode())
+
+
+class Gauges:
+    """OpenTelemetry gauges of the figures; how they leave the process is the meter provider's."""
+
+    def __init__(self, causes: Collection[str], provider: MeterProvider | None = None) -> None:
+        """Make the gauges, which hold nothing until they are set.
+
+        Args:
+            causes: of drift; each has a series of `autopipe.drifted`.
+            provider: of meters; the global one unless given.
+
+        Raises:
+            MissingExtraError: OpenTelemetry is not installed.
+        """
+        try:
+            from opentelemetry import metrics
+        except ImportError:
+            raise MissingExtraError.of("otel", "opentelemetry-api") from None
+        meter = metrics.get_meter("autopipe", meter_provider=provider)
+        self._causes = causes
+        self._figures = {name: meter.create_gauge(f"autopipe.{name}", description=text) for name, text in _HELP.items()}
+        self._drifted = meter.create_gauge("autopipe.drifted", description=_DRIFTED)
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Set the gauges to the figures that there are, and `autopipe.drifted` to 1 for the cause, to 0 for others."""
+        for name, gauge in self._figures.items():
+            if values.get(name) is not None:
+                gauge.set(values[name])
+        for cause in self._causes:
+            self._drifted.set(int(values.get("cause") == cause), {"cause": cause})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+
+from autopipe.data.records import read_record, scan_records
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +36,8 @@ def train(promised):
     with warnings.catch_warnings(record=True) as seen, tuned.make_trainer() as trainer:
         warnings.simplefilter("always")
         loader = trainer.loader
-        history = trainer.fit(epochs=3, verbose=0, callbacks=[DriftMonitor()]).history
+        board = keras.callbacks.TensorBoard(sys.argv[1], profile_batch=0)
+        history = trainer.fit(epochs=3, verbose=0, callbacks=[DriftMonitor(), board]).history
         assert trainer.loader is loader
     assert len(history["images_per_second"]) == len(history["data_wait_share"]) == 3
     assert min(history["images_per_second"]) > 1 and 0 <= min(history["data_wait_share"]) <= 1
@@ -44,8 +49,23 @@ print(train(promised=1.0), train(promised=1e9))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_training_that_is_slower_than_promised_is_warned_once(backend: str) -> None:
+def test_a_training_that_is_slower_than_promised_is_warned_once_and_tensorboard_has_its_figures(
+    backend: str, tmp_path: Path
+) -> None:
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", CODE.format(root=str(ROOT))]
+    command = [sys.executable, "-c", CODE.format(root=str(ROOT)), str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "0 1\n"), done.stderr
+    files = list((tmp_path / "train").iterdir())
+    assert len(files) == 2
+    for file in files:
+        tags = [value.tag for event in _events(file) for value in event.summary.value]
+        for figure in ("images_per_second", "data_wait_share", "cores_of_others"):
+            assert tags.count(f"epoch_{figure}") == 3
+
+
+def _events(file: Path) -> list[Event]:
+    """Return what a TensorBoard would read."""
+    path = os.fsencode(file)
+    ends = scan_records(path).tolist()
+    return [Event.FromString(read_record(path, start, end)) for start, end in itertools.pairwise(ends)]
