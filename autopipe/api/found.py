@@ -65,7 +65,13 @@ class Found:
             study=result.study.study_name,
             request=asking.kept(settings, retune=self.retune),
             study_url=None if settings.storage is None else storage.without_password(settings.storage),
-            findings=gathering.findings_of(result, config, asked=self._asked(), simulated=settings.simulate),
+            findings=gathering.findings_of(
+                result,
+                config,
+                asked=self._asked(),
+                simulated=settings.simulate,
+                cache_bytes=self.described.fixed_bytes,
+            ),
             measured_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
         )
 

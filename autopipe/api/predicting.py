@@ -34,7 +34,14 @@ def measured(artifact: Path) -> Measured:
         for each in profile.tried
         if (config := _config(each.config)) != winner and not config.loader.is_foreign
     ]
-    return Measured(ceiling=ceiling, batch_size=profile.workload.batch_size, winner=winner, pairs=pairs)
+    return Measured(
+        ceiling=ceiling,
+        batch_size=profile.workload.batch_size,
+        winner=winner,
+        pairs=pairs,
+        cache_bytes=None if profile.findings is None else profile.findings.cache_bytes,
+        memory_bytes=profile.hardware.memory_bytes,
+    )
 
 
 def _config(content: JsonObject) -> PipelineConfig:

@@ -26,12 +26,16 @@ class Measured:
         batch_size: samples a batch.
         winner: the configuration that was chosen.
         pairs: configurations and their images/s, the winner's among them.
+        cache_bytes: what a cache of all samples holds; None where that is not known.
+        memory_bytes: of the machine; None where that is not known.
     """
 
     ceiling: Ceiling
     batch_size: int
     winner: PipelineConfig
     pairs: Sequence[tuple[PipelineConfig, float]]
+    cache_bytes: int | None = None
+    memory_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

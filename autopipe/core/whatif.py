@@ -7,6 +7,7 @@ as wide as they were wrong there. Beyond twice what was measured it says so.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 import pydantic
@@ -23,6 +24,7 @@ from autopipe.core.value import Estimate, JsonObject, Value
 _FAR = 2.0  # times what was measured
 _ALL_CORES = 0.7  # of the cores: a model that takes more is taken to grow with them
 _TIE = 0.02
+_FOR_A_CACHE = 0.8  # of the memory; the rest is the training's and the system's
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,7 @@ class Machine:
         read_latency_seconds: of one read with no other beside it.
         batch_size: samples a batch.
         storage_factor: how many times as fast the storage is, latency and bandwidth.
-        memory: whether there is memory for a cache of all samples, where it is worth one.
+        memory_bytes: usable memory, which a cache of all samples may take where it fits and is worth it.
     """
 
     cores: float | None = None
@@ -45,15 +47,16 @@ class Machine:
     read_latency_seconds: float | None = None
     batch_size: int | None = None
     storage_factor: float = 1.0
-    memory: bool = False
+    memory_bytes: float | None = None
 
 
 class Buy(Value):
-    """What one more of something would bring."""
+    """What one more of something would bring; `cache_bytes` is what a cache of all samples would hold."""
 
     what: str
     images_per_second: float
     gain: float
+    cache_bytes: int | None = None
 
 
 class WhatIf(Value):
@@ -194,7 +197,7 @@ def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[
     counts = {cost_model.workers_at_once(costs, reading=reading) for reading in (True, False)}
     ahead = {0, cost_model.reads_at_once(costs)} if costs.reads is not None and costs.reads.waits else {0}
     seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
-    caches = {config.cache for config in seen} | ({"memory"} if machine.memory else set())
+    caches = {config.cache for config in seen} | ({"memory"} if _has_room(measured, machine.memory_bytes) else set())
     for config in seen:
         fields = type(config.loader).model_fields
         choices = [{name: value for name, value in (("workers", count), ("read_ahead", many)) if name in fields}
@@ -202,7 +205,18 @@ def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[
         for choice in choices:
             loader = config.loader.model_copy(update=choice)
             for cache in sorted(caches):
-                yield config.model_copy(update={"loader": loader, "cache": cache}).normalised()
+                there = config.model_copy(update={"loader": loader, "cache": cache}).normalised()
+                if cache == "none" or _has_room(measured, machine.memory_bytes, there.cache_fraction) is not False:
+                    yield there
+
+
+def _has_room(measured: Measured, memory_bytes: float | None, fraction: float = 1.0) -> bool | None:
+    """Return whether a cache of this part of all samples fits; None if that is not known."""
+    if memory_bytes == math.inf:
+        return True
+    if measured.cache_bytes is None or memory_bytes is None:
+        return None
+    return fraction * measured.cache_bytes <= _FOR_A_CACHE * memory_bytes
 
 
 # ---------------------------------------------------------------- what to buy
@@ -211,9 +225,11 @@ def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[
 def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> Iterator[Buy]:
     cores = machine.cores or measured.ceiling.cores or 1.0
     devices = machine.devices or measured.ceiling.devices
+    has_room = _has_room(measured, machine.memory_bytes or measured.memory_bytes)
+    cache = "a cache of all samples, for which there is room" if has_room else "memory for all samples"
     offers = {
         f"{2 * cores:g} cores instead of {cores:g}": {"cores": 2 * cores},
-        "memory for all samples": {"memory": True},
+        cache: {"memory_bytes": math.inf},
         "a storage twice as fast": {"storage_factor": 2 * machine.storage_factor},
         f"{2 * devices} devices instead of {devices}": {"devices": 2 * devices},
     }
@@ -221,7 +237,8 @@ def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correcti
     for what, change in offers.items():
         there = dataclasses.replace(machine, **change)  # type: ignore[arg-type]  # each has its own type
         reached = best(measured, moved(measured, there), there, corrected)[1]
-        found.append(Buy(what=what, images_per_second=reached, gain=max(0.0, reached - rate)))
+        held = measured.cache_bytes if what == cache else None
+        found.append(Buy(what=what, images_per_second=reached, gain=max(0.0, reached - rate), cache_bytes=held))
     yield from sorted(found, key=lambda buy: -buy.gain)
 
 
@@ -246,3 +263,5 @@ def _notes(measured: Measured, machine: Machine, ceiling: Ceiling) -> Iterator[s
         yield "The model is taken to do as many images/s with the other batch; --step says otherwise."
     if machine.read_latency_seconds is not None and was.reads is None:
         yield "Reads were not measured in this study, so their latency changes nothing here."
+    if machine.memory_bytes is not None and measured.cache_bytes is None:
+        yield "What all samples take in memory is not known here, so more or less of it changes nothing."

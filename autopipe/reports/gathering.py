@@ -38,6 +38,7 @@ def findings_of(
     *,
     asked: Asked | None = None,
     simulated: SimulatedAccelerator | None = None,
+    cache_bytes: int | None = None,
 ) -> Findings:
     """Return what the artefact keeps of a search.
 
@@ -46,6 +47,7 @@ def findings_of(
         config: the configuration that is kept: the best, or the one that nothing was proved to be faster than.
         asked: what was asked for.
         simulated: what stood in the model's place, if something did.
+        cache_bytes: what a cache of all samples holds, if that is known.
     """
     best = result.best_config is not None and result.best_config.key() == config.key()
     summary = summary_of(result, simulated)
@@ -67,6 +69,7 @@ def findings_of(
         seconds=result.seconds,
         asked=asked,
         simulated=None if simulated is None else simulated.step_seconds,
+        cache_bytes=cache_bytes,
     )
 
 

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.whatif import WhatIf
+from autopipe.hardware.memory import size_text
 from autopipe.reports import wording
 
 
@@ -35,5 +36,6 @@ def rows(found: WhatIf, measured: float) -> list[tuple[str, str]]:
     ]
     for number, buy in enumerate(found.buys):
         gain = f"+{wording.rate(buy.gain)} images/s" if buy.gain >= 0.01 * measured else "nothing"
-        lines.append(("would bring" if number == 0 else "", f"{buy.what}: {gain}"))
+        size = "" if buy.cache_bytes is None else f" ({size_text(buy.cache_bytes)})"
+        lines.append(("would bring" if number == 0 else "", f"{buy.what}{size}: {gain}"))
     return lines + [("note", note) for note in found.notes]

@@ -11,6 +11,7 @@ from typing import Annotated
 import pydantic
 
 from autopipe.core.ceiling import Ceiling
+from autopipe.core.step_time import StepTime
 from autopipe.core.value import Estimate, Value
 
 Amount = Annotated[float, pydantic.Field(ge=0)]
@@ -159,6 +160,8 @@ class Findings(Value):
         seconds: how long all of it took.
         asked: what was asked for.
         simulated: the seconds of a step, where an accelerator stood in the model's place.
+        cache_bytes: what a cache of all samples holds; None where they differ in size.
+        step_times: the model's own time of a step by mode, where `autopipe measure --mode ... --keep` has added it.
     """
 
     ceiling: Ceiling | None = None
@@ -176,6 +179,8 @@ class Findings(Value):
     seconds: Amount = 0.0
     asked: Asked | None = None
     simulated: Amount | None = None
+    cache_bytes: int | None = pydantic.Field(default=None, ge=0)
+    step_times: tuple[StepTime, ...] = ()
 
     @property
     def failed(self) -> int:

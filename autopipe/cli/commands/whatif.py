@@ -17,6 +17,9 @@ def whatif(
         str | None, typer.Option(metavar="20ms", help="What one read takes with no other beside it.")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples a batch.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="64G", help="Usable memory, which may hold all samples.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Predict the best configuration and its rate on another machine, and what more of something would bring there."""
@@ -34,6 +37,7 @@ def whatif(
         devices=devices,
         read_latency_seconds=None if read_latency is None else option_values.seconds(read_latency, "--read-latency"),
         batch_size=batch,
+        memory_bytes=None if memory is None else option_values.size(memory, "--memory"),
     )
     if machine.step_seconds == 0:
         raise ConfigError(f"`--step` must be longer than 0 s, but got {step!r}.")

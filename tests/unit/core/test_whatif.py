@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -27,6 +28,7 @@ READS = ReadCosts(
 )
 WAITING = (OPS[0].model_copy(update={"wait_seconds_per_image": 0.01}), OPS[1])
 CONFIG = PipelineConfig(loader=Threads(workers=2)).normalised()
+GIB = 2**30
 
 
 def ceiling(model: float = 10_000.0, **other: Any) -> Ceiling:
@@ -128,6 +130,41 @@ def test_what_to_buy_comes_with_the_largest_gain_first() -> None:
     assert all(math.isclose(buy.gain, 0, abs_tol=20) for buy in model_bound.buys[1:])
 
 
+def with_sizes(cache_bytes: int | None, memory_bytes: int, *more: Any) -> Measured:
+    study = measured(ceiling(), more=more)
+    return dataclasses.replace(study, cache_bytes=cache_bytes, memory_bytes=memory_bytes)
+
+
+def cache_there(study: Measured, **machine: Any) -> str:
+    return PipelineConfig.model_validate(asked(study, **machine).config).cache
+
+
+@pytest.mark.parametrize(
+    ("samples_gib", "memory_gib", "cache"), [(10, 8, "none"), (10, 12, "none"), (10, 13, "memory")]
+)
+def test_all_samples_are_held_in_a_memory_that_has_room_for_their_sizes(
+    samples_gib: int, memory_gib: int, cache: str
+) -> None:
+    assert cache_there(with_sizes(samples_gib * GIB, 4 * GIB), memory_bytes=memory_gib * GIB) == cache
+
+
+def test_a_cache_that_was_measured_is_left_out_where_there_is_no_room_for_it() -> None:
+    cached = CONFIG.model_copy(update={"cache": "memory"}).normalised()
+    study = with_sizes(10 * GIB, 64 * GIB, (cached, predict(cached, Costs.of([ceiling()]))))
+    assert cache_there(study) == "memory"
+    assert cache_there(study, memory_bytes=8 * GIB) == "none"
+    half = CONFIG.model_copy(update={"cache": "memory", "cache_fraction": 0.5}).normalised()
+    part = with_sizes(10 * GIB, 64 * GIB, (half, predict(half, Costs.of([ceiling()]))))
+    assert cache_there(part, memory_bytes=8 * GIB) == "memory"
+
+
+def test_memory_is_offered_by_its_size_and_a_cache_where_there_is_room() -> None:
+    bought, held = (asked(with_sizes(10 * GIB, gib * GIB)).buys[0] for gib in (4, 64))
+    assert (bought.what, bought.cache_bytes) == ("memory for all samples", 10 * GIB)
+    assert (held.what, held.gain) == ("a cache of all samples, for which there is room", bought.gain)
+    assert (held.cache_bytes, asked(with_sizes(10 * GIB, 64 * GIB)).buys[1].cache_bytes) == (10 * GIB, None)
+
+
 @pytest.mark.parametrize(
     ("machine", "said"),
     [
@@ -137,6 +174,7 @@ def test_what_to_buy_comes_with_the_largest_gain_first() -> None:
         ({"batch_size": 256}, "the batch by a factor of 8"),
         ({"step_seconds": 1e-4}, "the model's rate by a factor of 32"),
         ({"read_latency_seconds": 0.1}, "Reads were not measured"),
+        ({"memory_bytes": 2.0**36}, "What all samples take in memory is not known"),
     ],
 )
 def test_beyond_twice_what_was_measured_it_says_so(machine: dict[str, Any], said: str | None) -> None:
