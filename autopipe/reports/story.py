@@ -9,7 +9,7 @@ from typing import Any
 
 from autopipe._version import __version__
 from autopipe.hardware.memory import size_text
-from autopipe.reports import forest, headline, history, ladder, page, payoff, waterfall, wording
+from autopipe.reports import forest, headline, history, ladder, page, payoff, step_lines, waterfall, wording
 from autopipe.reports.figure import Column, Row, Section, Table
 from autopipe.tuned import pick, reference
 from autopipe.tuned.schema import Artifact, FileReference, ImagesReference, Profile
@@ -28,6 +28,7 @@ def sections(profile: Profile) -> list[Section]:
             forest.settings(findings),
             history.section(findings),
             payoff.section(findings, profile.workload.samples),
+            step_lines.section(findings),
         ]
     return [*(each for each in found if each is not None), circumstances(profile)]
 

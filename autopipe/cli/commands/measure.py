@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from autopipe.cli.search_options import PageCache
 from autopipe.core.mode import Mode
 
 if TYPE_CHECKING:  # imported before `--help` answers
+    from autopipe.core.description import Description
     from autopipe.core.outcome import TrialFailure
     from autopipe.core.step_time import StepTime
 
@@ -29,6 +31,10 @@ def measure(
         Mode | None,
         typer.Option(help="Instead, the model's own time of such a step, on a batch that is there; no loader runs."),
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="ARTIFACT", help="Keep what --mode found in this artefact, whose report then shows it."),
+    ] = None,
     page_cache: Annotated[
         PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = PageCache.AUTO,
@@ -45,11 +51,16 @@ def measure(
     from autopipe.cli import option_values
     from autopipe.core.config import PipelineConfig
     from autopipe.core.outcome import TrialFailure
+    from autopipe.errors import ConfigError
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
     from autopipe.reports import single_measurement
     from autopipe.search.settings import Settings
 
+    if keep is not None and mode is None:
+        raise ConfigError(
+            "`--keep` keeps what `--mode` finds.", hint="For example: --mode predict --keep autopipe.json"
+        )
     chosen = workload.chosen()
     usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
     if setting:
@@ -60,9 +71,12 @@ def measure(
         console.status("importing the workload and its framework"),
         searching.runner_for(chosen.workload, settings) as runner,
     ):
-        config = option_values.configured(usual, searching.description(runner).wrapped, setting or [])
+        described = searching.description(runner)
+        config = option_values.configured(usual, described.wrapped, setting or [])
         if mode is not None:
-            _print_step(runner.step_time(mode, config.model_setup, {"seconds": seconds}), as_json=as_json)
+            _print_step(
+                runner.step_time(mode, config.model_setup, {"seconds": seconds}), described, keep, as_json=as_json
+            )
             return
         ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache.value})
         if isinstance(ceiling, TrialFailure):
@@ -78,11 +92,18 @@ def measure(
         Console().print(single_measurement.render(outcome, config, ceiling, settings.simulate), soft_wrap=True)
 
 
-def _print_step(found: StepTime | TrialFailure, *, as_json: bool) -> None:
+def _print_step(found: StepTime | TrialFailure, described: Description, keep: Path | None, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from autopipe.api import keeping
     from autopipe.api.trial_measurer import failed
+    from autopipe.cli.output import write_report
     from autopipe.core.outcome import TrialFailure
     from autopipe.reports import step_lines
 
     if isinstance(found, TrialFailure):
         raise failed(found)
     print(found.model_dump_json(indent=2) if as_json else "\n".join(step_lines.lines(found)))
+    report = None if keep is None else write_report(keep, keeping.step_time(keep, found, described))
+    if report is not None:
+        Console(stderr=True).print(f"report      {report}", soft_wrap=True, highlight=False, markup=False)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.mode import Mode
+from autopipe.core.step_time import StepTime
 from autopipe.core.value import Estimate
 from autopipe.reports import comparison, page, story
 from autopipe.reports.figure import NARROW, WIDE, Section
@@ -72,6 +74,29 @@ def test_a_report_has_all_sections_and_each_its_figures(profile: Profile) -> Non
     assert [key for key in found if isinstance(found[key], dict) and "rows" in found[key]] == KEYS
     assert all(found[key]["rows"] for key in KEYS)
     assert json.loads(story.json_text(found)) == found
+
+
+def test_the_models_own_steps_are_shown_where_the_artefact_has_them(profile: Profile) -> None:
+    known = profile.findings
+    assert known is not None
+    steps = [
+        StepTime(
+            mode=mode,
+            batch_size=32,
+            step_seconds=Estimate(value=seconds, low=0.9 * seconds, high=1.1 * seconds),
+            first_call_seconds=2.5,
+            backend="jax",
+        )
+        for mode, seconds in ((Mode.TRAIN, 0.02), (Mode.PREDICT, 0.004))
+    ]
+    shown = profile.model_copy(update={"findings": known.model_copy(update={"step_times": tuple(steps)})})
+    assert section(shown, "steps").table.cells() == [
+        ["train", "20 ms", "18 ms to 22 ms", "32", "1,600", "2.5 s"],
+        ["predict", "4 ms", "3.6 ms to 4.4 ms", "32", "8,000", "2.5 s"],
+    ]
+    again = Profile.model_validate_json(shown.model_dump_json())
+    assert again == shown
+    assert "How long does the model itself take?" in story.html_page(profiles.artifact(shown), shown)
 
 
 def test_every_picture_says_what_it_shows_in_both_widths(profile: Profile) -> None:

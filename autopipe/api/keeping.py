@@ -1,0 +1,48 @@
+"""Adds to an artefact what was measured after its tune, so that its report shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autopipe.core.description import Description
+from autopipe.core.mode import Mode
+from autopipe.core.step_time import StepTime
+from autopipe.errors import ArtifactError
+from autopipe.hardware import machine
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint, joining, pick
+from autopipe.tuned.fingerprint import MatchLevel
+from autopipe.tuned.schema import Profile
+
+
+def step_time(path: Path, found: StepTime, described: Description) -> Profile:
+    """Keep the model's own time of a step in the profile of this machine, in the place of an earlier one of its mode.
+
+    Args:
+        path: the artefact.
+        found: what was measured.
+        described: the workload that it was measured of.
+
+    Returns:
+        The profile as it is now.
+
+    Raises:
+        ArtifactError: the artefact has no profile of this machine and this model, or cannot be read or written.
+    """
+    known = files.read(path)
+    here = fingerprint.of_machine(
+        machine.detect(), described.storage_kind, described.backend, described.virtual_devices
+    )
+    profile, match = pick.nearest(known, here)
+    renew = f"autopipe retune {path}"
+    if match.level is not MatchLevel.SAME or profile.findings is None:
+        raise ArtifactError(
+            f"`{path}` has no full profile of this machine to keep a step's time in.", hint=f"Run: {renew}"
+        )
+    if described.model_digest != profile.workload.model:
+        raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=f"Run: {renew}")
+    others = (each for each in profile.findings.step_times if each.mode != found.mode)
+    step_times = tuple(sorted((*others, found), key=lambda each: list(Mode).index(each.mode)))
+    kept = profile.model_copy(update={"findings": profile.findings.model_copy(update={"step_times": step_times})})
+    joining.renew(known, kept, path)
+    return kept
