@@ -1,6 +1,7 @@
 """A recipe and a stream of batches that take notes in a `TraceLog`, in the place of those that do not.
 
-What is quick and frequent is noted now and then only, so that noting takes less than a hundredth of its time.
+What is quick and frequent is noted now and then only: noting takes less than 0.5 % of the time of what is noted, in
+each thread for itself, and as much again for batches in flight. `benchmarks/watching.py` adds it up.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from autopipe.batching.stream import BatchStream, Task
 from autopipe.batching.trace_log import TraceLog
@@ -21,8 +22,31 @@ from autopipe.core.sample import Source
 
 T = TypeVar("T")
 
-_NOTE_SECONDS = 4e-6  # what noting a span takes
-_SHARE = 0.01  # of the time of what is noted
+NOTE_SECONDS: Final = 4e-6
+"""What a note takes, or less."""
+_SHARE: Final = 0.005  # of the time of what is noted
+_FLIGHT_SECONDS: Final = 5 * NOTE_SECONDS / _SHARE  # from one noted batch to the next: a flight is five notes
+
+
+class Spans(threading.local):
+    """Notes spans of one name: each if they take long, else now and then, in each thread for itself."""
+
+    def __init__(self, log: TraceLog, name: str) -> None:
+        self._log = log
+        self._name = name
+        self._left = 0
+
+    def due(self) -> bool:
+        """Tell whether the span that begins now is to be noted."""
+        if self._left > 0:
+            self._left -= 1
+            return False
+        return True
+
+    def note(self, began: float, ended: float) -> None:
+        """Note a span that was due."""
+        self._log.span(self._name, began, ended)
+        self._left = int(NOTE_SECONDS / (_SHARE * max(ended - began, 1e-7)))
 
 
 def traced(recipe: Recipe) -> Recipe:
@@ -38,7 +62,7 @@ def _traced_step(step: Step, log: TraceLog) -> Step:
     op = copy.copy(step.op)
     name = type(op).__name__
     for half in ("apply", "apply_many"):
-        object.__setattr__(op, half, _noted(getattr(op, half), name, log))  # ops are frozen
+        object.__setattr__(op, half, noted(getattr(op, half), name, log))  # ops are frozen
     return dataclasses.replace(step, op=op)
 
 
@@ -47,9 +71,9 @@ class _TracedSource:
 
     def __init__(self, source: Source, log: TraceLog) -> None:
         self._source = source
-        self.read = _noted(source.read, "read", log)
+        self.read = noted(source.read, "read", log)
         many = getattr(source, "read_many", None)
-        self.read_many = None if many is None else _noted(many, "read", log)
+        self.read_many = None if many is None else noted(many, "read", log)
 
     def __len__(self) -> int:
         return len(self._source)
@@ -58,52 +82,61 @@ class _TracedSource:
         return getattr(self._source, name)
 
 
-def _noted(
+def noted(
     function: Callable[..., Any], name: str, log: TraceLog, clock: Callable[[], float] = time.monotonic
 ) -> Callable[..., Any]:
-    """Return the function, noted each time if it takes long, and else now and then."""
-    skipped = threading.local()
+    """Return the function with its calls noted."""
+    spans = Spans(log, name)
 
-    def noted(*arguments: Any) -> Any:
-        left = getattr(skipped, "left", 0)
-        if left > 0:
-            skipped.left = left - 1
+    def timed(*arguments: Any) -> Any:
+        if not spans.due():
             return function(*arguments)
         began = clock()
         try:
             return function(*arguments)
         finally:
-            ended = clock()
-            log.span(name, began, ended)
-            skipped.left = int(_NOTE_SECONDS / (_SHARE * max(ended - began, 1e-7)))
+            spans.note(began, clock())
 
-    return noted
+    return timed
 
 
 class TracedStream(BatchStream[T]):
-    """Notes each batch from when a worker begins it until the training takes it, and how many wait to be taken."""
+    """Notes batches from when a worker begins one until the training takes it, and how many wait to be taken."""
 
     def __init__(self, order: Order, capacity: int, ahead: int, folder: str) -> None:
         super().__init__(order, capacity, ahead)
         self._log = TraceLog(folder)
+        self._flying: set[tuple[int, int]] = set()
+        self._next = 0.0
 
     def room_for(self, task: Task) -> bool:
         wanted = super().room_for(task)
-        if wanted:
-            self._log.flight("b", "batch", f"{task.epoch}/{task.batch}")
+        now = time.monotonic()
+        if wanted and now >= self._next:
+            self._next = now + _FLIGHT_SECONDS
+            self._flying.add((task.epoch, task.batch))
+            self._flight("b", (task.epoch, task.batch))
+        else:
+            self._flying.discard((task.epoch, task.batch))
         return wanted
 
     def deliver(self, task: Task, result: T) -> None:
         super().deliver(task, result)
-        self._log.flight("n", "batch", f"{task.epoch}/{task.batch}")
-        self._log.count("finished batches", self.waiting())
+        if (task.epoch, task.batch) in self._flying:
+            self._flight("n", (task.epoch, task.batch))
+            self._log.count("finished batches", self.waiting())
 
     def _take(self, reader: int, wanted: tuple[int, int]) -> T:
         result = super()._take(reader, wanted)
-        self._log.flight("e", "batch", f"{wanted[0]}/{wanted[1]}")
-        self._log.count("finished batches", self.waiting())
+        if wanted in self._flying:
+            self._flying.discard(wanted)
+            self._flight("e", wanted)
+            self._log.count("finished batches", self.waiting())
         return result
 
     def close(self, *error: Any) -> None:
         super().close(*error)
         self._log.flush()
+
+    def _flight(self, phase: str, batch: tuple[int, int]) -> None:
+        self._log.flight(phase, "batch", f"{batch[0]}/{batch[1]}")

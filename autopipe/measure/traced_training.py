@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from autopipe.batching.trace_log import TraceLog
+from autopipe.batching.traced import Spans, noted
 from autopipe.core.loader import Loader
 from autopipe.devices.strategy import DeviceStrategy
 from autopipe.measure.timed import TimedLoader
@@ -21,16 +22,18 @@ class TracedLoader(TimedLoader):
     def __init__(self, loader: Loader, log: TraceLog) -> None:
         super().__init__(loader)
         self._log = log
+        self._spans = Spans(log, "hand-over")
 
     def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
         source = super()._timed(batches)
         while True:
-            began = time.monotonic()
+            began = time.monotonic() if self._spans.due() else None
             try:
                 batch = next(source)
             except StopIteration:
                 return
-            self._log.span("hand-over", began, time.monotonic())
+            if began is not None:
+                self._spans.note(began, time.monotonic())
             if self.taken % len(self) == 0:
                 self._log.instant("epoch end")
             yield batch
@@ -42,30 +45,24 @@ class StepNotes(keras.callbacks.Callback):
 
     def __init__(self, log: TraceLog) -> None:
         super().__init__()
-        self._log = log
-        self._began = time.monotonic()
+        self._spans = Spans(log, "step")
+        self._began: float | None = None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Look at the clock."""
-        self._began = time.monotonic()
+        self._began = time.monotonic() if self._spans.due() else None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Note the step."""
-        self._log.span("step", self._began, time.monotonic())
+        if self._began is not None:
+            self._spans.note(self._began, time.monotonic())
 
 
 @contextlib.contextmanager
 def transfers_noted(strategy: DeviceStrategy, log: TraceLog) -> Iterator[None]:
     """Note what it takes to put each array where the model is."""
     place: Callable[[Any], Any] = strategy.place
-
-    def noted(array: Any) -> Any:
-        began = time.monotonic()
-        placed = place(array)
-        log.span("transfer", began, time.monotonic())
-        return placed
-
-    vars(strategy)["place"] = noted
+    vars(strategy)["place"] = noted(place, "transfer", log)
     try:
         yield
     finally:
