@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,6 +12,7 @@ import keras
 import numpy as np
 
 from autopipe.devices.strategy import DeviceStrategy
+from autopipe.errors import ModelError
 
 _Place = Callable[[Any], Any]
 
@@ -81,6 +83,8 @@ def _jax() -> tuple[bool, _Place]:
 def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs it
     import torch
 
+    _require_one_process(torch)
+
     def on_host(array: Any) -> Any:
         if isinstance(array, torch.Tensor):  # it is there already
             return array
@@ -89,6 +93,20 @@ def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs
     if not torch.cuda.is_available():
         return False, on_host
     return True, lambda array: on_host(array).to("cuda", non_blocking=True)
+
+
+def _require_one_process(torch: Any) -> None:  # pragma: no cover  # make test-torch runs it
+    connected = torch.distributed.is_available() and torch.distributed.is_initialized()
+    launched = (
+        int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    )  # torchrun sets both
+    ranks = torch.distributed.get_world_size() if connected else launched
+    if ranks > 1:
+        raise ModelError(
+            f"Keras {keras.__version__} trains in one process on the torch backend, but torch.distributed connects "
+            f"{ranks}.",
+            hint="Use the jax backend: call jax.distributed.initialize() in each process, then make_trainer().",
+        )
 
 
 def _unchanged(array: Any) -> Any:
