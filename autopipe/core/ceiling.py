@@ -130,6 +130,10 @@ class SampleTail(Value):
         return self.samples >= 100 and self.slowest_share > 0.1
 
 
+OVERTAKEN = 1.1
+"""Times the model alone: a training that is faster than that shows that the model alone was read too low."""
+
+
 class Ceiling(Value):
     """What no configuration with this `setup` can exceed, and what it is made of. None where it was not measured.
 
@@ -174,3 +178,7 @@ class Ceiling(Value):
     def setup(self) -> ModelSetup:
         """The setup of the model that was measured."""
         return ModelSetup(self.devices, self.channels, self.finish, self.steps_per_execution)
+
+    def is_overtaken_by(self, rate: Estimate) -> bool:
+        """Whether a training ran so much faster that the model alone was read while something else had the machine."""
+        return rate.low > OVERTAKEN * self.model_images_per_second.value

@@ -105,6 +105,7 @@ def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = No
     """Return the summary of a search; `simulated` is what stood in the model's place, if something did."""
     limit = core_limits.limits(result.ceiling, result.best_config) if result.ceiling and result.best_config else None
     rate = result.estimate
+    overtaken = bool(rate and result.ceiling and result.share_of_ceiling is None)  # what it limits is then not known
     return Summary(
         best=result.best_config,
         rate=rate,
@@ -115,9 +116,9 @@ def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = No
         bound=limit,
         # Judged by the share that is shown, so that the two cannot contradict each other.
         bottleneck=None
-        if limit is None
+        if limit is None or overtaken
         else core_bottleneck.bottleneck(limit, rate.value if rate else None, result.share_of_ceiling),
-        share_of_bound=min(1.0, rate.value / limit.images_per_second) if rate and limit else None,
+        share_of_bound=min(1.0, rate.value / limit.images_per_second) if rate and limit and not overtaken else None,
         stopped=result.stopped_because.message,
         trials=len(result.trials),
         failed=len(result.failed),

@@ -94,6 +94,11 @@ def _to_decide(line: BaselineLine, round_seconds: float) -> str:
 
 
 def _limit(summary: Summary) -> str:
+    if summary.bottleneck is None and summary.model_rate is not None:
+        return (
+            f"not known: the model alone was read at {wording.rate(summary.model_rate.value)} images/s, less than it"
+            " trains at, while something else had the machine; measure again on a quiet one"
+        )
     if summary.bottleneck is None:
         return "not known: the model alone was not measured"
     return f"{summary.bottleneck.sentence[:1].upper()}{summary.bottleneck.sentence[1:]}"

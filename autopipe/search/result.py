@@ -128,12 +128,13 @@ class SearchResult:
 
     @property
     def share_of_ceiling(self) -> float | None:
-        """How much of what the model can take the best reaches, 0 to 1; None if either is not known.
+        """How much of what the model can take the best reaches, 0 to 1; None if either is not known, or the
+        model alone was read too low.
 
         Read side by side where that was done, else from figures of different moments.
         """
         if self.reached_share is not None:
             return self.reached_share.value
-        if self.estimate is None or self.ceiling is None:
+        if self.estimate is None or self.ceiling is None or self.ceiling.is_overtaken_by(self.estimate):
             return None
         return min(1.0, self.estimate.value / self.ceiling.model_images_per_second.value)

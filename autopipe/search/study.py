@@ -120,6 +120,7 @@ class _Search:
         self._settings = session.settings
         self._baselines: tuple[Baseline, ...] = ()
         self._interrupted = False
+        self._looked_for: set[tuple[str, int]] = set()  # figures at the ceiling, for which it was read again
         self._most_for_confirmation = math.inf  # of the time; with less than it takes, it makes do with two blocks
 
     def run(self) -> SearchResult:
@@ -253,11 +254,19 @@ class _Search:
                 point = self._session.points()[point.key]
                 if len(point.measurements) < 2 or not point.feasible:
                     continue
-            budget.look_again_at_ceiling(self._session, point.config)
-            stop = self._ceiling_stop(what, point, share)
-            if stop is not None:
-                return stop
+            if not self._is_overtaken(point):
+                stop = self._ceiling_stop(what, point, share)
+                if stop is not None:
+                    return stop
         return None
+
+    def _is_overtaken(self, point: Point) -> bool:
+        """Look at the ceiling again, once for each figure at it, and return whether it still lies too low to be one."""
+        session, figure = self._session, (point.key, len(point.measurements))
+        if figure not in self._looked_for:
+            self._looked_for.add(figure)
+            budget.look_again_at_ceiling(session, point.config)
+        return session.highest_ceiling().is_overtaken_by(point.estimate)
 
     def _enough(self) -> float:
         """Return the share of the ceiling at which a search ends: less where other people's code is there already."""

@@ -121,6 +121,16 @@ def test_other_programs_are_named_as_the_reason_for_little_trust(result: SearchR
     assert summary.trust == ("low: other programs took 1.4 cores. Ratios hold: they were measured side by side.")
 
 
+def test_a_ceiling_below_what_was_trained_at_is_called_that_and_no_share_is_made_of_it(result: SearchResult) -> None:
+    assert result.ceiling is not None
+    low = Estimate(value=100.0, low=90.0, high=110.0)
+    ceiling = result.ceiling.model_copy(update={"model_images_per_second": low})
+    summary = summary_of(dataclasses.replace(result, ceiling=ceiling, reached_share=None, proved=False))
+    assert (summary.share_of_model, summary.share_of_bound, summary.bottleneck) == (None, None, None)
+    said = " ".join(shown(text.render(summary)).split())
+    assert "Limit not known: the model alone was read at 100 images/s, less than it trains at" in said
+
+
 def test_that_it_was_interrupted_is_a_note(result: SearchResult) -> None:
     summary = summary_of(dataclasses.replace(result, interrupted=True))
     assert summary.warnings[0].startswith("The search was interrupted")

@@ -192,6 +192,20 @@ def test_a_ceiling_that_came_out_too_low_does_not_end_a_search(space: Space) -> 
     assert result.ceiling.model_images_per_second.value == 60_000.0
 
 
+def test_a_ceiling_below_what_was_trained_at_ends_no_search_however_often_it_is_read(space: Space) -> None:
+    class Busy(Surface):
+        def _ceiling(self, setup: ModelSetup) -> Ceiling:
+            low = self.model_rate / 40
+            top = Estimate(value=low, low=low, high=low)
+            return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
+
+    surface = Busy(model_rate=60_000.0, quirks=1)
+    result = run(space, surface)
+    assert result.stopped_because.reason is not Reason.CEILING
+    assert result.best_config is not None
+    assert surface.true_rate(result.best_config) >= 0.9 * top(space, surface)
+
+
 def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> None:
     class SlowOnTheHost(Surface):
         def _ceiling(self, setup: ModelSetup) -> Ceiling:
