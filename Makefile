@@ -70,6 +70,7 @@ test-torch: $(VENV)/dev.stamp
 	$(PIP) install --quiet -e '.[torch]'
 	@$(HEADLESS_IF_NEEDED)
 	$(BIN)/python -m pytest tests/contract/test_device_strategies.py tests/torch -k torch
+	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/unit/tuned/test_plain_fit.py
 
 test-servers: $(VENV)/dev.stamp
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { test "$$(id -u)" = 0 && \
@@ -84,7 +85,7 @@ test-recipes: $(VENV)/recipes.stamp
 # the lowest versions; with OpenCV without windows, because that imports everywhere.
 FRAMEWORK_TESTS := tests/contract/test_frameworks.py tests/contract/test_device_strategies.py \
 	tests/contract/test_loaders.py tests/unit/devices tests/unit/loaders tests/unit/tuned/test_wrap.py \
-	tests/unit/tuned/test_fingerprint.py tests/unit/ops/test_decode.py tests/unit/cli/test_main.py
+	tests/unit/tuned/test_plain_fit.py tests/unit/tuned/test_fingerprint.py tests/unit/ops/test_decode.py tests/unit/cli/test_main.py
 OPENCV := opencv-python-headless$(shell sed -n 's/^    "opencv-python\([^"]*\)".*/\1/p' pyproject.toml)
 
 test-oldest: RESOLUTION := --resolution lowest-direct

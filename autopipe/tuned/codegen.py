@@ -31,6 +31,7 @@ Written by autopipe $version. `autopipe retune $artifact` renews the artefact, a
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import autopipe as ap
 
@@ -49,6 +50,11 @@ def make_loader(shard: tuple[int, int] = (0, 1)) -> ap.Loader:
 def make_trainer(shard: tuple[int, int] = (0, 1)) -> ap.Trainer:
     """Build the workload's model and what feeds it, for `.fit(epochs=3)`."""
     return TUNED.make_trainer(shard=shard)
+
+
+def make_dataset(data: Any = None, shard: tuple[int, int] = (0, 1), initial_epoch: int = 0) -> Any:
+    """Give batches to a `model.fit(make_dataset(), epochs=3)` of your own; of other `data`, to validate with."""
+    return TUNED.make_dataset(data, shard=shard, initial_epoch=initial_epoch)
 ''')
 
 

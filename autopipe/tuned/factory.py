@@ -13,15 +13,16 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
+from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
-from autopipe.tuned import drift, fingerprint, joining, pick, pin, reference
+from autopipe.tuned import drift, fingerprint, joining, pick, pin, plain_fit, reference, workload_source
 from autopipe.tuned.schema import (
     Artifact,
     Baseline,
@@ -34,13 +35,6 @@ from autopipe.tuned.schema import (
 
 if TYPE_CHECKING:
     from autopipe.devices.trainer import Trainer
-
-
-class ImportWorkload(Protocol):
-    """Returns the workload that "train.py:workload" or "package.module:workload" names."""
-
-    def __call__(self, reference: str, *, may_call: bool) -> Workload:
-        """Import it; `may_call` tells whether the name may be a function that returns it."""
 
 
 class NamelessWarning(UserWarning):
@@ -186,6 +180,24 @@ class Tuned:
             trainer.promise = self.promise
         return trainer
 
+    def make_dataset(
+        self, data: Source | None = None, *, shard: tuple[int, int] = (0, 1), initial_epoch: int = 0
+    ) -> Any:
+        """Return batches for a `fit` of your own: a `tf.data.Dataset` on TensorFlow, else a `keras.utils.PyDataset`.
+
+        Each epoch of `fit` takes the next epoch of the data, exactly as the trainer does. Ops that the trainer leaves
+        to the device are done by the workers, and image axes are as `keras.config.image_data_format()` says now.
+
+        Args:
+            data: other samples, for validation and prediction: in order and without random ops. None: the workload's.
+            shard: `(i, n)` takes the i-th of n disjoint parts of every epoch of the workload's data.
+            initial_epoch: the epoch to begin with, if `fit` is given one.
+
+        Example:
+            >>> model.fit(ap.load("autopipe.json").make_dataset(), epochs=3)  # doctest: +SKIP
+        """
+        return plain_fit.dataset(self.workload, self.config, data, shard=shard, initial_epoch=initial_epoch)
+
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
         """Write the artefact, with the profiles of all machines, and return its path.
 
@@ -214,7 +226,7 @@ class Tuned:
 def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     path: str | os.PathLike[str],
     *,
-    import_workload: ImportWorkload,
+    import_workload: workload_source.ImportWorkload,
     workload: Workload | str | None = None,
     pinned: Mapping[str, Any] | None = None,
     strict: bool = False,
@@ -243,16 +255,10 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     if choice.warning is not None:
         warnings.warn(f"`{file}`: {choice.warning}", ProfileWarning, stacklevel=3)
     if workload is None:
-        source = functools.partial(
-            _named_workload,
-            artifact,
-            file,
-            import_workload,
-            pinned=None if pinned is None else pin.parse(pinned),
-            allow_outside=allow_outside,
-        )
+        pin_of = None if pinned is None else pin.parse(pinned)
+        source = workload_source.named(artifact, file, import_workload, pinned=pin_of, allow_outside=allow_outside)
     else:
-        source = functools.partial(_given_workload, workload, import_workload)
+        source = workload_source.given(workload, import_workload)
     return Tuned(artifact=artifact, choice=choice, source=source, path=file, shown=shown)
 
 
@@ -277,23 +283,8 @@ def of_profile(
     choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)
     if isinstance(workload, Workload):
         named = named or reference.of_object(workload)
-        source: Callable[[], Workload] = functools.partial(_itself, workload)
+        source = workload_source.itself(workload)
     else:
         source = workload
     artifact = Artifact(workload=named, profiles=(profile,))
     return Tuned(artifact=artifact, choice=choice, source=source, study=study, shown=shown)
-
-
-def _itself(workload: Workload) -> Workload:
-    return workload
-
-
-def _given_workload(workload: Workload | str, import_workload: ImportWorkload) -> Workload:
-    return import_workload(workload, may_call=True) if isinstance(workload, str) else workload
-
-
-def _named_workload(
-    artifact: Artifact, file: Path, import_workload: ImportWorkload, *, pinned: pin.Pin | None, allow_outside: bool
-) -> Workload:
-    found = pin.workload_of(artifact, file, pin=pinned, allow_outside=allow_outside)
-    return found if isinstance(found, Workload) else import_workload(found.text, may_call=found.may_call)

@@ -79,8 +79,9 @@ def test_what_the_tune_printed_as_the_next_step_trains(project: Path, tuned: str
 def test_training_with_the_result_runs_beside_the_workload_from_every_folder(
     project: Path, tuned: str, folder: str, tmp_path: Path
 ) -> None:
-    train, epoch = (block for block in PYTHON if "make_trainer" in block or "make_loader" in block)
-    (project / "follow.py").write_text(_script(train, epoch))
+    blocks = [block for block in PYTHON if "tuned_pipeline" in block]
+    assert len(blocks) == 3  # the trainer, a `fit` of one's own, a loop of one's own
+    (project / "follow.py").write_text(_script(*blocks))
     stands = project if folder == "project" else tmp_path
     _run(stands, str(project / "follow.py"))
     assert (stands / "final.keras").exists()
@@ -115,4 +116,4 @@ def test_every_command_and_option_of_the_readme_exists() -> None:
 
 
 def test_every_python_block_is_run_by_one_of_these_tests() -> None:
-    assert len(PYTHON) == 4
+    assert len(PYTHON) == 5
