@@ -43,6 +43,14 @@ def _of(loader: LoaderConfig, **rest: Any) -> PipelineConfig:
 TWO = (_of(Threads(workers=2)), _of(Processes(workers=2)))
 CACHED = (_of(Threads(workers=2), cache="memory"), _of(Processes(workers=2), cache="memory"))
 READERS = (_of(Threads(workers=2, read_ahead=32)), _of(Threads(workers=2, read_ahead=128)), _of(Threads(workers=64)))
+ARRAYS = (
+    *TWO,
+    _of(TfData()),
+    _of(Threads(workers=1)),
+    _of(Threads(workers=1), steps_per_execution=32),
+    _of(Threads(workers=2), steps_per_execution=32),
+    _of(Threads(workers=2, queue_size=2), finish="host"),
+)
 NO_CACHE = ("--set", "cache=none")
 
 REGIMES = (
@@ -130,15 +138,15 @@ REGIMES = (
         name="arrays-28",
         workload="arrays_28",
         stands_for="60,000 arrays of 28x28, MLP",
-        known=(*TWO, _of(TfData()), _of(Threads(workers=1)), _of(Threads(workers=2, queue_size=2), finish="host")),
-        bottleneck=("op", "model", "python lock"),
+        known=ARRAYS,
+        bottleneck=("op", "model", "python lock", "hand-over"),
     ),
     Regime(
         name="arrays-32",
         workload="arrays_32",
         stands_for="50,000 arrays of 32x32x3, small CNN",
-        known=(*TWO, _of(TfData()), _of(Threads(workers=1)), _of(Threads(workers=2, queue_size=2), finish="host")),
-        bottleneck=("op", "model", "python lock"),
+        known=ARRAYS,
+        bottleneck=("op", "model", "python lock", "hand-over"),
     ),
     Regime(
         name="memory",

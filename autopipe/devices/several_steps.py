@@ -34,9 +34,11 @@ def together(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int |
     """Return how many batches one call is to train; None for as many as the model was compiled for.
 
     A model that was compiled for several keeps its own number, and so does one that somebody's own callback looks at
-    after each batch. On torch Keras trains one batch at a time.
+    after each batch. On torch Keras trains one batch at a time, and so may a training function that is not Keras's.
     """
     if wanted == 1 or model.steps_per_execution != 1 or model.run_eagerly or keras.backend.backend() == "torch":
+        return None
+    if type(model).make_train_function is not keras.Model.make_train_function:
         return None
     watching = next((callback for callback in callbacks if _looks_at_batches(callback)), None)
     if watching is not None:

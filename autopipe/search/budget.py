@@ -18,6 +18,7 @@ from autopipe.search.storage import Patience
 _OF_THE_LOADER = ("loader_images_per_second", "op_costs", "read_bytes_per_second")
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
 _CEILING_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
+_ALONE_SECONDS, _ALONE_STEPS = 3.0, 15  # that it takes at first sight: the start, and steps
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
 _PATIENCE_SHARE = 1 / 4  # of the budget, for a storage that is locked
@@ -78,8 +79,11 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
     clock = session.settings.clock
     began = clock()
     found = list(session.timed(lambda: session.measurer.ceilings(wanted[:1])))
-    took = clock() - began
-    for setup in wanted[1:] if found else ():
+    if not found:
+        return []
+    step = session.facts.batch_size / found[0].model_images_per_second.value
+    took = min(clock() - began, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
+    for setup in wanted[1:]:
         if took > _CEILING_SHARE * session.seconds_left():
             break
         if setups.hopeless(setup, session.pointless(found, wanted)):
@@ -88,26 +92,35 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
         other = _alone(session, setup)
         took = max(took, clock() - began)
         if other is not None:
-            found.append(other.model_copy(update={name: getattr(found[0], name) for name in _OF_THE_LOADER}))
+            found.append(_with_the_loader_of(found[0], other))
     return found
 
 
 def look_again_at_ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
     """Measure the model alone once more, in the setup of `config`, and return what it took this time.
 
-    What else a machine does can only lower a ceiling, so the highest that was measured counts for the search.
+    What else a machine does can only lower a ceiling, so the highest that was measured counts for the search. A setup
+    that there was no time for at the start is known from then on.
     """
     known, again = session.ceiling(config), _alone(session, config.model_setup)
-    if known is None or again is None:
+    if again is None:
+        return None
+    if known is None:
+        found = _with_the_loader_of(session.ceilings[0], again) if session.ceilings else again
+        all_of_them = [*session.ceilings, found]
+    elif again.model_images_per_second.value > known.model_images_per_second.value:
+        found = known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
+        all_of_them = [found if each is known else each for each in session.ceilings]
+    else:
         return again
-    if again.model_images_per_second.value <= known.model_images_per_second.value:
-        return again
-    higher = known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
-    all_of_them = [higher if each is known else each for each in session.ceilings]
     session.record.keep_ceilings(all_of_them)
     session.know_ceilings(all_of_them)
-    session.on_event(CeilingMeasured(ceiling=higher))
+    session.on_event(CeilingMeasured(ceiling=found))
     return again
+
+
+def _with_the_loader_of(one: Ceiling, other: Ceiling) -> Ceiling:
+    return other.model_copy(update={name: getattr(one, name) for name in _OF_THE_LOADER})
 
 
 def _alone(session: Session, setup: ModelSetup) -> Ceiling | None:

@@ -6,7 +6,7 @@ The order of things (baselines, seeds, sampler, confirmation) is that of `autopi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -76,7 +76,8 @@ class Session:
         self._costs = Costs.of(ceilings, self.facts) if known else None
         if self._costs is not None:
             self.facts = costs.useful(self._costs, self.facts)
-        useless = self.pointless(ceilings, [each.config.model_setup for each in self.trimmed.candidates])
+        wanted = [each.config.model_setup for each in self.trimmed.candidates]
+        useless = self._unnamed(setups.unmeasured(ceilings, wanted)) | self.pointless(ceilings, wanted)
         self.facts = replace(self.facts, pointless={**self.facts.pointless, **useless})
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
@@ -199,7 +200,9 @@ class Session:
 
     def pointless(self, ceilings: Sequence[Ceiling], wanted: Sequence[ModelSetup]) -> dict[setups.Setting, str]:
         """Return the settings that bring nothing by these ceilings; what the user has named is not among them."""
-        found = setups.pointless(ceilings, wanted)
+        return self._unnamed(setups.pointless(ceilings, wanted))
+
+    def _unnamed(self, found: Mapping[setups.Setting, str]) -> dict[setups.Setting, str]:
         return {setting: why for setting, why in found.items() if setting[0] not in self.settings.limits.only}
 
     def highest_ceiling(self) -> Ceiling:

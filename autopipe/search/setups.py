@@ -76,6 +76,14 @@ def _pointless_together(rates: Mapping[ModelSetup, float], setups: Iterable[Mode
     return found
 
 
+def unmeasured(ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup]) -> dict[Setting, str]:
+    """Return how many steps by one call have not been looked at, and why: they are tried only where they pay."""
+    known = {each.setup.steps_per_execution for each in ceilings}
+    wanted = {each.steps_per_execution for each in setups}
+    why = "there was no time to measure the model alone so"
+    return {("steps_per_execution", count): why for count in sorted(wanted - known) if ceilings and count > 1}
+
+
 def _with_steps(count: int, other: int, setup: ModelSetup) -> ModelSetup | None:
     return setup._replace(steps_per_execution=other) if setup.steps_per_execution == count else None
 

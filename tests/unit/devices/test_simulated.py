@@ -97,6 +97,14 @@ def test_fit_takes_as_long_as_the_device_would() -> None:
     assert history.history == {"loss": [0.0, 0.0]}
 
 
+def test_each_step_takes_its_time_however_many_are_asked_for_by_one_call() -> None:
+    time = FakeTime()
+    trainer = Trainer(SimulatedModel(0.5, 4, timeline=time.timeline()), ArrayLoader(*blobs(32), 4))
+    trainer.steps_per_execution = 4
+    trainer.fit(verbose=0)
+    assert time.now - 100.0 == pytest.approx(8 * 0.5)
+
+
 class Reader(keras.callbacks.Callback):
     """Notes the time after each batch, having read the logs or not."""
 

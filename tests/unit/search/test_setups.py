@@ -68,3 +68,10 @@ def test_several_steps_by_one_call_have_to_pay_and_more_are_not_tried_where_some
     assert setups.hopeless(many, long)
     short = [ceiling(usual, 1000), ceiling(eight, 1500), ceiling(many, 1510)]
     assert set(setups.pointless(short, [usual, eight, many])) == {("steps_per_execution", 32)}
+
+
+def test_so_many_steps_by_one_call_are_not_tried_where_the_model_was_never_run_so() -> None:
+    usual, eight, many = (ModelSetup(steps_per_execution=count) for count in (1, 8, 32))
+    measured = [ceiling(usual, 1000), ceiling(eight._replace(finish="host"), 1500)]
+    assert set(setups.unmeasured(measured, [usual, eight, many])) == {("steps_per_execution", 32)}
+    assert setups.unmeasured([], [usual, eight, many]) == {}

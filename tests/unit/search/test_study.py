@@ -366,11 +366,28 @@ def test_a_model_that_takes_long_is_run_alone_in_its_usual_setup_only(space: Spa
             self.now += 40.0
             return super().ceilings(setups)
 
-    surface = Slow(model_rate=60_000.0)
+    surface = Slow(model_rate=30.0)
     told: list[Event] = []
     study.run(space, surface, surface.facts(), settings(surface, budget_seconds=120.0), on_event=told.append)
     before = told[: next(at for at, event in enumerate(told) if isinstance(event, BudgetPlanned))]
     assert sum(isinstance(event, CeilingMeasured) for event in before) == 1
+
+
+def test_the_winner_has_a_ceiling_though_there_was_no_time_for_its_setup_at_the_start(space: Space) -> None:
+    class Slow(Surface):
+        def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+            self.now += 40.0
+            return super().ceilings(setups)
+
+        def true_rate(self, config: PipelineConfig) -> float:
+            return super().true_rate(config) * (1.0 if config.model_setup.finish == "host" else 0.05)
+
+    surface = Slow(model_rate=60_000.0)
+    few = settings(surface, budget_seconds=64.0, trials=3, finalists=1, blocks=(2, 2))
+    usual = study.run(space, surface, surface.facts(), few)
+    assert usual.best_config is not None
+    assert usual.ceiling is not None
+    assert usual.ceiling.setup == usual.best_config.model_setup
 
 
 def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) -> None:
