@@ -7,6 +7,7 @@ difference: the thread itself, or a process of its own that the thread waits for
 from __future__ import annotations
 
 import collections
+import sys
 import threading
 import time
 import weakref
@@ -32,7 +33,7 @@ from autopipe.errors import LoaderError, worker_failure
 from autopipe.hardware import memory
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
-Filled = tuple[Slot, int, list[BadSample]]
+Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: what ended a group before its end
 
 
 class Filler(Protocol):
@@ -87,7 +88,10 @@ class StreamingLoader(Loader):
         self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
         threads = [
             threading.Thread(
-                target=_work, args=(self._stream, self._pool, filler, ahead), name=f"autopipe-{number}", daemon=True
+                target=_work,
+                args=(self._stream, self._pool, filler, ahead, job.order.batch_size),
+                name=f"autopipe-{number}",
+                daemon=True,
             )
             for number, filler in enumerate(fillers)
         ]
@@ -111,11 +115,13 @@ class StreamingLoader(Loader):
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         self._left = 0
         group, skipped = divmod(start, self._at_a_time)
-        for slot, rows, bad in self._stream.take_epoch(epoch, group, last=last):
+        for slot, rows, bad, failure in self._stream.take_epoch(epoch, group, last=last):
             made = self._pool.lend(slot, rows)
             self._ledger.record(epoch, bad)
             yield from self._cut(made, skipped)
             del made  # the consumer may be done with it: do not hold it while waiting for the next
+            if failure is not None:
+                raise failure
             skipped = 0
 
     def _cut(self, made: Batch, skipped: int) -> Iterator[Batch]:
@@ -169,10 +175,12 @@ def _mean_bytes(source: Source) -> float:
     return 0.0 if own is None else float(own())
 
 
-def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int = 0) -> None:
+def _work(
+    stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int = 0, batch_size: int = sys.maxsize
+) -> None:
     try:
         for task in _tasks(stream, filler, ahead):
-            _make(task, stream, pool, filler)
+            _make(task, stream, pool, filler, batch_size)
     except BaseException as error:  # noqa: BLE001  # without this thread the consumer might wait for ever
         stream.close(worker_failure(error))
 
@@ -194,19 +202,26 @@ def _tasks(stream: BatchStream[Filled], filler: Filler, ahead: int) -> Iterator[
             filler.forget(task.indices)
 
 
-def _make(task: Task, stream: BatchStream[Filled], pool: SlotPool, filler: Filler) -> None:
+def _make(task: Task, stream: BatchStream[Filled], pool: SlotPool, filler: Filler, batch_size: int) -> None:
     try:
         slot = pool.acquire()
     except (OSError, MemoryError) as error:
         stream.fail(task, _no_room(error))
         return
-    try:
-        bad = filler.fill(slot, task.epoch, task.indices)
-    except BaseException as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
-        pool.release(slot)
-        stream.fail(task, worker_failure(error))
-    else:
-        stream.deliver(task, (slot, len(task.indices), bad))
+    rows = len(task.indices)
+    failure: BaseException | None = None
+    while rows > 0:  # where a group fails, its batches before the one that does are made all the same
+        try:
+            bad = filler.fill(slot, task.epoch, task.indices[:rows])
+        except BaseException as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
+            failure = failure or worker_failure(error)
+            rows = (rows - 1) // batch_size * batch_size
+        else:
+            stream.deliver(task, (slot, rows, bad, failure))
+            return
+    assert failure is not None
+    pool.release(slot)
+    stream.fail(task, failure)
 
 
 def _no_room(error: Exception) -> LoaderError:

@@ -11,6 +11,7 @@ from autopipe.core.order import BatchOrder
 from autopipe.core.plan import Step
 from autopipe.core.sample import SampleSpec, Source
 
+_AT_A_TIME = 8  # batches: one hand-over in eight costs little enough
 _MOST_BYTES_AT_A_TIME = 1 << 22  # more than a processor's cache holds from one op to the next
 
 
@@ -67,12 +68,13 @@ class LoadJob:
         """Return how many finished batches may wait: two calls' worth at least, else each call waits for its last."""
         return max(wanted, 2 * self.together if self.together > 1 else 0)
 
-    def at_a_time(self) -> int:
-        """Return how many batches a worker may make in one go: as many as one call takes, where they are small.
+    def at_a_time(self, queue_size: int) -> int:
+        """Return how many batches a worker may make in one go, where they are small: what one call takes, or a few.
 
-        The interpreter's lock changes hands at each hand-over, so that few of them matter where steps are short.
+        The interpreter's lock changes hands at each hand-over, which takes longer than to make a small batch.
         """
         spec = self.recipe.spec
-        if self.together == 1 or not spec.is_fixed or self.recipe.trace is not None:
+        if not spec.is_fixed or self.recipe.trace is not None:
             return 1
-        return max(1, min(self.together, _MOST_BYTES_AT_A_TIME // max(1, spec.bytes * self.order.batch_size)))
+        fits = _MOST_BYTES_AT_A_TIME // max(1, spec.bytes * self.order.batch_size)
+        return max(1, min(self.together if self.together > 1 else _AT_A_TIME, queue_size, fits))

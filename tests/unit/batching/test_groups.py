@@ -15,10 +15,12 @@ from autopipe.core.order import BatchOrder, Groups
 from autopipe.core.sample import Batch
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
+from autopipe.errors import BadSampleError
 from autopipe.loaders.threads import Threads
 from autopipe.ops.flip import RandomFlip
 
-COUNT, SIZE, TOGETHER = 54, 4, 3
+COUNT, SIZE, TOGETHER, BAD = 54, 4, 3, 43
+ONE_WAITS = PipelineConfig(loader=Threads(workers=1, queue_size=1))
 PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 4, 4, 3), np.uint8)
 
 
@@ -87,9 +89,35 @@ def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
 
     with opened(OneByOne(), TOGETHER) as loader:
         assert loader.buffered_batches == 8 + 1
+    small = Arrays(PIXELS, np.arange(COUNT))
+    with build_loader(Workload(data=small, ops=[], batch_size=SIZE), ONE_WAITS) as loader:
+        assert loader.buffered_batches == 1 + 1
     large = Arrays(np.zeros((8, 1024, 512, 3), np.uint8))
     with opened(large, TOGETHER) as loader:
         assert loader.buffered_batches == 8 + 1
+
+
+@pytest.mark.parametrize("together", [1, TOGETHER])
+def test_a_sample_that_fails_comes_as_an_error_behind_the_batches_before_it(together: int) -> None:
+    class Broken(Arrays):
+        def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+            if BAD in indices:
+                raise RuntimeError("no such row")
+            super().read_many(indices, out)
+
+        def read(self, index: int) -> object:
+            if index == BAD:
+                raise RuntimeError("no such row")
+            return super().read(index)
+
+    workload = Workload(data=Broken(PIXELS, np.arange(COUNT)), ops=[], batch_size=SIZE, shuffle=False)
+    config = PipelineConfig(loader=Threads(workers=1), steps_per_execution=together)
+    with build_loader(workload, config) as loader:
+        for _ in range(2):
+            taken: list[Any] = []
+            with pytest.raises(BadSampleError, match=f"sample {BAD} .*no such row"):
+                taken.extend(np.array(y) for _, y in loader.batches(0, last=True))
+            assert np.concatenate(taken).tolist() == list(range(BAD // SIZE * SIZE))
 
 
 def test_groups_leave_out_what_is_dropped() -> None:
