@@ -1,7 +1,7 @@
 """TensorFlow tensors over NumPy memory, without a copy.
 
 A tensor made here refers to its array, so that the array outlives every use of the tensor. Only memory that kernels of
-TensorFlow accept as it is gets aliased (aligned, contiguous, writable); everything else, and what is small, is copied.
+TensorFlow accept as it is gets aliased (aligned, contiguous, writable); everything else is copied.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 _ALIGNMENT = 64  # EIGEN_MAX_ALIGN_BYTES with AVX-512; kernels abort the process on less
-_SMALL_BYTES = 1 << 14  # a copy of this much takes as long as the hand-over itself: 3 to 10 microseconds
 
 
 def tensor(array: Any) -> Any:
@@ -27,7 +26,7 @@ def tensor(array: Any) -> Any:
 
 def _may_alias(array: np.ndarray[Any, Any]) -> bool:
     return (
-        array.nbytes > _SMALL_BYTES
+        array.nbytes > 0
         and array.dtype.kind in "iuf"
         and array.flags.c_contiguous
         and array.flags.writeable  # DLPack cannot say "read only"
