@@ -11,6 +11,7 @@ from autopipe.reports import payback_table, trust, wording
 from autopipe.reports.summary import BaselineLine, Summary
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
+_REASON = 100  # characters of why a baseline failed; the report and the study have all
 _MOST_FORMS = 3  # storage forms that are shown; the report has all
 
 
@@ -68,7 +69,10 @@ def _rates(summary: Summary, rate: Estimate) -> Table:
 
 
 def _missing(line: BaselineLine) -> str:
-    return "not measured" if line.failure is None else f"it failed: {line.failure[:60]}"
+    if line.failure is None:
+        return "not measured"
+    reason = line.failure.splitlines()[0]
+    return f"it failed: {reason if len(reason) <= _REASON else f'{reason[: _REASON - 1]}…'}"
 
 
 def _against(line: BaselineLine, round_seconds: float) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+import re
+import sysconfig
+import traceback
+from pathlib import Path
 
 from autopipe import errors
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
@@ -11,6 +15,16 @@ _MESSAGE_LIMIT = 2000
 
 _OUT_OF_MEMORY_NAMES = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})  # TensorFlow's; PyTorch's and CuPy's
 _OUT_OF_MEMORY_WORDS = ("RESOURCE_EXHAUSTED", "out of memory", "Unable to allocate", "Cannot allocate memory")
+
+_GRAPH = "Graph execution error:"  # how TensorFlow begins, with the place in its graph, before it says what happened
+_AROUND = re.compile(
+    rf"{_GRAPH}|Detected at node |\s+File \"|<stack traces unavailable>|\s*\[\[|\d+ root error|.*most recent call last"
+)
+_NOT_OWN = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    str(Path(errors.__file__).parent),
+    "<",
+)
 
 _HINTS = {
     FailureKind.UNSUPPORTED: "Leave this choice out of the search space.",
@@ -28,10 +42,26 @@ def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
     if isinstance(error, errors.AutopipeError):
         message, hint = error.message, error.hint
     else:
-        message, hint = f"{type(error).__name__}: {error}".rstrip(": "), None
+        message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
+        message += "".join(f"\n{line}" for line in _users_line(error))
     if len(message) > _MESSAGE_LIMIT:
         message = f"{message[: _MESSAGE_LIMIT - 1]}…"
     return TrialFailure(kind=kind, phase=phase, message=message, hint=hint or _HINTS.get(kind))
+
+
+def _told(text: str) -> str:
+    """Return the text of an exception without what TensorFlow puts around the one line that tells something."""
+    if not text.startswith(_GRAPH):
+        return text
+    lines = [line for line in text.splitlines() if line.strip() and not _AROUND.match(line)]
+    return re.sub(r"\s*\[Op:.*\]$", "", "\n".join(lines)) or text
+
+
+def _users_line(error: BaseException) -> list[str]:
+    """Return the last line of the user's own code that led there; nothing where none did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OWN)]
+    return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-1:]]
 
 
 def kind_of(error: BaseException, phase: Phase) -> FailureKind:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,3 +64,29 @@ def test_an_exception_without_a_message_has_one() -> None:
 
 def test_a_long_message_is_cut() -> None:
     assert len(failure_of(ValueError("x" * 10_000), Phase.MEASURE).message) == 2000
+
+
+GRAPH = """Graph execution error:
+
+Detected at node DecodeJpeg defined at (most recent call last):
+<stack traces unavailable>
+Unknown image file format. One of JPEG, PNG, GIF, BMP required.
+\t [[{{node DecodeJpeg}}]]
+\t [[IteratorGetNext]] [Op:__inference_multi_step_on_iterator_293]"""
+
+
+def test_of_tensorflows_graph_errors_the_line_that_tells_something_is_kept() -> None:
+    failure = failure_of(ValueError(GRAPH), Phase.FIRST_BATCH)
+    assert failure.message == "ValueError: Unknown image file format. One of JPEG, PNG, GIF, BMP required."
+
+
+def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("def build_model():\n    raise RuntimeError('no weights')\n")
+    module: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), module)
+    with pytest.raises(RuntimeError) as raised:
+        module["build_model"]()
+    failure = failure_of(raised.value, Phase.BUILD)
+    assert failure.message.splitlines()[0] == "RuntimeError: no weights"
+    assert failure.message.splitlines()[-1] == ("  train.py, line 2, in build_model: raise RuntimeError('no weights')")
