@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -133,7 +134,8 @@ def runner_for(
     launch = Launch(
         workload=workload,
         environment=(*_shared_accelerator(), (virtual.VARIABLE, str(settings.virtual_devices))),
-        sys_path=(str(Path.cwd()),),
+        # An object imports what this process can import: what lies beside the script, wherever that is run from.
+        sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),
         simulate=settings.simulate,
         hosts=settings.hosts,
     )

@@ -60,7 +60,7 @@ def _told(text: str) -> str:
 def _users_line(error: BaseException) -> list[str]:
     """Return the last line of the user's own code that led there; nothing where none did."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OWN)]
+    own = [each for each in frames if not each.filename.startswith(_NOT_OWN) and "__autograph_" not in each.filename]
     return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-1:]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autopipe.api import searching
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Phase
 from autopipe.core.workload import Workload
@@ -170,3 +172,15 @@ def test_a_child_that_was_begun_beforehand_answers_like_any_other(launch: Launch
         runner.begin()
         assert runner.start() is None
         assert pids(runner, CONFIG, CONFIG) == [begun, begun]
+
+
+def test_a_workload_that_is_passed_as_an_object_finds_what_lies_beside_its_script(
+    tmp_path: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside_the_script.py").write_text((tmp_path / "train.py").read_text())
+    monkeypatch.syspath_prepend(tmp_path)  # as `python elsewhere/train.py` does
+    workload = importlib.import_module("beside_the_script").workload
+    found = searching.runner_for(workload).launch
+    made = dataclasses.replace(found, session=launch.session, sys_path=(*found.sys_path, *launch.sys_path))
+    with TrialRunner(made) as runner:
+        assert runner.start() is None
