@@ -109,7 +109,7 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
         device_prefetch=config.device_prefetch,
         evaluation_loader=lambda data: evaluation_loader(workload, config, data, strategy.rank),
     )
-    trainer.steps_per_execution = config.steps_per_execution
+    trainer.setup = config.model_setup
     return trainer
 
 
@@ -202,7 +202,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrd
         bad_sample_log=workload.bad_sample_log,
         identity=_identity(workload, order.shard),
         finishing=LateFinish(finish, lambda: config.loader.open(_job(workload, by_workers, plan, order))),
-        together=config.steps_per_execution,
+        setup=config.model_setup,
     )
 
 

@@ -143,9 +143,9 @@ def waiting(photos: Path) -> dict[str, float]:
     from autopipe.data.image_folder import ImageFolder
     from autopipe.devices import model as models
     from autopipe.devices.simulated import SimulatedAccelerator
+    from autopipe.devices.timed import TimedLoader
     from autopipe.devices.trainer import Trainer
     from autopipe.loaders.threads import Threads
-    from autopipe.measure.timed import TimedLoader
     from autopipe.ops.decode import Decode
     from autopipe.ops.flip import RandomFlip
     from autopipe.ops.resize import Resize

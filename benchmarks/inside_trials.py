@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.loaders.threads import Threads
@@ -109,11 +109,12 @@ def model_alone(reference: str, environment: dict[str, str]) -> float:
 
     workload = load_workload(reference)
     plan = make_plan(workload)
-    bench = Bench(workload, plan, 1, "last")
+    setup = ModelSetup(finish="host")
+    bench = Bench(workload, plan, setup.devices, setup.channels)
     x, y = any_batch(plan.finished, workload.batch_size)
     dataset = tf.data.Dataset.from_tensors((x, y)).repeat()
     rule = StopRule(min_seconds=1.5, max_seconds=1.5)
-    steps = max(4, int(1.5 * bench.alone("host").reading.rate.value / workload.batch_size))
+    steps = max(4, int(1.5 * bench.alone(setup).reading.rate.value / workload.batch_size))
     times: list[float] = []
 
     class Timer(keras.callbacks.Callback):
@@ -125,8 +126,8 @@ def model_alone(reference: str, environment: dict[str, str]) -> float:
 
     ours, theirs = [], []
     for _ in range(5):
-        probe = Probe(Meter(workload.batch_size, 1, rule), loader := bench.resident_loader("host"))
-        bench.run(loader, probe, 0)
+        probe = Probe(Meter(workload.batch_size, 1, rule), loader := bench.resident_loader(setup))
+        bench.run(loader, probe, setup)
         assert probe.meter.reading is not None
         ours.append(probe.meter.reading.rate.value)
         times.clear()

@@ -21,7 +21,7 @@ import numpy as np
 import peers
 
 from autopipe.assembly import build_loader, build_trainer
-from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.config import LoaderConfig, ModelSetup, PipelineConfig
 from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
@@ -196,7 +196,7 @@ def mlp_alone(folder: Path) -> Sizes:
         resident = ResidentLoader((x, y), loader.spec, loader.finish, BATCH, TOGETHER)
         steps = len(loader) // TOGETHER * TOGETHER
     trainer = Trainer(perceptron(), resident)
-    trainer.steps_per_execution = TOGETHER
+    trainer.setup = ModelSetup(steps_per_execution=TOGETHER)
     while True:
         trainer.fit(epochs=EPOCHS, steps_per_epoch=steps, verbose=0)
         yield EPOCHS * steps * BATCH

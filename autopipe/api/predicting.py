@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from autopipe.core.config import PipelineConfig
 from autopipe.core.correction import Measured
-from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint, pick
@@ -32,7 +29,7 @@ def measured(artifact: Path) -> Measured:
     pairs += [
         (config, each.images_per_second)
         for each in profile.tried
-        if (config := _config(each.config)) != winner and not config.loader.is_foreign
+        if (config := pick.parse_config(each.config)) != winner and not config.loader.is_foreign
     ]
     return Measured(
         ceiling=ceiling,
@@ -42,7 +39,3 @@ def measured(artifact: Path) -> Measured:
         cache_bytes=None if profile.findings is None else profile.findings.cache_bytes,
         memory_bytes=profile.hardware.memory_bytes,
     )
-
-
-def _config(content: JsonObject) -> PipelineConfig:
-    return PipelineConfig.model_validate_json(json.dumps(content)).normalised()

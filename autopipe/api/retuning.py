@@ -31,10 +31,10 @@ from autopipe.core.description import Description
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.reports import story
-from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
+from autopipe.search.studies import best_elsewhere
 from autopipe.trial import workload_import
 from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import factory, fingerprint, joining, pick

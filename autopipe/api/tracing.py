@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from autopipe.core import trace
@@ -41,9 +40,7 @@ class Tracing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         if self._folder is not None:
             try:
                 self._write(Path(self._folder.name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 from autopipe.core.ceiling import Ceiling
@@ -66,7 +65,7 @@ class TrialMeasurer:
         reasons = {each.value: each.reason for each in description.impossible if each.parameter == CODE}
         usual: list[Baseline] = []
         if description.wrapped is not None:
-            config = PipelineConfig.model_validate_json(json.dumps(description.wrapped.as_it_is))
+            config = PipelineConfig.model_validate(description.wrapped.as_it_is)
             usual.append(Baseline(name="the dataset as it is", config=config))
         elif foreign is not None:
             usual += [

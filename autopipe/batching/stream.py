@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.owner import Owner
+from autopipe.core.loader import closed
 from autopipe.core.order import Order
 from autopipe.errors import AutopipeError, LoaderError
 
@@ -124,9 +125,7 @@ class BatchStream(Generic[T]):
         self._owner.require()  # before the lock, which a thread that no fork copies may have held
         with self._lock:
             if self._closed:
-                raise self._error or LoaderError(
-                    "The loader is closed.", hint="Build a new one with ap.build_loader(workload, config)."
-                )
+                raise self._error or closed()
             self._reader += 1
             self._ready.notify_all()  # the reader before, if it waits for a batch, has to end
             if self._last_epoch == -1 or self._wanted != (epoch, start) or self._given < (epoch, start):

@@ -7,6 +7,7 @@ difference: the thread itself, or a process of its own that the thread waits for
 from __future__ import annotations
 
 import collections
+import json
 import sys
 import threading
 import time
@@ -19,17 +20,16 @@ from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
-from autopipe.batching.ledger import BadSampleLedger
 from autopipe.batching.owner import Owner
 from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot, SlotPool
 from autopipe.batching.stream import BatchStream, Task
 from autopipe.batching.traced import TracedStream
 from autopipe.core.job import LoadJob
-from autopipe.core.loader import Loader
+from autopipe.core.loader import WorkloadLoader
 from autopipe.core.order import Groups, Order
 from autopipe.core.sample import Batch, Source
-from autopipe.errors import LoaderError, worker_failure
+from autopipe.errors import DataError, LoaderError, worker_failure
 from autopipe.hardware import memory
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
@@ -56,7 +56,7 @@ class Filler(Protocol):
         ...
 
 
-class StreamingLoader(Loader):
+class StreamingLoader(WorkloadLoader):
     """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made."""
 
     def __init__(
@@ -71,17 +71,11 @@ class StreamingLoader(Loader):
             ahead: batches that each filler is told of before it fills them.
             at_a_time: consecutive batches that a filler fills as one.
         """
-        self.spec = job.recipe.spec
-        self.finish = job.finish
-        self._finishing = job.finishing
-        self.batch_size = job.order.batch_size
-        self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
-        self._job = job
         self._at_a_time, self._left = at_a_time, 0
         order: Order = job.order if at_a_time == 1 else Groups(job.order, at_a_time)
         waiting = groups(queue_size, at_a_time)
         self._queue_size = waiting * at_a_time
-        self.buffered_batches = self._queue_size + len(fillers) * at_a_time
+        super().__init__(job, self._queue_size + len(fillers) * at_a_time)
         self._pool = SlotPool(RowLayout(job.recipe.spec, order.batch_size), keep=waiting + len(fillers) + 2)
         trace, most = job.recipe.trace, (order, waiting + len(fillers), ahead * len(fillers))
         self._stream: BatchStream[Filled] = BatchStream(*most) if trace is None else TracedStream(*most, trace)
@@ -98,13 +92,6 @@ class StreamingLoader(Loader):
         self._shut_down = weakref.finalize(self, _shut_down, Owner(), self._stream, fillers, threads)
         for thread in threads:
             thread.start()
-
-    def __len__(self) -> int:
-        return self._job.order.batches
-
-    @property
-    def identity(self) -> str:
-        return self._job.identity()
 
     @property
     def bad_samples(self) -> dict[int, int]:
@@ -244,3 +231,46 @@ def _shut_down(
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join(max(0.0, patience - time.monotonic()))
+
+
+_TOLERATED_SHARE = 0.01
+
+
+class BadSampleLedger:
+    """Counts the bad samples of each epoch, each sample once however often the epoch is read, as validation does."""
+
+    def __init__(self, path: str, samples: int) -> None:
+        """List bad samples in the file `path`; an epoch has `samples` samples."""
+        self._path = path
+        self._tolerated = max(1, int(samples * _TOLERATED_SHARE))
+        self._listed: set[int] = set()
+        self._bad: dict[int, set[int]] = {}
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Bad samples by epoch."""
+        return {epoch: len(indices) for epoch, indices in self._bad.items()}
+
+    def record(self, epoch: int, bad: Sequence[BadSample]) -> None:
+        """Note the bad samples of one batch.
+
+        Raises:
+            DataError: more than 1 % of the epoch's samples (and more than one) are bad.
+        """
+        if not bad:
+            return
+        indices = self._bad.setdefault(epoch, set())
+        indices.update(sample.index for sample in bad)
+        fresh = [sample for sample in bad if sample.index not in self._listed]
+        self._listed.update(sample.index for sample in fresh)
+        with open(self._path, "a", encoding="utf-8") as file:
+            for sample in fresh:
+                row = {"index": sample.index, "replaced_by": sample.replaced_by, "message": sample.message}
+                file.write(json.dumps(row) + "\n")
+        if len(indices) > self._tolerated:
+            raise DataError(
+                f"{len(indices)} samples of epoch {epoch} are bad, "
+                f"more than the {self._tolerated} (1 %) that are skipped; "
+                f"the last: {bad[-1].message}",
+                hint=f"They are listed in {self._path}.",
+            )

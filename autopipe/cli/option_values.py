@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -143,7 +142,7 @@ def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Seq
                 hint="Use loader.workers and the like.",
             )
         return changed(usual, ours)
-    as_it_is = PipelineConfig.model_validate_json(json.dumps(wrapped.as_it_is))
+    as_it_is = PipelineConfig.model_validate(wrapped.as_it_is)
     loader = as_it_is.loader.model_dump()
     names = [f"{WRAPPED}{name}" for name in wrapped.choices]
     for name, texts in theirs.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -81,9 +80,7 @@ class Progress:
             self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._status.stop()
 
     def say(self, label: str, text: str, *, one_line: bool = False) -> None:
@@ -164,8 +161,8 @@ class Progress:
     def _ceiling(self, event: events.CeilingMeasured) -> None:
         rate = event.ceiling.model_images_per_second
         if self._verbose or not self._said_ceiling:
-            setup = f", {wording.setup(event.ceiling.setup)}" if self._verbose else ""
-            self.say("ceiling", f"the model alone takes {rate.value:,.0f} images/s{setup}")
+            setup = wording.setup(event.ceiling.setup) if self._verbose else ""
+            self.say("ceiling", f"the model alone takes {rate.value:,.0f} images/s{setup and f', {setup}'}")
         self._said_ceiling = True
 
     def _planned(self, event: events.BudgetPlanned) -> None:

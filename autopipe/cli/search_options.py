@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,21 +14,7 @@ if TYPE_CHECKING:  # imported by commands' modules, and so before `--help` answe
     from autopipe.search.settings import Settings
 
 
-class PageCache(StrEnum):
-    """The state of the files before a trial."""
-
-    WARM = "warm"
-    COLD = "cold"
-    AUTO = "auto"
-
-
-class Isolation(StrEnum):
-    """How trials are kept apart."""
-
-    WARM = "warm"
-    PROCESS = "process"
-
-
+PageCache = Literal["warm", "cold", "auto"]
 Trace = Annotated[
     Path | None,
     typer.Option(
@@ -83,12 +68,10 @@ class SearchOptions:
     hosts: Annotated[
         int, typer.Option(min=1, help="So many hosts will share each batch: tune one host's part of it.")
     ] = 1
-    page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = (
-        PageCache.AUTO
-    )
-    isolation: Annotated[Isolation, typer.Option(help="One process for many trials, or a fresh one for each.")] = (
-        Isolation.WARM
-    )
+    page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = "auto"
+    isolation: Annotated[
+        Literal["warm", "process"], typer.Option(help="One process for many trials, or a fresh one for each.")
+    ] = "warm"
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin a new study instead of going on with one that was cut off.")
     ] = False
@@ -121,8 +104,8 @@ class SearchOptions:
             virtual_devices=self.virtual_devices,
             hosts=self.hosts,
             simulate=workload_options.simulated(self.simulate_step),
-            page_cache=self.page_cache.value,
-            isolation=self.isolation.value,
+            page_cache=self.page_cache,
+            isolation=self.isolation,
             fresh=self.fresh,
         )
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pydantic
 
-from autopipe.core.config import ModelSetup
+from autopipe.core.config import OfSetup
 from autopipe.core.value import Estimate, Value
 
 
@@ -134,7 +134,7 @@ OVERTAKEN = 1.1
 """Times the model alone: a training that is faster than that shows that the model alone was read too low."""
 
 
-class Ceiling(Value):
+class Ceiling(OfSetup, Value):
     """What no configuration with this `setup` can exceed, and what it is made of. None where it was not measured.
 
     Attributes:
@@ -168,16 +168,7 @@ class Ceiling(Value):
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
     exchange_seconds: float | None = pydantic.Field(default=None, ge=0)
     bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
-    devices: int = pydantic.Field(default=1, ge=1)
-    channels: Literal["last", "first"] = "last"
-    finish: Literal["host", "device"] = "device"
-    steps_per_execution: int = pydantic.Field(default=1, ge=1)
     warnings: tuple[str, ...] = ()
-
-    @property
-    def setup(self) -> ModelSetup:
-        """The setup of the model that was measured."""
-        return ModelSetup(self.devices, self.channels, self.finish, self.steps_per_execution)
 
     def is_overtaken_by(self, rate: Estimate) -> bool:
         """Whether a training ran so much faster that the model alone was read while something else had the machine."""

@@ -148,12 +148,39 @@ class LoaderConfig(_Strict):
 
 
 class ModelSetup(NamedTuple):
-    """What of a configuration the speed of the model alone depends on; the attributes are `PipelineConfig`'s."""
+    """What of a configuration the speed of the model alone depends on; the attributes are `PipelineConfig`'s.
+
+    It is handed on as a whole, from the configuration to the trainer, the loader, the ceilings and the search, so that
+    a setting that is added here, in `OfSetup` and in `PipelineConfig` is there wherever it is looked for.
+    """
 
     devices: int = 1
     channels: Literal["last", "first"] = "last"
     finish: Literal["host", "device"] = "device"
     steps_per_execution: int = 1
+
+    @classmethod
+    def of(cls, value: Any) -> ModelSetup:
+        """Return the setup of something with these attributes."""
+        return cls(*(getattr(value, name) for name in cls._fields))
+
+    def queue_size(self, wanted: int) -> int:
+        """Return how many finished batches may wait: two calls' worth at least, else each call waits for its last."""
+        return max(wanted, 2 * self.steps_per_execution if self.steps_per_execution > 1 else 0)
+
+
+class OfSetup(pydantic.BaseModel):
+    """The same settings as fields of what is measured or asked for in one setup."""
+
+    devices: int = pydantic.Field(default=1, ge=1)
+    channels: Literal["last", "first"] = "last"
+    finish: Literal["host", "device"] = "device"
+    steps_per_execution: int = pydantic.Field(default=1, ge=1)
+
+    @property
+    def setup(self) -> ModelSetup:
+        """The setup of the model."""
+        return ModelSetup.of(self)
 
 
 class PipelineConfig(_Strict):
@@ -202,7 +229,7 @@ class PipelineConfig(_Strict):
     @property
     def model_setup(self) -> ModelSetup:
         """What of it the speed of the model alone depends on."""
-        return ModelSetup(self.devices, self.channels, self.finish, self.steps_per_execution)
+        return ModelSetup.of(self)
 
     def idle(self) -> set[str]:
         """Return the settings that mean nothing beside the others; in the canonical form they are at their defaults."""

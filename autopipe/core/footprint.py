@@ -33,7 +33,7 @@ def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
     if sample_bytes is None or buffered is None:
         return None
     queue = getattr(config.loader, "queue_size", None)
-    if queue is not None and config.steps_per_execution > 1:  # as LoadJob.queue_size
-        buffered += max(0, 2 * config.steps_per_execution - queue)
+    if queue is not None:
+        buffered += config.model_setup.queue_size(queue) - queue
     ahead = config.loader.samples_ahead(facts.batch_size)
     return (buffered + 1) * facts.batch_size * sample_bytes + int(ahead * (facts.source_bytes or 0))

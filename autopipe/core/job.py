@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
+from autopipe.core.config import ModelSetup
 from autopipe.core.finish import Finish, Finishing
 from autopipe.core.order import BatchOrder
 from autopipe.core.plan import Step
@@ -52,7 +53,7 @@ class LoadJob:
         finish: what is left to do to a batch on the device.
         bad_sample_log: the file that lists skipped samples.
         identity: returns a digest of what fixes the sequence of batches.
-        together: batches that one call of the model's function takes.
+        setup: what of the configuration the model's speed depends on.
         finishing: finishes batches for whoever trains without a model of Keras.
     """
 
@@ -62,19 +63,15 @@ class LoadJob:
     bad_sample_log: str
     identity: Callable[[], str]
     finishing: Finishing
-    together: int = 1
-
-    def queue_size(self, wanted: int) -> int:
-        """Return how many finished batches may wait: two calls' worth at least, else each call waits for its last."""
-        return max(wanted, 2 * self.together if self.together > 1 else 0)
+    setup: ModelSetup
 
     def at_a_time(self, queue_size: int) -> int:
         """Return how many batches a worker may make in one go, where they are small: what one call takes, or a few.
 
         The interpreter's lock changes hands at each hand-over, which takes longer than to make a small batch.
         """
-        spec = self.recipe.spec
+        spec, together = self.recipe.spec, self.setup.steps_per_execution
         if not spec.is_fixed or self.recipe.trace is not None:
             return 1
         fits = _MOST_BYTES_AT_A_TIME // max(1, spec.bytes * self.order.batch_size)
-        return max(1, min(self.together if self.together > 1 else _AT_A_TIME, queue_size, fits))
+        return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Generator, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pydantic
 
 from autopipe.core.finish import Finish, Finishing
 from autopipe.core.sample import Batch, SampleSpec
-from autopipe.errors import AutopipeError, ConfigError
+from autopipe.errors import AutopipeError, ConfigError, LoaderError
+
+if TYPE_CHECKING:
+    from autopipe.core.job import LoadJob
 
 
 class LoaderState(pydantic.BaseModel):
@@ -156,10 +158,33 @@ class Loader(abc.ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
+
+
+class WorkloadLoader(Loader):
+    """A loader of a workload's samples; its job says what it is, and a subclass how batches are made."""
+
+    def __init__(self, job: LoadJob, buffered_batches: int) -> None:
+        self.spec = job.recipe.spec
+        self.finish = job.finish
+        self.batch_size = job.order.batch_size
+        self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
+        self.buffered_batches = buffered_batches
+        self._finishing = job.finishing
+        self._job = job
+
+    def __len__(self) -> int:
+        return self._job.order.batches
+
+    @property
+    def identity(self) -> str:
+        return self._job.identity()
+
+
+def closed() -> LoaderError:
+    """Return the error for whoever asks a closed loader for batches."""
+    return LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
 
 
 def _placed(batch: Batch, place: Callable[[Any], Any]) -> tuple[Any, Any]:

@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.core.script import located
-from autopipe.data.arrays import looks_like_image, target_kind
+from autopipe.data.columns import Columns
 from autopipe.data.paths import PathList, spread
 from autopipe.errors import DataError, MissingExtraError, near
 
 _PROBES = 64  # encoded images whose sizes are looked at
 
 
-class HDF5:
+class HDF5(Columns):
     """Rows of an HDF5 file: `(file[x][i], file[y][i])`. It needs the extra `hdf5`.
 
     Each process opens the file for itself, once. A dataset x of variable-length bytes (`h5py.vlen_dtype("uint8")`)
@@ -49,14 +48,7 @@ class HDF5:
             raise DataError(f"Datasets of `{self._path}` must be equally long and not empty, but they are {shown}.")
         self._count = lengths.pop()
         self._is_encoded = _is_encoded(datasets[0])
-        row = datasets[0].shape[1:], datasets[0].dtype
-        if self._is_encoded:
-            self.x_kind = FieldKind.ENCODED
-        else:
-            self.x_kind = FieldKind.IMAGE if looks_like_image(*row) else FieldKind.ARRAY
-        self.y_kind: FieldKind | None = None
-        if y is not None:
-            self.y_kind = target_kind(row[0], np.zeros(datasets[1].shape[1:], datasets[1].dtype))
+        self._find_kinds()
 
     def __len__(self) -> int:
         return self._count
@@ -66,13 +58,6 @@ class HDF5:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
-
-    def read(self, index: int) -> Any:
-        """Return a row of x, or of x and y."""
-        x, *y = (dataset[index] for dataset in self._datasets())
-        if self._is_encoded:
-            x = x.tobytes()
-        return (x, y[0]) if y else x
 
     def name(self, index: int) -> str:
         """Return the number of a row, and the file it is in."""
@@ -99,11 +84,9 @@ class HDF5:
         )
         return " ".join((_listed(self._path).digest(), *parts))
 
-    def plain_numpy(self, spec: SampleSpec) -> None:
-        """Return nothing: plain code reads this source."""
-
-    def plain_tensorflow(self, spec: SampleSpec) -> None:
-        """Return nothing: plain code reads this source."""
+    def _row(self, index: int) -> list[Any]:
+        x, *y = (dataset[index] for dataset in self._datasets())
+        return [x.tobytes() if self._is_encoded else x, *y]
 
     def _datasets(self) -> tuple[Any, ...]:
         """Return the datasets, opened by this process: a handle that came by a fork belongs to the parent."""

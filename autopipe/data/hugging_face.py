@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.core.script import located
-from autopipe.data.arrays import looks_like_image, target_kind
+from autopipe.data.columns import Columns
 from autopipe.data.paths import PathList, read_file, short_digest, spread
 from autopipe.errors import BadSampleError, DataError, MissingExtraError, near, shortened
 
-_PROBES = 64  # images whose sizes are looked at
+_PROBES = 64  # rows of which it is asked whether their images lie outside
 
 
-class HuggingFace:
+class HuggingFace(Columns):
     """Rows of a Hugging Face dataset. It needs the extra `hf`.
 
     Images stay encoded until a worker decodes them, whether the dataset holds their bytes or their paths. The rows stay
@@ -68,22 +67,10 @@ class HuggingFace:
         self._rows = dataset.select_columns(self._columns).with_format("arrow")
         self._dtype = _dtype(dataset.features[image])
         self._are_outside = any(self._path(row) for row in spread(len(dataset), _PROBES))
-        x, *y = self._parts(0)
-        self.x_kind = FieldKind.ENCODED
-        if not isinstance(x, bytes):
-            self.x_kind = FieldKind.IMAGE if looks_like_image(x.shape, x.dtype) else FieldKind.ARRAY
-        self.y_kind = target_kind(np.shape(x), y[0]) if y else None
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self._find_kinds()
 
     def __repr__(self) -> str:
         return f"HuggingFace({len(self)} rows of {', '.join(self._columns)})"
-
-    def read(self, index: int) -> Any:
-        """Return the image's file as bytes, and its label; or the bytes alone where there is no label column."""
-        parts = self._parts(index)
-        return parts[0] if len(parts) == 1 else tuple(parts)
 
     def name(self, index: int) -> str:
         """Return the number of a row, and the image's path where the dataset knows it."""
@@ -95,27 +82,13 @@ class HuggingFace:
         rows = range(len(self)) if indices is None else indices
         return [*self._stored, *(path for path in map(self._path, rows if self._are_outside else ()) if path)]
 
-    def mean_bytes(self) -> float:
-        """Return the mean size of a row, of 64 of them."""
-        rows = spread(len(self), _PROBES)
-        sizes = [len(part) if isinstance(part, bytes) else part.nbytes for row in rows for part in self._parts(row)]
-        return sum(sizes) / len(rows)
-
     def digest(self) -> str:
         """Describe the dataset by its own fingerprint, and its files (number, names, sizes, times)."""
         stored = PathList(b"/", [os.path.split(os.fsencode(path)) for path in self._stored]).digest()
         columns = ",".join(self._columns).replace(" ", "_")
         return f"rows={len(self)} columns={columns} dataset={short_digest(self._fingerprint.encode())} {stored}"
 
-    def plain_numpy(self, spec: SampleSpec) -> None:
-        """Return nothing: plain code reads this source."""
-
-    def plain_tensorflow(self, spec: SampleSpec) -> None:
-        """Return nothing: plain code reads this source."""
-
-    def _parts(self, index: int) -> list[Any]:
-        if not 0 <= index < len(self._rows):
-            raise IndexError(index)
+    def _row(self, index: int) -> list[Any]:
         row = self._rows[index]
         image, *label = (row.column(number)[0].as_py() for number in range(row.num_columns))
         return [_image(image, index, self._dtype), *map(_target, label)]

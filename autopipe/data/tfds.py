@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.core.sample import FieldKind, SampleSpec
-from autopipe.data.arrays import looks_like_image, target_kind
-from autopipe.data.paths import PathList, spread
+from autopipe.data.columns import Columns
+from autopipe.data.paths import PathList
 from autopipe.errors import DataError, MissingExtraError, near
 
-_PROBES = 64  # images whose sizes are looked at
 
-
-class TFDS:
+class TFDS(Columns):
     """Examples of a dataset of TensorFlow Datasets, read by number as by `tfds.data_source`. It needs the extra `tfds`.
 
     Images stay encoded until a worker decodes them. The dataset has to be prepared in the form array_record, which
@@ -76,22 +73,10 @@ class TFDS:
         folder = os.fsencode(builder.data_path)
         self._files = PathList(folder, sorted((b"", os.fsencode(each)) for each in os.listdir(folder)))  # noqa: PTH208  bytes
         self._version = str(builder.info.full_name)
-        x, *y = self._parts(0)
-        self.x_kind = FieldKind.ENCODED
-        if not isinstance(x, bytes):
-            self.x_kind = FieldKind.IMAGE if looks_like_image(x.shape, x.dtype) else FieldKind.ARRAY
-        self.y_kind = target_kind(np.shape(x), y[0]) if y else None
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self._find_kinds()
 
     def __repr__(self) -> str:
         return f"TFDS({self._what}: {len(self)} examples)"
-
-    def read(self, index: int) -> Any:
-        """Return the image's file as bytes, and its label; or the bytes alone where there is no label."""
-        parts = self._parts(index)
-        return parts[0] if len(parts) == 1 else tuple(parts)
 
     def name(self, index: int) -> str:
         """Return the number of an example, and its dataset."""
@@ -101,27 +86,13 @@ class TFDS:
         """Return the files of the prepared dataset, whichever examples are asked for."""
         return self._files.files()
 
-    def mean_bytes(self) -> float:
-        """Return the mean size of an example, of 64 of them."""
-        rows = spread(len(self), _PROBES)
-        sizes = [len(part) if isinstance(part, bytes) else part.nbytes for row in rows for part in self._parts(row)]
-        return sum(sizes) / len(rows)
-
     def digest(self) -> str:
         """Describe the dataset's name and version, the split, and its files (number, names, sizes, times)."""
         split = self._what.rpartition(", ")[2].replace(" ", "")
         columns = ",".join(self._columns).replace(" ", "_")
         return f"dataset={self._version} split={split} columns={columns} rows={len(self)} {self._files.digest()}"
 
-    def plain_numpy(self, spec: SampleSpec) -> None:
-        """Return nothing: plain code reads this source."""
-
-    def plain_tensorflow(self, spec: SampleSpec) -> None:
-        """Return nothing: plain code reads this source."""
-
-    def _parts(self, index: int) -> list[Any]:
-        if not 0 <= index < len(self._rows):
-            raise IndexError(index)
+    def _row(self, index: int) -> list[Any]:
         row = self._rows[index]
         values = (row[column] for column in self._columns)
         return [value if isinstance(value, bytes) else np.asarray(value) for value in values]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import keras
 
-from autopipe.core.loader import Loader, end
-from autopipe.core.sample import Batch
-from autopipe.errors import AutopipeError, ModelError
+from autopipe.core.loader import Loader
+from autopipe.devices.timed import TimedLoader
+from autopipe.errors import ModelError
 from autopipe.hardware.neighbours import Neighbours
 
 
@@ -59,7 +59,7 @@ class EpochMonitor(keras.callbacks.Callback):
         self._clock = clock
         self._watch = neighbours
         self._trainer: Trains | None = None
-        self._meter: _Meter | None = None
+        self._meter: TimedLoader | None = None
         self._epochs = 0
         self._first: tuple[int, float, float] | None = None
         self._last = (0, 0.0, 0.0)
@@ -76,7 +76,7 @@ class EpochMonitor(keras.callbacks.Callback):
                 hint="Pass it on: tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])",
             )
         loader = self._trainer.loader
-        self._meter = loader if isinstance(loader, _Meter) else _Meter(loader, self._clock)
+        self._meter = loader if isinstance(loader, TimedLoader) else TimedLoader(loader, self._clock)
         self._trainer.loader = self._meter
         self._epochs = 0
 
@@ -113,78 +113,3 @@ class EpochMonitor(keras.callbacks.Callback):
         if self._trainer is not None and self._meter is not None:
             self._trainer.loader = self._meter.loader
         self._meter = None
-
-
-class _Meter(Loader):
-    """Hands on the batches of another loader, and sums up the time that it was waited for.
-
-    Attributes:
-        loader: the other loader, which owns everything.
-        waited_seconds: spent in waiting for a batch, so far.
-    """
-
-    def __init__(self, loader: Loader, clock: Callable[[], float]) -> None:
-        self.loader = loader
-        self.waited_seconds = 0.0
-        self.spec = loader.spec
-        self.finish = loader.finish
-        self.batch_size = loader.batch_size
-        self.last_batch_samples = loader.last_batch_samples
-        self.has_dataset = loader.has_dataset
-        self.buffered_batches = loader.buffered_batches
-        self._clock = clock
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    @property
-    def identity(self) -> str:
-        return self.loader.identity
-
-    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        return self.timed(self.loader.batches(epoch, start, last=last))
-
-    def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        dataset = self.loader.native_dataset(epoch, epochs, start)
-        return None if dataset is None else _Timed(dataset, self)
-
-    def diagnose(self, error: Exception) -> AutopipeError | None:
-        return self.loader.diagnose(error)
-
-    def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield what the iterator yields."""
-        try:
-            while True:
-                asked = self._clock()
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    return
-                self.waited_seconds += self._clock() - asked
-                yield batch
-                del batch  # its memory goes back to the loader before the next one is asked for
-        finally:
-            end(batches)
-
-    def occupancy(self) -> tuple[int, int] | None:
-        return self.loader.occupancy()
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.loader.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.loader.load_state_dict(state)
-
-    def close(self) -> None:
-        self.loader.close()
-
-
-class _Timed:
-    """A framework's own dataset, timed as it is iterated over."""
-
-    def __init__(self, dataset: Iterable[Any], meter: _Meter) -> None:
-        self._dataset = dataset
-        self._meter = meter
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._meter.timed(iter(self._dataset))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Self
 
 import keras
 
+from autopipe.core.config import ModelSetup
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader, LoaderState
 from autopipe.core.sample import Source
@@ -44,12 +44,12 @@ class Trainer:
         model: the user's own model.
         loader: what feeds it.
         steps: the model's compiled steps; with them a further trainer of the same model compiles nothing again.
-        steps_per_execution: batches that one call of the model's function trains, unless the model was compiled for
-            several or a callback looks at each batch.
+        setup: what of the configuration is the trainer's to do, such as to train several batches by one call of the
+            model's function, unless the model was compiled for several or a callback looks at each batch.
         promise: what was measured of this pipeline, for callbacks that compare; None if nothing was.
     """
 
-    steps_per_execution: int = 1
+    setup: ModelSetup = ModelSetup()
     promise: Any = None
 
     def __init__(
@@ -123,7 +123,8 @@ class Trainer:
         fault, own = Fault(), tuple(getattr(callbacks, "callbacks", callbacks) or ())
         with contextlib.ExitStack() as stack:
             test_finish = self._enter_validation(stack, fault, validation, arguments)
-            wanted = self.steps_per_execution if self._placement.strategy.rank == (0, 1) else 1  # Keras shares out one
+            own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
+            wanted = self.setup.steps_per_execution if own_rank else 1
             together = several_steps.together(self.model, wanted, own)
             self._enter(stack, fault, self.loader, test_finish, together)
             session = TrainingCallbacks(
@@ -195,9 +196,7 @@ class Trainer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     def _start(

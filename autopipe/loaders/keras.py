@@ -25,7 +25,7 @@ from autopipe.batching.streaming import require_memory
 from autopipe.batching.traced import traced
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
-from autopipe.core.loader import Loader
+from autopipe.core.loader import Loader, WorkloadLoader, closed
 from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, LoaderError, worker_failure
 from autopipe.hardware import opencv
@@ -92,19 +92,13 @@ class Keras(LoaderConfig):
         return _KerasLoader(job, self.normalised(), Kernel(recipe, cache))
 
 
-class _KerasLoader(Loader):
+class _KerasLoader(WorkloadLoader):
     """Owns one PyDataset and, while an epoch is read, the Keras adapter that reads it."""
 
     has_dataset = True
 
     def __init__(self, job: LoadJob, knobs: Keras, kernel: Kernel) -> None:
-        self.spec = job.recipe.spec
-        self.finish = job.finish
-        self._finishing = job.finishing
-        self.batch_size = job.order.batch_size
-        self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
-        self.buffered_batches = knobs.buffered_batches()
-        self._job = job
+        super().__init__(job, knobs.buffered_batches())
         self._forks = knobs.use_multiprocessing
         self._dataset = _dataset_class()(job, kernel, knobs)
         self._reader: _Reader | None = None
@@ -112,13 +106,6 @@ class _KerasLoader(Loader):
         self._turn = 0
         self._owner = Owner()
         self._inherited: Iterator[Any] | None = None
-
-    def __len__(self) -> int:
-        return self._job.order.batches
-
-    @property
-    def identity(self) -> str:
-        return self._job.identity()
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         for element in self._read(epoch, start, arrays=True):
@@ -170,7 +157,7 @@ class _KerasLoader(Loader):
     def _require_open(self) -> None:
         self._owner.require()
         if self._closed:
-            raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
+            raise closed()
 
 
 class _Epochs:

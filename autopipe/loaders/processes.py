@@ -52,7 +52,7 @@ class Processes(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
-        queue_size = job.queue_size(self.queue_size)
+        queue_size = job.setup.queue_size(self.queue_size)
         require_memory(job, queue_size + self.workers + 2, self.samples_ahead(job.order.batch_size))
         cache = MemoryCache.of(recipe)
         packed = packed_recipe(recipe)

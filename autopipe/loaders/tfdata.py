@@ -25,7 +25,7 @@ from autopipe.batching.owner import Owner
 from autopipe.batching.streaming import require_memory
 from autopipe.core.config import LATER, LoaderConfig
 from autopipe.core.job import LoadJob
-from autopipe.core.loader import Loader
+from autopipe.core.loader import Loader, WorkloadLoader, closed
 from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import opencv
@@ -77,19 +77,13 @@ class TfData(LoaderConfig):
         return _TfDataLoader(job, self, cache, buffered)
 
 
-class _TfDataLoader(Loader):
+class _TfDataLoader(WorkloadLoader):
     """Owns the traced graph; each epoch is a dataset of its own made by it."""
 
     has_dataset = True
 
     def __init__(self, job: LoadJob, knobs: TfData, cache: MemoryCache | None, buffered: int) -> None:
-        self.spec = job.recipe.spec
-        self.finish = job.finish
-        self._finishing = job.finishing
-        self.batch_size = job.order.batch_size
-        self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
-        self.buffered_batches = buffered
-        self._job = job
+        super().__init__(job, buffered)
         self._owner = Owner()
         self._inherited: _Epoch | None = None
         kernel = Kernel(job.recipe, cache)
@@ -99,13 +93,6 @@ class _TfDataLoader(Loader):
         self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
         # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._epochs, self._work)
-
-    def __len__(self) -> int:
-        return self._job.order.batches
-
-    @property
-    def identity(self) -> str:
-        return self._job.identity()
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         elements = _Epoch(iter(self.native_dataset(epoch, 1, start).as_numpy_iterator()))
@@ -148,7 +135,7 @@ class _TfDataLoader(Loader):
     def _open_graph(self) -> Graph:
         self._owner.require()
         if self._graph is None:
-            raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
+            raise closed()
         return self._graph
 
 

@@ -54,7 +54,7 @@ class Threads(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = traced(job.recipe)
-        queue_size = job.queue_size(self.queue_size)
+        queue_size = job.setup.queue_size(self.queue_size)
         most = job.at_a_time(queue_size) if self.read_ahead == 0 else 1
         held = (groups(queue_size, most) + self.workers + 2) * most
         require_memory(job, held, self.samples_ahead(job.order.batch_size))

@@ -23,7 +23,7 @@ from autopipe.batching.datasets import Feeder, arrays_of, parts_of
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
-from autopipe.core.loader import Loader
+from autopipe.core.loader import Loader, closed
 from autopipe.core.params import Value
 from autopipe.core.sample import Batch
 from autopipe.errors import ConfigError, LoaderError, shortened
@@ -126,7 +126,7 @@ class _WrappedLoader(Loader):
 
     def _open(self) -> Feeder:
         if self._feeder is None:
-            raise LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
+            raise closed()
         return self._feeder
 
     def _checked(self, batch: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 
 from autopipe import assembly
 from autopipe.batching.trace_log import TraceLog
+from autopipe.core.config import ModelSetup
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
 from autopipe.core.mode import Mode
+from autopipe.core.outcome import Phase
 from autopipe.core.plan import Plan
 from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
@@ -24,7 +27,6 @@ from autopipe.devices import model as models
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.trainer import Trainer
 from autopipe.measure import modes, transfer
-from autopipe.measure.first_steps import FirstSteps
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
 from autopipe.measure.resident import ResidentLoader
@@ -61,7 +63,7 @@ class Bench:
         self._steps = FinishedSteps(self.model)
         self._notes: list[StepNotes] = []
         self._channels_first = channels == "first"
-        self._alone: dict[tuple[str, int, int], Alone] = {}
+        self._alone: dict[tuple[ModelSetup, int], Alone] = {}
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -72,20 +74,17 @@ class Bench:
         self,
         loader: Loader,
         probe: Probe,
-        device_prefetch: int,
-        steps: int | None = None,
+        setup: ModelSetup,
         *,
+        device_prefetch: int = 0,
+        steps: int | None = None,
         epochs: int = 1,
-        together: int = 1,
     ) -> None:
-        """Train on `loader` until the probe has seen enough, at most `epochs` of `steps` steps. The loader stays open.
-
-        One call of the model's function trains `together` batches.
-        """
+        """Train on `loader` until the probe has seen enough, at most `epochs` of `steps` steps."""
         trainer = Trainer(
             self.model, loader, strategy=self.strategy, device_prefetch=device_prefetch, steps=self._steps
         )
-        trainer.steps_per_execution = together
+        trainer.setup = setup
         trainer.fit(epochs=epochs, steps_per_epoch=steps or _ENDLESS, callbacks=[*self._notes, probe], verbose=0)
 
     @contextlib.contextmanager
@@ -103,37 +102,25 @@ class Bench:
                 log.flush()
 
     def alone(
-        self,
-        finish: str,
-        report: Report | None = None,
-        *,
-        again: bool = False,
-        samples: int | None = None,
-        together: int = 1,
+        self, setup: ModelSetup, report: Report | None = None, *, again: bool = False, samples: int | None = None
     ) -> Alone:
-        """Return the fastest reading of the model without a loader, for a kind of finish and a number of samples.
-
-        One call of the model's function trains `together` batches.
+        """Return the fastest reading of the model without a loader, in a setup and with a number of samples.
 
         It is measured when it is first asked for, which also compiles, and whenever `again` is.
         """
         rows = samples or self._workload.batch_size
-        key = finish, rows, together
+        key = setup, rows
         if again or key not in self._alone:
-            loader = self.resident_loader(finish, rows, together)
-            probe = Probe(
-                Meter(rows, 1, _ALONE),
-                loader,
-                report=None if report is None else FirstSteps(report),
-            )
-            self.run(loader, probe, 0, together=together)
+            loader = self.resident_loader(setup, rows)
+            probe = Probe(Meter(rows, 1, _ALONE), loader, report=None if report is None else FirstSteps(report))
+            self.run(loader, probe, setup)
             reading = probe.meter.reading
             if reading is None:
                 raise RuntimeError("the model ran on a resident batch, but there is no reading")
             found = Alone(
                 reading=reading,
                 core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images),
-                transfer_seconds_per_image=self._transfer(finish),
+                transfer_seconds_per_image=self._transfer(setup.finish),
             )
             known = self._alone.setdefault(key, found)
             if known.reading.rate.value < reading.rate.value:  # others on the machine can only slow it down
@@ -146,22 +133,23 @@ class Bench:
         sent = tuple(array for array in batch if array is not None)
         return transfer.seconds_per_image(self.strategy, sent, transfer.arrived)
 
-    def step_time(self, mode: Mode, finish: str, seconds: float) -> StepTime:
+    def step_time(self, mode: Mode, setup: ModelSetup, seconds: float) -> StepTime:
         """Return how long a step of this kind takes on a batch that is there."""
-        loader = self.resident_loader(finish)
+        loader = self.resident_loader(setup)
+        together = None if setup.steps_per_execution == 1 else setup.steps_per_execution
         with (
             self.strategy.scope(),
-            self._steps.applied(train=loader.finish, test=loader.finish),
+            self._steps.applied(train=loader.finish, test=loader.finish, together=together),
             models.built_from(self.model, loader),
         ):
             return modes.step_time(self.model, loader, mode, seconds)
 
-    def resident_loader(self, finish: str, rows: int | None = None, together: int = 1) -> ResidentLoader:
-        """Return a loader of one batch, as a loader with this `finish` gives them, that lies on all devices.
+    def resident_loader(self, setup: ModelSetup, rows: int | None = None) -> ResidentLoader:
+        """Return a loader of one batch, as a loader in this setup gives them, that lies on all devices.
 
-        For several steps at once, where batches stay on the host, `together` copies lie there.
+        For several steps at once, where batches stay on the host, as many copies lie there.
         """
-        on_host = finish == "host"
+        on_host, together = setup.finish == "host", setup.steps_per_execution
         suffix = self._plan.suffix
         left = Finish(
             ops=() if on_host else tuple(step.op for step in suffix),
@@ -185,3 +173,42 @@ def any_batch(spec: SampleSpec, rows: int) -> Batch:
         return generator.integers(0, 2, (rows, *(field.shape or ()))).astype(field.dtype)
 
     return part(spec.x), None if spec.y is None else part(spec.y)
+
+
+_LONG_FIRST_SECONDS = 10.0
+_LONG_SECONDS = 2.0
+_STEPS_A_TRIAL = 4
+
+
+class FirstSteps:
+    """Hands a report on, without phases, and says once that steps take long. It is made when they begin."""
+
+    def __init__(self, report: Report, clock: Callable[[], float] = time.monotonic) -> None:
+        """Tell `report`; the first step compiles."""
+        self._report, self._clock = report, clock
+        self._last = clock()
+        self._steps_began = False
+        self._said = False
+
+    def phase(self, phase: Phase) -> None:
+        """Keep silent: whoever measures is in a phase of its own."""
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        """A step ended, or a look at it."""
+        now = self._clock()
+        took, self._last = now - self._last, now
+        if not self._steps_began:
+            self._steps_began = True
+            if took >= _LONG_FIRST_SECONDS:
+                self.log(f"The model's first training step took {took:.0f} s, compiling included.")
+        elif took >= _LONG_SECONDS and not self._said:
+            self._said = True
+            self.log(
+                f"A training step takes {took:.0f} s without any loader, so each trial takes "
+                f"{_STEPS_A_TRIAL * took:.0f} s or more."
+            )
+        self._report.progress(images, images_per_second)
+
+    def log(self, text: str) -> None:
+        """Tell at once."""
+        self._report.log(text)

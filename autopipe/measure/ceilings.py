@@ -112,10 +112,8 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
         bytes_per_image=data_source.mean_bytes(workload.data),
         transfer_seconds_per_image=alone.transfer_seconds_per_image,
         cores=float(cpu.usable_cores()),
-        devices=wanted.devices,
-        channels=wanted.channels,
-        finish=wanted.finish,
         warnings=alone.reading.warnings,
+        **wanted.setup._asdict(),
     )
 
 

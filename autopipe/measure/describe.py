@@ -8,13 +8,14 @@ import keras
 
 from autopipe import assembly
 from autopipe.batching.wrapped_data import WrappedData
-from autopipe.core.config import LOADERS
-from autopipe.core.description import CODE, Description, Impossible, OpSettings, WrappedDataset
+from autopipe.core.config import LOADERS, STORAGES
+from autopipe.core.description import CODE, CutSize, Description, Impossible, OpSettings, WrappedDataset
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
-from autopipe.measure import kept
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.convert import estimate_bytes
 from autopipe.tuned import fingerprint, model_structure, wrap
 from autopipe.tuned.eject import module
 
@@ -31,7 +32,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         fixed_bytes=fixed.bytes * count if fixed.is_fixed else None,
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
-        cuts=() if isinstance(workload.data, WrappedData) else kept.sizes(workload, plan),
+        cuts=() if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
         backend=keras.backend.backend(),
         accelerators=choose.accelerators(),
         virtual_devices=choose.virtual_devices(),
@@ -122,3 +123,17 @@ def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None
         takes in (None, has) for takes, has in zip(other[1:], (channels, height, width), strict=True)
     )
     return None if fits else "the model's input is fixed to channels last"
+
+
+def cut_sizes(workload: Workload, plan: Plan) -> tuple[CutSize, ...]:
+    """Return the size of the whole set for each storage form that is written, and each cut that it can hold.
+
+    Raises:
+        DataError: samples cannot be read.
+    """
+    return tuple(
+        CutSize(storage=name, cut=cut, bytes=int(estimate_bytes(Conversion.of(workload, plan, cut), STORAGES[name])))
+        for name in STORAGES
+        if STORAGES[name].converts
+        for cut in STORAGES[name].cuts(plan)
+    )

@@ -9,13 +9,13 @@ import numpy as np
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import ConversionCost, Measurement, Ran, Resources
+from autopipe.devices.timed import TimedLoader
 from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
 from autopipe.hardware.pagecache import Regime
 from autopipe.hardware.usage import Usage
 from autopipe.measure import windows
 from autopipe.measure.meter import Meter
-from autopipe.measure.timed import TimedLoader
 
 _BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
 _TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."

@@ -6,6 +6,8 @@ from typing import Literal
 
 import pydantic
 
+from autopipe.core.config import OfSetup
+
 
 class _Options(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -35,44 +37,30 @@ class MeasureOptions(_Options):
     trace: str | None = None
 
 
-class CeilingOptions(_Options):
-    """What ceilings are for.
+class CeilingOptions(OfSetup, _Options):
+    """What ceilings are for, beside a setup of the model.
 
     Attributes:
         page_cache: as in `MeasureOptions`; where trials read from the disk, its speed is a ceiling, too.
-        devices: how many devices train.
-        channels: the order of image axes.
-        finish: where the cheap last ops run: on the device they are part of the model's step.
-        steps_per_execution: batches that one call of the model's function trains.
         model_only: leave out the loader, its ops and the disk, which are the same in every setup.
         again: measure the model once more, even if this process has done so.
         samples: of a batch, over all devices; None for the workload's batch size.
         exchange: measure, too, what the exchange of gradients between the devices takes.
     """
 
-    devices: int = pydantic.Field(default=1, ge=1)
-    channels: Literal["last", "first"] = "last"
-    finish: Literal["host", "device"] = "device"
-    steps_per_execution: int = pydantic.Field(default=1, ge=1)
     model_only: bool = False
     again: bool = False
     samples: int | None = pydantic.Field(default=None, ge=1)
     exchange: bool = False
 
 
-class StepOptions(pydantic.BaseModel):
-    """What a step is timed with.
+class StepOptions(OfSetup):
+    """What a step is timed with, beside a setup of the model.
 
     Attributes:
-        devices: how many devices share it.
-        channels: the order of image axes.
-        finish: where the cheap last ops run: on the device they are part of the step.
         seconds: how long to look, without compiling.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    devices: int = pydantic.Field(default=1, ge=1)
-    channels: Literal["last", "first"] = "last"
-    finish: Literal["host", "device"] = "device"
     seconds: float = pydantic.Field(default=2.0, gt=0)

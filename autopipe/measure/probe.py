@@ -17,8 +17,8 @@ import numpy as np
 from autopipe.core.loader import Loader
 from autopipe.core.outcome import Phase
 from autopipe.core.report import Report
+from autopipe.devices.timed import TimedLoader
 from autopipe.measure.meter import Meter
-from autopipe.measure.timed import TimedLoader
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

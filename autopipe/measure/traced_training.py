@@ -13,7 +13,7 @@ from autopipe.batching.trace_log import TraceLog
 from autopipe.batching.traced import Spans, noted
 from autopipe.core.loader import Loader
 from autopipe.devices.strategy import DeviceStrategy
-from autopipe.measure.timed import TimedLoader
+from autopipe.devices.timed import TimedLoader
 
 
 class TracedLoader(TimedLoader):

@@ -29,11 +29,12 @@ from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
+from autopipe.devices.timed import TimedLoader
 from autopipe.errors import LoaderError
 from autopipe.hardware import memory
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
-from autopipe.measure import ceilings, describe, exchange, measurement, repeats, verify
+from autopipe.measure import ceilings, describe, exchange, measurement, verify
 from autopipe.measure.bench import Bench
 from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.measurement import Trial
@@ -42,7 +43,6 @@ from autopipe.measure.options import CeilingOptions, MeasureOptions, StepOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.parts import Part, Parts
 from autopipe.measure.probe import Probe
-from autopipe.measure.timed import TimedLoader
 from autopipe.measure.traced_training import TracedLoader
 from autopipe.measure.windows import StopRule
 from autopipe.ops.planner import make_plan
@@ -81,7 +81,7 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(config.devices, config.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(config.finish, report, together=config.steps_per_execution).reading.rate.value
+        alone = bench.alone(config.model_setup, report).reading.rate.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
@@ -101,9 +101,9 @@ class Session:
                 steps, epochs = max(1, round(len(loader) / part.share)), _ENDLESS
                 if limited:
                     steps, epochs = len(loader), 1
-                together = config.steps_per_execution
+                setup, ahead = config.model_setup, config.device_prefetch
                 with bench.noted(log):
-                    bench.run(loader, probe, config.device_prefetch, steps, epochs=epochs, together=together)
+                    bench.run(loader, probe, setup, device_prefetch=ahead, steps=steps, epochs=epochs)
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
             finally:
@@ -133,9 +133,7 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        alone = bench.alone(
-            wanted.finish, report, again=wanted.again, samples=wanted.samples, together=wanted.steps_per_execution
-        )
+        alone = bench.alone(wanted.setup, report, again=wanted.again, samples=wanted.samples)
         report.phase(Phase.MEASURE)
         exchanged = exchange.measure(bench.strategy, bench.model) if wanted.exchange else {}
         pages = self._page_cache(wanted.page_cache)
@@ -150,12 +148,12 @@ class Session:
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
-        return bench.step_time(mode, wanted.finish, wanted.seconds)
+        return bench.step_time(mode, wanted.setup, wanted.seconds)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations; of a dataset of the user's, look for samples that come twice."""
         report.phase(Phase.MEASURE)
-        look = repeats.repeats if isinstance(self._workload.data, WrappedData) else verify.verify
+        look = verify.repeats if isinstance(self._workload.data, WrappedData) else verify.verify
         return look(self._workload, configs, samples=int(str(options.get("samples", 256))), report=report)
 
     def close(self) -> None:

@@ -135,3 +135,35 @@ def _largest_difference(reference: _Epoch, epoch: _Epoch) -> float:
 
 def _numbered_rows(epoch: _Epoch) -> Iterable[tuple[NDArray[Any], int]]:
     return zip(epoch.x, epoch.numbers.tolist(), strict=True)
+
+
+def repeats(workload: Workload, configs: Sequence[PipelineConfig], *, samples: int, report: Report) -> Verification:
+    """Look at the first `samples` samples of an epoch with each configuration, and count those that came before.
+
+    Samples are the same where all bytes of x and y are. What the data hold twice is counted, too.
+    """
+    agreements = []
+    for config in configs:
+        as_data = config.model_dump(mode="json")
+        try:
+            with assembly.build_loader(workload, config) as loader:
+                seen = list(_digests(loader.epoch(0), samples))
+        except AutopipeError as error:
+            agreements.append(Agreement(config=as_data, digest="", samples=0, message=str(error)))
+        else:
+            whole = hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest()
+            repeated = len(seen) - len(set(seen))
+            agreements.append(Agreement(config=as_data, digest=whole, samples=len(seen), repeated=repeated))
+        report.progress(len(agreements), 0.0)
+    return Verification(agreements=tuple(agreements), compared=False)
+
+
+def _digests(batches: Iterable[Any], samples: int) -> Iterable[bytes]:
+    for x, y in batches:
+        for row in range(len(x)):
+            if samples <= 0:
+                return
+            samples -= 1
+            found = hashlib.blake2b(np.ascontiguousarray(x[row]).tobytes(), digest_size=16)
+            found.update(b"" if y is None else np.ascontiguousarray(y[row]).tobytes())
+            yield found.digest()

@@ -1,13 +1,15 @@
-"""Whether configurations gave the same batches, as text."""
+"""Whether configurations gave the same batches, and which samples a training would stop at, as text."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.verification import Agreement, Verification
+from autopipe.core.verification import Agreement, FileVerification, Verification
 from autopipe.reports import wording
 
 TOLERANCE = 1.01 / 255
@@ -68,3 +70,18 @@ def _verdict(agreement: Agreement) -> str:
     if agreement.largest_difference <= TOLERANCE * scale:
         return "within one level of 256"
     return f"other pixels, by up to {agreement.largest_difference / scale:.1%}"
+
+
+def file_lines(found: FileVerification) -> Iterator[str]:
+    """Yield what `autopipe verify --files` prints: a line for each bad sample, and the sum."""
+    for each in found.bad:
+        yield f"bad       {each.name}: {each.reason}"
+    before = f", {found.resumed:,} of them by an earlier look that was stopped" if found.resumed else ""
+    if not found.bad:
+        yield f"verified  all {found.samples:,} samples can be read and decoded{before}"
+        return
+    yield f"verified  {found.samples:,} samples{before}: {len(found.bad):,} cannot be used"
+    if len(found.bad) <= max(1, found.samples // 100):
+        yield 'next      replace or remove them, or train with on_bad_sample="skip", which puts others in their place'
+    else:
+        yield 'next      replace or remove them; they are more than the 1 % that on_bad_sample="skip" puts up with'

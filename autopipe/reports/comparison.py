@@ -101,7 +101,7 @@ def _told(profile: Profile) -> list[tuple[str, str]]:
     alone: Estimate | None = None if profile.ceiling is None else profile.ceiling.model_images_per_second
     found.append(("the model alone", "" if alone is None else wording.rates(alone)))
     found += [(each.name, wording.rates(each.images_per_second)) for each in profile.baselines]
-    found += [(f"an image: {each.name}", waterfall.milliseconds(each.whole)) for each in waterfall.steps(profile)]
+    found += [(f"an image: {each.name}", wording.milliseconds(each.whole)) for each in waterfall.steps(profile)]
     hardware = profile.hardware
     versions = ", ".join(f"{name} {version}" for name, version in hardware.packages.items())
     found += [("machine", headline.machine(profile)), ("data on", hardware.storage), ("versions", versions)]

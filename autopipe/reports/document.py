@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from autopipe.core.ceiling import OpCost, ReadCosts
+from autopipe.core.ceiling import OpCost
 from autopipe.core.value import Estimate
 from autopipe.reports import payback_table
 from autopipe.reports.summary import Summary
@@ -22,9 +22,10 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
     measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
+    found, ceiling = summary.result, summary.result.ceiling
     return {
-        "best": None if summary.best is None else summary.best.model_dump(mode="json"),
-        "images_per_second": None if summary.rate is None else {**_estimate(summary.rate), "proved": summary.proved},
+        "best": None if found.best_config is None else found.best_config.model_dump(mode="json"),
+        "images_per_second": None if found.estimate is None else {**_estimate(found.estimate), "proved": found.proved},
         "baselines": {
             line.name: {
                 "code": line.code,
@@ -37,29 +38,29 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             for line in summary.baselines
         },
         "ceiling": None
-        if summary.model_rate is None
+        if ceiling is None
         else {
-            "model_images_per_second": _estimate(summary.model_rate),
-            "share_of_model": summary.share_of_model,
+            "model_images_per_second": _estimate(ceiling.model_images_per_second),
+            "share_of_model": found.share_of_ceiling,
             "bound_images_per_second": None if summary.bound is None else summary.bound.images_per_second,
             "share_of_bound": summary.share_of_bound,
             "ops": [] if summary.bound is None else [_op(op) for op in summary.bound.costs.ops],
-            "reads": None if summary.bound is None else _reads(summary.bound.costs.reads),
+            "reads": ceiling.reads.model_dump() if summary.bound is not None and ceiling.reads is not None else None,
             "bottleneck": None if summary.bottleneck is None else summary.bottleneck.sentence,
             "bottleneck_kind": None if summary.bottleneck is None else summary.bottleneck.kind.value,
             "bottleneck_op": None if summary.bottleneck is None else summary.bottleneck.op,
         },
         "devices": [
-            {**dataclasses.asdict(each), "virtual": summary.virtual_devices and each.devices > 1}
-            for each in summary.device_counts
+            {**dataclasses.asdict(each), "virtual": found.virtual_devices and each.devices > 1}
+            for each in found.device_counts
         ],
         "accelerator_utilisation": dict(summary.utilisation) or None,
-        "conversions": payback_table.document(summary.paybacks),
-        "trials": summary.trials,
-        "failed": summary.failed,
-        "seconds": round(summary.seconds, 2),
-        "measuring_seconds": round(summary.measuring_seconds, 2),
-        "stopped": summary.stopped,
+        "conversions": payback_table.document(found.paybacks),
+        "trials": len(found.trials),
+        "failed": len(found.failed),
+        "seconds": round(found.seconds, 2),
+        "measuring_seconds": round(found.measuring_seconds, 2),
+        "stopped": found.stopped_because.message,
         "trust": summary.trust,
         "warnings": list(summary.warnings),
         "artifact": artifact,
@@ -68,10 +69,6 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
 
 def _op(op: OpCost) -> dict[str, Any]:
     return {**op.model_dump(), "wall_seconds_per_image": op.wall_seconds_per_image}
-
-
-def _reads(reads: ReadCosts | None) -> dict[str, Any] | None:
-    return None if reads is None else reads.model_dump()
 
 
 def _estimate(estimate: Estimate) -> dict[str, float]:

@@ -103,16 +103,8 @@ class Rows:
         self._middles: list[float] = []
 
     def legend(self, items: Sequence[tuple[str, str, str]]) -> None:
-        """Explain marks: a shape ("bar", "dot", "diamond", "line"), its class, and what it means."""
-        x, y, drawing = 0.0, self._top + 8.0, self.drawing
-        for shape, css, words in items:
-            wide = 24.0 + svg.text_width(words, 12.0)
-            if x > 0 and x + wide > drawing.width:
-                x, y = 0.0, y + 19.0
-            mark(drawing, shape, x + 6.0, y, css)
-            drawing.text(x + 17.0, y + 4.0, words, "small muted")
-            x += wide + 10.0
-        self._top = y + 18.0
+        """Explain marks; see `legend`."""
+        self._top = legend(self.drawing, items, self._top + 8.0) + 18.0
 
     def heading(self, words: str) -> None:
         """Write a heading between rows."""
@@ -162,6 +154,19 @@ class Rows:
         """Return the picture."""
         self.drawing.height = self._top + 4.0
         return self.drawing
+
+
+def legend(drawing: Drawing, items: Sequence[tuple[str, str, str]], y: float) -> float:
+    """Explain marks: a shape ("bar", "dot", "diamond", "line"), its class, and what it means; return the last line."""
+    x = 0.0
+    for shape, css, words in items:
+        wide = 24.0 + svg.text_width(words, 12.0)
+        if x > 0 and x + wide > drawing.width:
+            x, y = 0.0, y + 19.0
+        mark(drawing, shape, x + 6.0, y, css)
+        drawing.text(x + 17.0, y + 4.0, words, "small muted")
+        x += wide + 10.0
+    return y
 
 
 def mark(drawing: Drawing, shape: str, x: float, y: float, css: str) -> None:

@@ -75,17 +75,22 @@ def of_storage(url: str, now: datetime.datetime) -> list[Member]:
         TrialError: the storage cannot be used.
     """
     here = fingerprint.detect()
-    return _compared([(kept.workload, _studied(kept, here, now)) for kept in studies.every(url)])
+    return _compared([(kept.workload, _studied(kept, here, now)) for kept in _studies(url)])
 
 
 def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
-    """Return the studies of a storage whose last trial is older than that, and those without a trial.
+    """Return the studies of a storage whose last trial is older than that; one without a trial may just be beginning.
 
     Raises:
         TrialError: the storage cannot be used.
     """
     oldest = now - datetime.timedelta(days=older_than_days)
-    return [each for each in studies.every(url) if each.last_at is None or each.last_at < oldest]
+    times = [(each, each.last_at or each.began_at) for each in _studies(url)]
+    return [each for each, time in times if time is None or time < oldest]
+
+
+def _studies(url: str) -> list[Kept]:
+    return sorted(studies.every(url), key=lambda each: each.name)
 
 
 def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, now: datetime.datetime) -> Member:

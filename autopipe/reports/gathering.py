@@ -64,7 +64,7 @@ def findings_of(
         share_of_model=result.share_of_ceiling if best else None,
         proved=result.proved,
         trust=summary.trust,
-        stopped=summary.stopped,
+        stopped=result.stopped_because.message,
         notes=tuple(summary.warnings),
         seconds=result.seconds,
         asked=asked,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autopipe.reports import svg, wording
-from autopipe.reports.figure import Column, Row, Section, Table, mark
+from autopipe.reports.figure import Column, Row, Section, Table, legend, mark
 from autopipe.reports.svg import Drawing, Scale
 from autopipe.tuned.findings import Attempt, Findings, Origin
 
@@ -84,15 +84,7 @@ def _legend(drawing: Drawing, findings: Findings) -> float:
     items = [_SHAPES[origin] for origin in Origin if origin in present]
     if findings.failed:
         items.append(("cross", "fail", "failed"))
-    x, y = 0.0, 14.0
-    for shape, css, words in items:
-        wide = 24.0 + svg.text_width(words, 12.0)
-        if x > 0 and x + wide > drawing.width:
-            x, y = 0.0, y + 19.0
-        mark(drawing, shape, x + 6.0, y, css)
-        drawing.text(x + 17.0, y + 4.0, words, "small muted")
-        x += wide + 10.0
-    return y + 16.0
+    return legend(drawing, items, 14.0) + 16.0
 
 
 def _best(drawing: Drawing, trials: Sequence[Attempt], across: Scale, up: Scale) -> None:

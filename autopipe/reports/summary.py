@@ -9,14 +9,12 @@ from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import limits as core_limits
 from autopipe.core.bottleneck import Bottleneck
 from autopipe.core.ceiling import SampleTail
-from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Limits
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording
-from autopipe.search.conversions import Payback
-from autopipe.search.result import BaselineResult, DeviceCount, SearchResult
+from autopipe.search.result import BaselineResult, SearchResult
 from autopipe.search.stopping import Reason
 
 _ADVISED_TRIALS = 20  # with their confirmation run
@@ -47,57 +45,27 @@ class BaselineLine:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a search found, ready to be shown.
+    """What a search found, ready to be shown: its result, and what follows from it.
 
     Attributes:
-        best: the configuration to use, or None.
-        rate: its images/s.
-        proved: whether that is the figure of a confirmation run.
-        baselines: what it is compared with.
-        model_rate: what the model alone takes.
-        share_of_model: the rate's share of that, 0 to 1.
+        result: of the search.
+        baselines: what the best is compared with.
         bound: what this kind of configuration can reach here.
         bottleneck: what keeps it from being faster.
         share_of_bound: the rate's share of it.
-        stopped: why the search ended.
-        trials: how many trials ran, the confirmation run's blocks included.
-        failed: how many of them gave no measurement.
-        seconds: how long it took.
-        measuring_seconds: the part of it in which something was measured.
-        paybacks: what each converted form that was tried costs, and when it pays.
-        epochs: how many epochs the training takes, if it is known.
         trust: how far the figures can be believed, and why.
-        brought: what single settings of the best are worth; empty where nothing is known.
-        round_seconds: how long a round of the confirmation run took.
         utilisation: the part of the time that a simulated accelerator computes, 0 to 1: with the best, under "best",
             and with each baseline; empty for a real model.
-        device_counts: what each number of devices came to, fewest first.
-        virtual_devices: whether they are virtual: parts of the CPU.
         warnings: what the reader can do something about.
     """
 
-    best: PipelineConfig | None
-    rate: Estimate | None
-    proved: bool
+    result: SearchResult
     baselines: Sequence[BaselineLine]
-    model_rate: Estimate | None
-    share_of_model: float | None
     bound: Limits | None
     bottleneck: Bottleneck | None
     share_of_bound: float | None
-    stopped: str
-    trials: int
-    failed: int
-    seconds: float
-    measuring_seconds: float
-    paybacks: Sequence[Payback]
-    epochs: int | None
     trust: str
-    brought: str
-    round_seconds: float
     utilisation: Mapping[str, float]
-    device_counts: Sequence[DeviceCount]
-    virtual_devices: bool
     warnings: Sequence[str]
 
 
@@ -107,31 +75,16 @@ def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = No
     rate = result.estimate
     overtaken = bool(rate and result.ceiling and result.share_of_ceiling is None)  # what it limits is then not known
     return Summary(
-        best=result.best_config,
-        rate=rate,
-        proved=result.proved,
+        result=result,
         baselines=tuple(_line(each, result) for each in result.baselines),
-        model_rate=result.ceiling.model_images_per_second if result.ceiling else None,
-        share_of_model=result.share_of_ceiling,
         bound=limit,
         # Judged by the share that is shown, so that the two cannot contradict each other.
         bottleneck=None
         if limit is None or overtaken
         else core_bottleneck.bottleneck(limit, rate.value if rate else None, result.share_of_ceiling),
         share_of_bound=min(1.0, rate.value / limit.images_per_second) if rate and limit and not overtaken else None,
-        stopped=result.stopped_because.message,
-        trials=len(result.trials),
-        failed=len(result.failed),
-        seconds=result.seconds,
-        measuring_seconds=result.measuring_seconds,
-        paybacks=result.paybacks,
-        epochs=result.epochs,
         trust=trust.sentence(result),
-        brought=trust.brought(result),
-        round_seconds=trust.round_seconds(result.trials),
         utilisation={} if simulated is None else _utilisation(result, simulated),
-        device_counts=tuple(result.device_counts),
-        virtual_devices=result.virtual_devices,
         warnings=tuple(_warnings(result)),
     )
 

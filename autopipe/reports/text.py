@@ -9,6 +9,7 @@ from rich.text import Text
 from autopipe.core.value import Estimate
 from autopipe.reports import payback_table, trust, wording
 from autopipe.reports.summary import BaselineLine, Summary
+from autopipe.search.result import SearchResult
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
 _REASON = 100  # characters of why a baseline failed; the report and the study have all
@@ -17,28 +18,30 @@ _MOST_FORMS = 3  # storage forms that are shown; the report has all
 
 def render(summary: Summary, verdict: str = "") -> RenderableType:
     """Return what ends `autopipe tune`; `verdict` is its first sentence."""
-    if summary.best is None or summary.rate is None:
+    found = summary.result
+    if found.best_config is None or found.estimate is None:
         return Text("No configuration could be measured.", style="bold red")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
-    grid.add_row(Text("Winner", style="bold green"), wording.short(summary.best))
+    grid.add_row(Text("Winner", style="bold green"), wording.short(found.best_config))
     grid.add_row("Limit", _limit(summary))
-    if len(summary.device_counts) > 1:
-        grid.add_row("Devices", _devices(summary))
+    if len(found.device_counts) > 1:
+        grid.add_row("Devices", _devices(found))
     if summary.utilisation:
         grid.add_row("AU", _utilisation(summary))
-    if summary.brought:
-        grid.add_row("Brought", summary.brought)
+    if brought := trust.brought(found):
+        grid.add_row("Brought", brought)
     grid.add_row("Trust", summary.trust)
-    failed = f", {summary.failed} failed" if summary.failed else ""
-    grid.add_row("Stopped", f"{summary.stopped} ({summary.trials} trials{failed}, {summary.seconds:.0f} s)")
+    failed = f", {len(found.failed)} failed" if found.failed else ""
+    ended = f"({len(found.trials)} trials{failed}, {found.seconds:.0f} s)"
+    grid.add_row("Stopped", f"{found.stopped_because.message} {ended}")
     for warning in summary.warnings:
         grid.add_row(Text("Note", style="bold yellow"), warning)
     parts: list[RenderableType] = [_wrapped(verdict), Text()] if verdict else []
-    parts += [_rates(summary, summary.rate), Text()]
-    if summary.paybacks:
-        parts += [payback_table.table(summary.paybacks[:_MOST_FORMS]), Text()]
+    parts += [_rates(summary, found.estimate), Text()]
+    if found.paybacks:
+        parts += [payback_table.table(found.paybacks[:_MOST_FORMS]), Text()]
     return Group(*parts, grid)
 
 
@@ -60,11 +63,12 @@ def _rates(summary: Summary, rate: Estimate) -> Table:
         if line.rate is None:
             table.add_row(line.name, "-", "", _missing(line))
         else:
-            table.add_row(line.name, *_figures(line.rate), _against(line, summary.round_seconds))
+            table.add_row(line.name, *_figures(line.rate), _against(line, trust.round_seconds(summary.result.trials)))
     table.add_row(Text("the winner", style="bold green"), *_figures(rate), "")
-    if summary.model_rate is not None:
-        reached = "" if summary.share_of_model is None else f"at {summary.share_of_model:.0%} of it"
-        table.add_row("the model alone", *_figures(summary.model_rate), reached)
+    if summary.result.ceiling is not None:
+        share = summary.result.share_of_ceiling
+        reached = "" if share is None else f"at {share:.0%} of it"
+        table.add_row("the model alone", *_figures(summary.result.ceiling.model_images_per_second), reached)
     return table
 
 
@@ -98,25 +102,27 @@ def _to_decide(line: BaselineLine, round_seconds: float) -> str:
 
 
 def _limit(summary: Summary) -> str:
-    if summary.bottleneck is None and summary.model_rate is not None:
+    ceiling = summary.result.ceiling
+    if summary.bottleneck is None and ceiling is not None:
+        alone = wording.rate(ceiling.model_images_per_second.value)
         return (
-            f"not known: the model alone was read at {wording.rate(summary.model_rate.value)} images/s, less than it"
-            " trains at, while something else had the machine; measure again on a quiet one"
+            f"not known: the model alone was read at {alone} images/s, less than it trains at, while something else "
+            "had the machine; measure again on a quiet one"
         )
     if summary.bottleneck is None:
         return "not known: the model alone was not measured"
     return f"{summary.bottleneck.sentence[:1].upper()}{summary.bottleneck.sentence[1:]}"
 
 
-def _devices(summary: Summary) -> str:
+def _devices(found: SearchResult) -> str:
     """Return what each number of devices came to."""
     parts = []
-    for each in summary.device_counts:
-        kind = " virtual" if summary.virtual_devices and each.devices > 1 else ""
+    for each in found.device_counts:
+        kind = " virtual" if found.virtual_devices and each.devices > 1 else ""
         alone = "" if each.model_images_per_second is None else f", the model alone {each.model_images_per_second:,.0f}"
         best = "none measured" if each.images_per_second is None else f"at most {each.images_per_second:,.0f} images/s"
         parts.append(f"{each.devices}{kind}: {best}{alone}")
-    note = ". Virtual devices share the cores of one: they rehearse, and say nothing of GPUs" * summary.virtual_devices
+    note = ". Virtual devices share the cores of one: they rehearse, and say nothing of GPUs" * found.virtual_devices
     return f"{'; '.join(parts)}{note}"
 
 

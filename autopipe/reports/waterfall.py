@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import Ceiling
+from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
 from autopipe.reports.svg import Drawing
 from autopipe.tuned import pick
@@ -70,11 +71,11 @@ def section(profile: Profile) -> Section | None:
     loader = [each for each in found if each.name != _MODEL]
     dearest = max(loader, key=lambda each: each.whole)
     model = found[-1]
-    text = f"The dearest of the loader's work is {dearest.name}: {milliseconds(dearest.whole)} an image"
-    text += f", of which it waits {milliseconds(dearest.wait)}" if dearest.wait > 0.1 * dearest.whole else ""
+    text = f"The dearest of the loader's work is {dearest.name}: {wording.milliseconds(dearest.whole)} an image"
+    text += f", of which it waits {wording.milliseconds(dearest.wait)}" if dearest.wait > 0.1 * dearest.whole else ""
     text += ", and the winner does not pay it again after the first epoch" if dearest.spared else ""
     if model.core > 0:
-        text += f". The model takes {milliseconds(model.core)} of the cores for itself"
+        text += f". The model takes {wording.milliseconds(model.core)} of the cores for itself"
     return Section(
         key="costs",
         title="What does one image cost?",
@@ -89,7 +90,7 @@ def section(profile: Profile) -> Section | None:
 def draw(found: Sequence[Step], width: float) -> Drawing:
     """Draw the waterfall."""
     total = sum(each.whole for each in found) or 1e-9
-    said = ", ".join(f"{each.name} {milliseconds(each.whole)}" for each in found)
+    said = ", ".join(f"{each.name} {wording.milliseconds(each.whole)}" for each in found)
     rows = Rows(width, f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
     items = [("bar", "core", "processor")]
     items += [("bar", "lock", "under Python's lock")] if any(each.lock for each in found) else []
@@ -103,7 +104,7 @@ def draw(found: Sequence[Step], width: float) -> Drawing:
             begin = _back(rows, begin, spared)
         begin = _step(rows, step, begin)
         spared += step.whole if step.spared else 0.0
-    end = rows.row("in all", milliseconds(begin), "strong")
+    end = rows.row("in all", wording.milliseconds(begin), "strong")
     rows.drawing.rect(rows.scale(0.0), end - 7.0, rows.scale(1e3 * begin) - rows.scale(0.0), 14.0, "win")
     rows.axis(lambda value: f"{value:.10g}", "ms an image")
     return rows.finish()
@@ -111,7 +112,7 @@ def draw(found: Sequence[Step], width: float) -> Drawing:
 
 def _step(rows: Rows, step: Step, begin: float) -> float:
     drawing, scale = rows.drawing, rows.scale
-    y = rows.row(step.name, milliseconds(step.whole), "faint" if step.spared else "")
+    y = rows.row(step.name, wording.milliseconds(step.whole), "faint" if step.spared else "")
     own = "model" if step.name == _MODEL else "core"
     for css, seconds in ((own, step.core), ("lock", step.lock), ("wait", step.wait)):
         x = scale(1e3 * begin)
@@ -123,17 +124,11 @@ def _step(rows: Rows, step: Step, begin: float) -> float:
 
 
 def _back(rows: Rows, begin: float, spared: float) -> float:
-    y = rows.row("spared by the winner", f"-{milliseconds(spared)}", "good")
+    y = rows.row("spared by the winner", f"-{wording.milliseconds(spared)}", "good")
     x, end = rows.scale(1e3 * (begin - spared)), rows.scale(1e3 * begin)
     rows.drawing.rect(x, y - 7.0, end - x, 14.0, "spared")
     rows.drawing.line(x, y + 7.0, x, y + (21.0 if not rows.stacked else 39.0), "step")
     return begin - spared
-
-
-def milliseconds(seconds: float) -> str:
-    """Return seconds as milliseconds, with digits that mean something."""
-    value = 1e3 * seconds
-    return f"{value:.3g} ms" if value >= 0.0995 else f"{value:.2g} ms"
 
 
 def _table(found: Sequence[Step]) -> Table:
@@ -150,9 +145,9 @@ def _table(found: Sequence[Step]) -> Table:
     return Table(
         columns=(
             Column("an image", lambda row: row["name"], numeric=False),
-            Column("processor", lambda row: milliseconds(row["core_seconds"])),
-            Column("of it locked", lambda row: milliseconds(row["lock_seconds"])),
-            Column("waiting", lambda row: milliseconds(row["wait_seconds"])),
+            Column("processor", lambda row: wording.milliseconds(row["core_seconds"])),
+            Column("of it locked", lambda row: wording.milliseconds(row["lock_seconds"])),
+            Column("waiting", lambda row: wording.milliseconds(row["wait_seconds"])),
             Column("", lambda row: "spared by the winner" if row["spared"] else "", numeric=False),
         ),
         rows=rows,

@@ -15,13 +15,6 @@ def render(found: WhatIf, measured: float) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    for name, text in rows(found, measured):
-        table.add_row(name, text)
-    return table
-
-
-def rows(found: WhatIf, measured: float) -> list[tuple[str, str]]:
-    """Return what is said, line by line."""
     config = PipelineConfig.model_validate(found.config)
     changes = found.images_per_second.value / measured
     lines = [
@@ -38,4 +31,6 @@ def rows(found: WhatIf, measured: float) -> list[tuple[str, str]]:
         gain = f"+{wording.rate(buy.gain)} images/s" if buy.gain >= 0.01 * measured else "nothing"
         size = "" if buy.cache_bytes is None else f" ({size_text(buy.cache_bytes)})"
         lines.append(("would bring" if number == 0 else "", f"{buy.what}{size}: {gain}"))
-    return lines + [("note", note) for note in found.notes]
+    for name, text in [*lines, *(("note", note) for note in found.notes)]:
+        table.add_row(name, text)
+    return table

@@ -33,10 +33,9 @@ def failed(failure: TrialFailure) -> str:
 
 
 def setup(setup: ModelSetup) -> str:
-    """Return a setup of the model in a few words."""
-    devices = f"{setup.devices} devices, " if setup.devices > 1 else ""
-    together = f", {setup.steps_per_execution} steps an execution" if setup.steps_per_execution > 1 else ""
-    return f"{devices}channels {setup.channels}, finish on the {setup.finish}{together}"
+    """Return what is special about a setup of the model, in a few words; "" if nothing is."""
+    usual = ModelSetup()
+    return " ".join(f"{name}={value}" for name, value in setup._asdict().items() if value != getattr(usual, name))
 
 
 def seconds(duration: float) -> str:

@@ -13,7 +13,7 @@ from autopipe.search.confirmation import Confirmation, finalist, known, trend
 from autopipe.search.conversions import paybacks, ways
 from autopipe.search.effects import Effect, effects
 from autopipe.search.measurer import Baseline
-from autopipe.search.point import Point
+from autopipe.search.objective import Point
 from autopipe.search.result import BaselineResult, DeviceCount, SearchResult
 from autopipe.search.session import Session
 from autopipe.search.stopping import Reason, Stop

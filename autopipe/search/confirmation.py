@@ -15,8 +15,8 @@ from autopipe.search import budget, decision
 from autopipe.search.belief import Belief, Known, believe
 from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
+from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.point import Point
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Reading
 

@@ -15,7 +15,7 @@ from autopipe.core.outcome import ConversionCost
 from autopipe.core.payback import CostProfile
 from autopipe.core.value import Estimate
 from autopipe.search import rules
-from autopipe.search.point import Point
+from autopipe.search.objective import Point
 from autopipe.search.session import Session
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Any, TypeVar
 
-from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -17,6 +16,16 @@ from autopipe.search import storage
 from autopipe.search.storage import Patience
 
 _Answer = TypeVar("_Answer")
+
+
+def _both(write: str) -> Callable[..., None]:
+    """Return a method that writes to the storage, and then to the copy."""
+
+    def method(self: Mirror, *values: Any, **named: Any) -> None:
+        self._there(lambda kept: getattr(kept, write)(*values, **named))
+        getattr(InMemoryStorage, write)(self, *values, **named)
+
+    return method
 
 
 class Mirror(InMemoryStorage):
@@ -59,13 +68,12 @@ class Mirror(InMemoryStorage):
 
     # ------------------------------------------------------------ writes: there first, then here
 
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._there(lambda kept: kept.set_study_user_attr(study_id, key, value))
-        super().set_study_user_attr(study_id, key, value)
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._there(lambda kept: kept.set_study_system_attr(study_id, key, value))
-        super().set_study_system_attr(study_id, key, value)
+    set_study_user_attr = _both("set_study_user_attr")
+    set_study_system_attr = _both("set_study_system_attr")
+    set_trial_param = _both("set_trial_param")
+    set_trial_intermediate_value = _both("set_trial_intermediate_value")
+    set_trial_user_attr = _both("set_trial_user_attr")
+    set_trial_system_attr = _both("set_trial_system_attr")
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         made = self._there(lambda kept: kept.create_new_trial(study_id, template_trial))
@@ -75,29 +83,11 @@ class Mirror(InMemoryStorage):
                 return made
         return super().create_new_trial(study_id, template_trial)
 
-    def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
-    ) -> None:
-        self._there(lambda kept: kept.set_trial_param(trial_id, param_name, param_value_internal, distribution))
-        super().set_trial_param(trial_id, param_name, param_value_internal, distribution)
-
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
         done = self._there(lambda kept: kept.set_trial_state_values(trial_id, state, values))
         if done is False:  # another process has begun it
             return False
         return super().set_trial_state_values(trial_id, state, values)
-
-    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
-        self._there(lambda kept: kept.set_trial_intermediate_value(trial_id, step, intermediate_value))
-        super().set_trial_intermediate_value(trial_id, step, intermediate_value)
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self._there(lambda kept: kept.set_trial_user_attr(trial_id, key, value))
-        super().set_trial_user_attr(trial_id, key, value)
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self._there(lambda kept: kept.set_trial_system_attr(trial_id, key, value))
-        super().set_trial_system_attr(trial_id, key, value)
 
     # ------------------------------------------------------------ reads
 

@@ -6,8 +6,10 @@ Several measurements of one configuration are one point with more windows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autopipe.core import payback
+from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import bootstrap_interval, median
@@ -72,3 +74,24 @@ def excesses(measurement: Measurement, limits: Limits) -> dict[str, float]:
     if limits.cpu_percent is not None and took.cpu_percent is not None:
         found["cpu_percent"] = took.cpu_percent - limits.cpu_percent
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """All that was measured of one configuration.
+
+    Attributes:
+        config: the configuration.
+        key: of its canonical form.
+        measurements: oldest first, at least one.
+        estimate: images/s over all their windows.
+        value: what the study maximises.
+        feasible: whether it is what the user allows, by its settings and by every measurement.
+    """
+
+    config: PipelineConfig
+    key: str
+    measurements: tuple[Measurement, ...]
+    estimate: Estimate
+    value: float
+    feasible: bool

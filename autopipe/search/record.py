@@ -6,6 +6,7 @@ nothing that a search knows lives only in memory. What to try next, and what the
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -227,6 +228,7 @@ def _check_digests(study: optuna.Study, wanted: dict[str, str]) -> None:
     known = study.user_attrs.get("digests")
     if known is None:
         study.set_user_attr("digests", wanted)
+        study.set_user_attr("began", datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
         return
     differing = [name for name in sorted(known.keys() | wanted.keys()) if known.get(name) != wanted.get(name)]
     if differing:

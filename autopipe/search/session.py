@@ -26,8 +26,8 @@ from autopipe.search import feasible, objective, rules, setups, suggest
 from autopipe.search.belief import Belief
 from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Baseline, Effort, Measurer
+from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.point import Point
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Standing

@@ -1,4 +1,4 @@
-"""All studies of a storage: what each found, and the removal of old ones."""
+"""All studies of a storage: what each found, on other machines that share it or here before; and their removal."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Kept:
         trials: how many were finished.
         best: the fastest that was measured, and how fast it was, in images/s; None where none was.
         last_at: when its last trial ended or began; None where it has none.
+        began_at: when it was opened first; None where an earlier version did, which kept no time.
     """
 
     name: str
@@ -32,23 +33,38 @@ class Kept:
     trials: int
     best: tuple[PipelineConfig, float] | None
     last_at: datetime.datetime | None
+    began_at: datetime.datetime | None
 
 
-def every(storage_url: str) -> list[Kept]:
-    """Return the studies of autopipe in a storage, by name.
+def every(storage_url: str, workload: str | None = None) -> list[Kept]:
+    """Return the studies of autopipe in a storage, the oldest first; of one workload, if its digest is given.
 
     Raises:
         TrialError: the storage cannot be used.
     """
     storage = open_storage(storage_url)
     try:
-        found = [
-            _kept(optuna.load_study(study_name=name, storage=storage)) for name in optuna.get_all_study_names(storage)
-        ]
+        studies = [optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)]
+        found = [_kept(study, workload) for study in studies]
     except STORAGE_ERRORS as error:
         raise unusable(storage_url, error) from error
     settle(storage)
-    return sorted((each for each in found if each is not None), key=lambda each: each.name)
+    return [each for each in found if each is not None]
+
+
+def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
+    """Return the best configuration of every study of a workload, on whichever machine; the latest study's first.
+
+    Args:
+        storage_url: an Optuna storage; None, one in memory, holds nothing.
+        workload: the digest that the studies were opened with.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    found = [] if storage_url is None else every(storage_url, workload)
+    best = [each.best[0] for each in reversed(found) if each.best is not None]
+    return list({config.key(): config for config in best}.values())
 
 
 def remove(storage_url: str, names: Sequence[str]) -> None:
@@ -66,10 +82,12 @@ def remove(storage_url: str, names: Sequence[str]) -> None:
     settle(storage)
 
 
-def _kept(study: optuna.Study) -> Kept | None:
-    digests = study.user_attrs.get("digests")
+def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
+    digests, began = study.user_attrs.get("digests"), study.user_attrs.get("began")
     if not isinstance(digests, dict) or "workload" not in digests:
         return None  # somebody else's
+    if workload not in (None, digests["workload"]):
+        return None
     rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
     rows = [row for row in rows if not row.config.loader.is_foreign]
     best = max(rows, key=lambda row: row.value or 0.0, default=None)
@@ -82,4 +100,5 @@ def _kept(study: optuna.Study) -> Kept | None:
         trials=sum(each.state.is_finished() for each in study.get_trials(deepcopy=False)),
         best=None if best is None else (best.config, best.value or 0.0),
         last_at=None if last is None else last.astimezone(),
+        began_at=None if began is None else datetime.datetime.fromisoformat(began),
     )

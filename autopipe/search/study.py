@@ -27,8 +27,8 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
+from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.point import Point
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import SamplerContext

@@ -9,7 +9,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from types import TracebackType
 from typing import Literal, Self
 
 import pydantic
@@ -110,9 +109,7 @@ class TrialRunner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     @property

@@ -40,51 +40,34 @@ class Memory:
 
 def silent(phase: Phase, seconds: float) -> TrialFailure:
     """Word a trial that gave no sign of life."""
-    return TrialFailure(
-        kind=FailureKind.HUNG,
-        phase=phase,
-        message=f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that this phase may be silent.",
-        hint="The log's tail shows where each thread stood. If it is only slow, allow more with `Deadlines`.",
-    )
+    message = f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that this phase may be silent."
+    hint = "The log's tail shows where each thread stood. If it is only slow, allow more with `Deadlines`."
+    return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
 
 
 def overdue(phase: Phase, seconds: float) -> TrialFailure:
     """Word a trial that went on and on."""
-    return TrialFailure(
-        kind=FailureKind.TIMEOUT,
-        phase=phase,
-        message=f"Still in phase `{phase}` after {seconds:.3g} s, which is all that a trial may take.",
-        hint="This configuration, or the machine, is very slow; allow more with `Deadlines(request_seconds=...)`.",
-    )
+    message = f"Still in phase `{phase}` after {seconds:.3g} s, which is all that a trial may take."
+    hint = "This configuration, or the machine, is very slow; allow more with `Deadlines(request_seconds=...)`."
+    return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
 
 
 def too_large(phase: Phase, memory: Memory) -> TrialFailure:
     """Word a trial that was ended before the kernel had to."""
-    return TrialFailure(
-        kind=FailureKind.OUT_OF_MEMORY,
-        phase=phase,
-        message=f"The trial's processes may hold {size_text(memory.limit_bytes)} together,"
-        f" but held {size_text(memory.peak_bytes)}.",
-        hint=MEMORY_HINT,
-    )
+    most, held = size_text(memory.limit_bytes), size_text(memory.peak_bytes)
+    message = f"The trial's processes may hold {most} together, but held {held}."
+    return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
 
 
 def dead(phase: Phase, status: int | None, memory: Memory) -> TrialFailure:
     """Word a process that ended, or closed its channel (`status` None), without an answer."""
     if status == -signal.SIGKILL and memory.is_to_blame:
-        return TrialFailure(
-            kind=FailureKind.OUT_OF_MEMORY,
-            phase=phase,
-            message=f"The trial's process was killed (SIGKILL) in phase `{phase}` when memory was short;"
-            f" it held {size_text(memory.peak_bytes)}.",
-            hint=MEMORY_HINT,
-        )
-    return TrialFailure(
-        kind=FailureKind.CRASHED,
-        phase=phase,
-        message=f"The trial's process {_ending(status)} in phase `{phase}` without an answer.",
-        hint=_HINTS.get(status or 0, "The log's tail may show why."),
-    )
+        held = f"when memory was short; it held {size_text(memory.peak_bytes)}"
+        message = f"The trial's process was killed (SIGKILL) in phase `{phase}` {held}."
+        return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
+    message = f"The trial's process {_ending(status)} in phase `{phase}` without an answer."
+    hint = _HINTS.get(status or 0, "The log's tail may show why.")
+    return TrialFailure(kind=FailureKind.CRASHED, phase=phase, message=message, hint=hint)
 
 
 def blamed_on_memory(failure: TrialFailure, memory: Memory) -> TrialFailure:
@@ -96,12 +79,9 @@ def blamed_on_memory(failure: TrialFailure, memory: Memory) -> TrialFailure:
 
 def garbled(phase: Phase, line: bytes) -> TrialFailure:
     """Word a process whose line cannot be understood."""
-    return TrialFailure(
-        kind=FailureKind.CRASHED,
-        phase=phase,
-        message=f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}.",
-        hint="The workload's code, or a library, writes to a file descriptor that is not its own.",
-    )
+    message = f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}."
+    hint = "The workload's code, or a library, writes to a file descriptor that is not its own."
+    return TrialFailure(kind=FailureKind.CRASHED, phase=phase, message=message, hint=hint)
 
 
 _HINTS = {

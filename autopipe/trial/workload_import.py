@@ -38,13 +38,7 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     Raises:
         WorkloadError: if there is no such file, module or attribute, if it is something else, or if importing it fails.
     """
-    target, _, attribute = reference.rpartition(":")
-    if not target or not attribute.isidentifier():
-        raise WorkloadError(
-            f"A workload is named by a file or module and an attribute, but got {shortened(reference)}.",
-            hint="Write `train.py:workload` or `package.module:workload`.",
-        )
-    module = _import_file(Path(target)) if target.endswith(".py") else _import_module(target)
+    module, target, attribute = _imported(reference, "workload", "train.py:workload")
     return _workload_in(module, attribute, target, may_call=may_call)
 
 
@@ -57,13 +51,7 @@ def load_function(reference: str) -> Callable[[], Any]:
     Raises:
         WorkloadError: there is no such file, module or function, it takes arguments, or importing it fails.
     """
-    target, _, attribute = reference.rpartition(":")
-    if not target or not attribute.isidentifier():
-        raise WorkloadError(
-            f"A baseline is named by a file or module and a function, but got {shortened(reference)}.",
-            hint="Write `bench.py:make_dataset` or `package.module:make_dataset`.",
-        )
-    module = _import_file(Path(target)) if target.endswith(".py") else _import_module(target)
+    module, target, attribute = _imported(reference, "baseline", "bench.py:make_dataset")
     function = getattr(module, attribute, None)
     if not callable(function):
         functions = [name for name, value in vars(module).items() if isinstance(value, types.FunctionType)]
@@ -73,15 +61,28 @@ def load_function(reference: str) -> Callable[[], Any]:
             f"{what}, which a baseline has to be.{near(attribute, functions)}",
             hint=f"Its functions are {listed}." if listed else "Write one that returns a tf.data.Dataset, say.",
         )
+    _require_no_arguments(function, f"`{attribute}` of `{target}` must be callable without arguments, but")
+    made: Callable[[], Any] = function
+    return made
+
+
+def _require_no_arguments(function: Callable[..., Any], said: str) -> None:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
+        hint = "Give its arguments defaults, or write a function without any around it."
+        raise WorkloadError(f"{said}: {error}.", hint=hint) from None
+
+
+def _imported(reference: str, what: str, example: str) -> tuple[types.ModuleType, str, str]:
+    """Return the module that holds what is named, the module's own name, and the attribute's."""
+    target, _, attribute = reference.rpartition(":")
+    if not target or not attribute.isidentifier():
         raise WorkloadError(
-            f"`{attribute}` of `{target}` must be callable without arguments, but: {error}.",
-            hint="Give its arguments defaults, or write a function without any around it.",
-        ) from None
-    made: Callable[[], Any] = function
-    return made
+            f"A {what} is named by a file or module and an attribute, but got {shortened(reference)}.",
+            hint=f"Write `{example}` or `package.module:{example.partition(':')[2]}`.",
+        )
+    return _import_file(Path(target)) if target.endswith(".py") else _import_module(target), target, attribute
 
 
 def _import_file(path: Path) -> types.ModuleType:
@@ -179,14 +180,8 @@ def _require_callable(function: types.FunctionType, attribute: str, target: str,
             f"`{attribute}` of `{target}` is a function, and what an artefact alone names is not called.",
             hint=f"Name it yourself: workload='{target}:{attribute}', or --workload {target}:{attribute}",
         )
-    try:
-        inspect.signature(function).bind()
-    except TypeError as error:
-        raise WorkloadError(
-            f"`{attribute}` of `{target}` must be a Workload, or a function without arguments that returns one,"
-            f" but it takes arguments: {error}.",
-            hint="Give its arguments defaults, or write a function without any around it.",
-        ) from None
+    wanted = f"`{attribute}` of `{target}` must be a Workload, or a function without arguments that returns one,"
+    _require_no_arguments(function, f"{wanted} but it takes arguments")
 
 
 @contextlib.contextmanager

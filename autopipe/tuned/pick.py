@@ -13,8 +13,6 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-import pydantic_core
-
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, ConfigError
@@ -170,7 +168,7 @@ def parse_config(config: JsonObject) -> PipelineConfig:
         ArtifactError: it is none that this release knows.
     """
     try:
-        return PipelineConfig.model_validate_json(pydantic_core.to_json(config)).normalised()
+        return PipelineConfig.model_validate(config).normalised()
     except ConfigError as error:
         raise ArtifactError(
             f"The `config` of a profile cannot be used: {error.message}",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import keras
 import numpy as np
 import pytest
 
-from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.config import LoaderConfig, ModelSetup, PipelineConfig
 from autopipe.core.mode import Mode
 from autopipe.core.outcome import Phase
 from autopipe.core.value import JsonObject
@@ -159,6 +159,12 @@ def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -
     assert found.images_per_second == windows.overall(found.windows, 64)
 
 
+def test_a_ceiling_is_of_the_setup_that_was_asked_for() -> None:
+    setup = ModelSetup(finish="host", steps_per_execution=2)
+    found = Session(workload()).ceiling({**setup._asdict(), "model_only": True}, Log())
+    assert found.setup == setup
+
+
 class OddLogs(keras.Model):
     """Logs nested values, arrays, text and nothing at all."""
 
@@ -269,7 +275,7 @@ def test_a_cold_ceiling_has_the_disk_in_it(folder: Path) -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("finish", ["device", "host"])
-def test_a_step_is_compiled_once_and_timed_warm(mode: Mode, finish: str) -> None:
+def test_a_step_is_compiled_once_and_timed_warm(mode: Mode, finish: Literal["device", "host"]) -> None:
     traced = []
 
     class Traced(keras.layers.Layer):
@@ -283,7 +289,8 @@ def test_a_step_is_compiled_once_and_timed_warm(mode: Mode, finish: str) -> None
         traced.clear()
         return model
 
-    found = Session(workload(build)).step_time(mode, {"finish": finish, "seconds": 0.05}, Log())
+    setup = ModelSetup(finish=finish)._asdict()
+    found = Session(workload(build)).step_time(mode, {**setup, "seconds": 0.05}, Log())
     assert (found.mode, found.batch_size) == (mode, 8)
     assert len(traced) <= 2  # once, or once more for the gradient
     assert 0 < found.step_seconds.low <= found.step_seconds.value <= found.step_seconds.high

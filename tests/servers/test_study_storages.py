@@ -21,10 +21,10 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.search import library, storage, study
-from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.measurer import Effort
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
+from autopipe.search.studies import best_elsewhere
 from tests.fakes.surface import Surface
 
 SPACE = """

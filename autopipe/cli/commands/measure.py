@@ -37,7 +37,7 @@ def measure(
     ] = None,
     page_cache: Annotated[
         PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
-    ] = PageCache.AUTO,
+    ] = "auto",
     seconds: Annotated[float, typer.Option(min=0.5, help="Most seconds to measure.")] = 5.0,
     trace: search_options.Trace = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
@@ -78,10 +78,10 @@ def measure(
                 runner.step_time(mode, config.model_setup, {"seconds": seconds}), described, keep, as_json=as_json
             )
             return
-        ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache.value})
+        ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache})
         if isinstance(ceiling, TrialFailure):
             raise failed(ceiling)
-        options = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache.value}
+        options = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
         with Tracing(trace) as tracing:
             outcome = runner.measure(config, {**options, **tracing.options(config)})
     if isinstance(outcome, TrialFailure):

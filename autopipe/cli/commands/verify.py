@@ -50,7 +50,7 @@ def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_js
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from autopipe.api import inspecting
-    from autopipe.reports import bad_files
+    from autopipe.reports import agreement
 
     columns = (TextColumn("looking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -63,7 +63,7 @@ def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_js
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        for line in bad_files.lines(found):
+        for line in agreement.file_lines(found):
             Console().print(line, soft_wrap=True, highlight=False, markup=False)
     if found.bad:
         raise typer.Exit(1)

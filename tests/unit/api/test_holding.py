@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.api.holding import held
+from autopipe.api.searching import held
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError
 from autopipe.search import library

@@ -10,7 +10,7 @@ import pytest
 from autopipe.assembly import build_loader
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
-from autopipe.batching.ledger import BadSampleLedger
+from autopipe.batching.streaming import BadSampleLedger
 from autopipe.core.config import PipelineConfig
 from autopipe.core.job import Recipe
 from autopipe.core.sample import Field, FieldKind, SampleSpec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from replaying.synthetic import measurement
@@ -81,17 +82,17 @@ def test_nothing_left_out_is_not_mentioned() -> None:
     assert Screen().tell(events.SpaceTrimmed(candidates=184, drops=())) == ["space     184 configurations"]
 
 
-def ceiling(rate: float) -> events.Event:
+def ceiling(rate: float, **setup: Any) -> events.Event:
     estimate = Estimate(value=rate, low=rate, high=rate)
-    found = Ceiling(model_images_per_second=estimate, model_core_seconds_per_image=0.0)
+    found = Ceiling(model_images_per_second=estimate, model_core_seconds_per_image=0.0, **setup)
     return events.CeilingMeasured(ceiling=found)
 
 
 def test_the_ceiling_is_said_once_unless_all_is_asked_for() -> None:
-    told = (ceiling(1000.0), ceiling(1100.0))
+    told = (ceiling(1000.0), ceiling(1100.0, finish="host"))
     assert Screen().tell(*told) == ["ceiling   the model alone takes 1,000 images/s"]
     shown = Screen(verbose=True, terminal=False).tell(*told)
-    assert shown[1] == "ceiling   the model alone takes 1,100 images/s, channels last, finish on the device"
+    assert shown[1] == "ceiling   the model alone takes 1,100 images/s, finish=host"
 
 
 def planned(trials: int, needed: float) -> events.Event:

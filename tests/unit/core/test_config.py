@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, OfSetup, PipelineConfig
 from autopipe.errors import ConfigError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
@@ -77,3 +77,8 @@ def test_one_line_names_the_loader_and_its_knobs() -> None:
 def test_what_cannot_be_is_named(make: Any, of: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(of)
+
+
+def test_what_the_models_speed_depends_on_is_a_part_of_the_configuration_with_its_defaults() -> None:
+    assert PipelineConfig(loader=Threads(workers=1)).model_setup == OfSetup().setup == ModelSetup()
+    assert set(OfSetup.model_fields) == set(ModelSetup._fields) <= set(PipelineConfig.model_fields)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any
 
 import keras
@@ -9,10 +8,9 @@ import numpy as np
 import pytest
 
 from autopipe.devices.feed import Fault, Placement, Replay, Stream, ahead, class_weights
-from autopipe.devices.monitor import _Meter
 from autopipe.devices.strategy import DeviceStrategy
+from autopipe.devices.timed import TimedLoader
 from autopipe.errors import AutopipeError, ModelError, OpError
-from autopipe.measure.timed import TimedLoader
 from tests.fakes.loader import ArrayLoader, blobs
 
 
@@ -138,7 +136,7 @@ class Foreign(ArrayLoader):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the others take no native datasets")
-@pytest.mark.parametrize("wrapped", [lambda loader: loader, TimedLoader, lambda loader: _Meter(loader, time.monotonic)])
+@pytest.mark.parametrize("wrapped", [lambda loader: loader, TimedLoader])
 def test_a_frameworks_error_is_raised_as_what_the_loader_finds_behind_it(wrapped: Any) -> None:
     loader = Foreign(*blobs(12), 4)
     loader.found = OpError("Decode on sample 7 (7.jpg): the file is cut short")

@@ -1,4 +1,4 @@
-"""`Trainer.steps_per_execution`: the same weights, with several batches trained by one call."""
+"""`steps_per_execution` of `Trainer.setup`: the same weights, with several batches trained by one call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from autopipe.core.config import ModelSetup
 from autopipe.devices import several_steps
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import OpError
@@ -20,7 +21,7 @@ X = IMAGES.astype(np.float32) / 255
 
 def trained(together: int, batch_size: int = 4, *, state: dict[str, Any] | None = None, **arguments: Any) -> Trainer:
     trainer = Trainer(classifier(), ArrayLoader(X, Y, batch_size))
-    trainer.steps_per_execution = together
+    trainer.setup = ModelSetup(steps_per_execution=together)
     if state is not None:
         trainer.load_state_dict(state)
     trainer.fit(**{"epochs": 2, "verbose": 0, **arguments})
@@ -105,7 +106,7 @@ def test_what_the_loader_raises_is_raised_as_it_was() -> None:
     loader = ArrayLoader(X, Y, 4)
     loader.fails_at, loader.error = (0, 3), OpError("Map on sample 5 raised")
     trainer = Trainer(classifier(), loader)
-    trainer.steps_per_execution = 4
+    trainer.setup = ModelSetup(steps_per_execution=4)
     with pytest.raises(OpError, match="Map on sample 5 raised"):
         trainer.fit(epochs=2, verbose=0)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import keras
 import pytest
 
+from autopipe.core.config import ModelSetup
 from autopipe.devices import model as models
 from autopipe.devices.simulated import MLPERF_RESNET50_H100, PRESETS, SimulatedAccelerator, Timeline
 from autopipe.devices.simulated_model import SimulatedModel
@@ -100,7 +101,7 @@ def test_fit_takes_as_long_as_the_device_would() -> None:
 def test_each_step_takes_its_time_however_many_are_asked_for_by_one_call() -> None:
     time = FakeTime()
     trainer = Trainer(SimulatedModel(0.5, 4, timeline=time.timeline()), ArrayLoader(*blobs(32), 4))
-    trainer.steps_per_execution = 4
+    trainer.setup = ModelSetup(steps_per_execution=4)
     trainer.fit(verbose=0)
     assert time.now - 100.0 == pytest.approx(8 * 0.5)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autopipe.core.outcome import Phase
-from autopipe.measure.first_steps import FirstSteps
+from autopipe.measure.bench import FirstSteps
 
 
 class Told:

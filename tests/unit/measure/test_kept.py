@@ -4,7 +4,7 @@ from pathlib import Path
 
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
-from autopipe.measure import kept
+from autopipe.measure import describe
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan
@@ -14,7 +14,7 @@ from autopipe.ops.resize import Resize
 def test_each_form_and_cut_has_its_size(photos: Path) -> None:
     ops = [Decode(), Resize(8, 8), RandomFlip()]
     made = Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=4)
-    sizes = {(each.storage, each.cut): each.bytes for each in kept.sizes(made, make_plan(made))}
+    sizes = {(each.storage, each.cut): each.bytes for each in describe.cut_sizes(made, make_plan(made))}
     assert set(sizes) == {("array", 1), ("array", 2), ("tfrecord", 0)}
     assert sizes["array", 2] == 23 * (8 * 8 * 3 + 8)
     assert sizes["array", 1] > 23 * 40 * 60 * 3

@@ -8,7 +8,7 @@ import numpy as np
 
 from autopipe.core.report import Report
 from autopipe.core.workload import Workload
-from autopipe.measure.repeats import repeats
+from autopipe.measure.verify import repeats
 from autopipe.tuned import wrap
 
 SILENT = Mock(spec=Report)

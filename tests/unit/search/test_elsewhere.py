@@ -6,8 +6,8 @@ from pathlib import Path
 
 from autopipe.core.space import Space
 from autopipe.search import study
-from autopipe.search.elsewhere import best_elsewhere
 from autopipe.search.settings import Settings
+from autopipe.search.studies import best_elsewhere
 from tests.fakes.surface import Surface
 
 

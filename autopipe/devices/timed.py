@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from autopipe.core.loader import Loader
+from autopipe.core.loader import Loader, end
 from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError
 
@@ -19,6 +19,7 @@ class TimedLoader(Loader):
     """Hands on the batches of another loader.
 
     Attributes:
+        loader: the other loader, which owns everything.
         waited_seconds: time spent in waiting for batches so far.
         taken: batches taken so far.
         first_taken: when the first batch was handed over, on `clock`; None before.
@@ -26,7 +27,7 @@ class TimedLoader(Loader):
     """
 
     def __init__(self, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
-        self._loader = loader
+        self.loader = loader
         self._clock = clock
         self.spec = loader.spec
         self.finish = loader.finish
@@ -40,42 +41,51 @@ class TimedLoader(Loader):
         self.restarts: list[float] = []
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.loader)
 
     @property
     def identity(self) -> str:
-        return self._loader.identity
+        return self.loader.identity
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        return self._timed(self._loader.batches(epoch, start, last=last))
+        return self._timed(self.loader.batches(epoch, start, last=last))
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        dataset = self._loader.native_dataset(epoch, epochs, start)
+        dataset = self.loader.native_dataset(epoch, epochs, start)
         return self._timed(dataset) if isinstance(dataset, Iterable) else dataset
 
     def diagnose(self, error: Exception) -> AutopipeError | None:
-        return self._loader.diagnose(error)
+        return self.loader.diagnose(error)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict(state)
 
     def occupancy(self) -> tuple[int, int] | None:
-        return self._loader.occupancy()
+        return self.loader.occupancy()
 
     def close(self) -> None:
-        self._loader.close()
+        self.loader.close()
 
     def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
         source = iter(batches)
-        while True:
-            began = self._clock()
-            try:
-                batch = next(source)
-            except StopIteration:
-                return
-            now = self._clock()
-            self.waited_seconds += now - began
-            self.taken += 1
-            if self.first_taken is None:
-                self.first_taken = now
-            elif (self.taken - 1) % len(self) == 0:
-                self.restarts.append(now - began)
-            yield batch
-            del batch  # whoever took it may be done with it before the next is asked for
+        try:
+            while True:
+                began = self._clock()
+                try:
+                    batch = next(source)
+                except StopIteration:
+                    return
+                now = self._clock()
+                self.waited_seconds += now - began
+                self.taken += 1
+                if self.first_taken is None:
+                    self.first_taken = now
+                elif (self.taken - 1) % len(self) == 0:
+                    self.restarts.append(now - began)
+                yield batch
+                del batch  # its memory goes back to the loader before the next one is asked for
+        finally:
+            end(source)
