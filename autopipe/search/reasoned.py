@@ -69,7 +69,8 @@ def run_seeds(session: Session, over: Over) -> None:
     for seed in seeds.seeds(session.trimmed.candidates, session.facts.cores, promise):
         if over() is not None:
             return
-        _run_unless_done(session, seed.candidate.config, seed.origin)
+        if promise is None or _can_win(session, seed.candidate.config):
+            _run_unless_done(session, seed.candidate.config, seed.origin)
 
 
 def run_advice(session: Session, over: Over) -> None:
@@ -125,6 +126,18 @@ def _knows_better(session: Session) -> bool:
     """
     known = {config.key() for config in session.settings.known}
     return any(row.key in known and row.value is not None for row in session.search_rows())
+
+
+def _can_win(session: Session, config: PipelineConfig) -> bool:
+    """Whether it would be the best if its prediction were as far too low as any so far; a trial of it is wasted if not.
+
+    So predictions that were near the truth rule out much, and others little.
+    """
+    best = session.best()
+    if best is None:
+        return True
+    farthest = max(point.value / session.promise(point.config) for point in session.points().values())
+    return farthest * session.promise(config) >= best.value
 
 
 def _run_unless_done(session: Session, config: PipelineConfig, origin: AskedBy) -> None:

@@ -206,6 +206,14 @@ def test_a_ceiling_below_what_was_trained_at_ends_no_search_however_often_it_is_
     assert surface.true_rate(result.best_config) >= 0.9 * top(space, surface)
 
 
+def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_any_so_far(space: Space) -> None:
+    surface = Surface(model_rate=60_000.0, decode_seconds=0.0001, read_seconds=0.00002)
+    result = run(space, surface)
+    seeds = [row.config for row in result.trials if row.origin.asker is Asker.SEED]
+    assert len(seeds) > 1
+    assert {config.cache for config in seeds} == {"memory"}
+
+
 def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> None:
     class SlowOnTheHost(Surface):
         def _ceiling(self, setup: ModelSetup) -> Ceiling:
