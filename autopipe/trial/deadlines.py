@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from typing import Final
 
 from autopipe.core.outcome import FailureKind, Phase
+from autopipe.errors import ConfigError
+
+VARIABLE: Final = "AUTOPIPE_PATIENCE"
+"""The environment variable that says how many times as long as usual everything may take."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +40,26 @@ class Deadlines:
         """Return how long a trial may be silent in `phase`."""
         seconds: float = getattr(self, f"{phase.value}_seconds")
         return seconds
+
+
+def asked(environment: Mapping[str, str] = os.environ) -> Deadlines:
+    """Return the deadlines that the environment asks for: the usual ones, or so many times as long.
+
+    Raises:
+        ConfigError: the variable holds no number of 1 or more.
+    """
+    text = environment.get(VARIABLE, "").strip() or "1"
+    try:
+        times = float(text)
+    except ValueError:
+        times = math.nan
+    if not 1 <= times < math.inf:
+        raise ConfigError(
+            f"`{VARIABLE}` must be a number of 1 or more, but got {text!r}.",
+            hint=f"{VARIABLE}=4 allows a trial four times as long; unset it for the usual deadlines.",
+        )
+    usual = dataclasses.asdict(Deadlines())
+    return Deadlines(**{name: each if name == "end_seconds" else times * each for name, each in usual.items()})
 
 
 class Watch:

@@ -26,7 +26,7 @@ from autopipe.errors import TrialError
 from autopipe.hardware import memory
 from autopipe.trial import group, protocol, verdict
 from autopipe.trial.child import Child, Launch
-from autopipe.trial.deadlines import Deadlines, Watch
+from autopipe.trial.deadlines import Deadlines, Watch, asked
 
 _TICK_SECONDS = 0.25
 _MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
@@ -97,7 +97,7 @@ class TrialRunner:
         on_event: Callable[[protocol.Event], None] | None = None,
     ) -> None:
         self.launch = launch
-        self._deadlines = deadlines or Deadlines()
+        self._deadlines = deadlines or asked()
         self.recycling = recycling or Recycling()
         self._memory_limit_bytes = memory_limit_bytes
         self.on_event = on_event or (lambda event: None)

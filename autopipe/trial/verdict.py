@@ -7,9 +7,11 @@ import signal
 
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.hardware.memory import size_text
+from autopipe.trial.deadlines import VARIABLE
 
 _NEAR_LIMIT = 0.9
 
+_MORE = f"If it is only slow: {VARIABLE}=4 in the environment allows four times as long."
 MEMORY_HINT = "Use fewer workers, a shorter queue, a smaller batch or no memory cache."
 
 
@@ -41,14 +43,14 @@ class Memory:
 def silent(phase: Phase, seconds: float) -> TrialFailure:
     """Word a trial that gave no sign of life."""
     message = f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that this phase may be silent."
-    hint = "The log's tail shows where each thread stood. If it is only slow, allow more with `Deadlines`."
+    hint = f"The log's tail shows where each thread stood. {_MORE}"
     return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
 
 
 def overdue(phase: Phase, seconds: float) -> TrialFailure:
     """Word a trial that went on and on."""
     message = f"Still in phase `{phase}` after {seconds:.3g} s, which is all that a trial may take."
-    hint = "This configuration, or the machine, is very slow; allow more with `Deadlines(request_seconds=...)`."
+    hint = f"This configuration, or the machine, is very slow. {_MORE}"
     return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
 
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from autopipe.core.outcome import FailureKind, Phase
-from autopipe.trial.deadlines import Deadlines, Watch
+from autopipe.errors import ConfigError
+from autopipe.trial import verdict
+from autopipe.trial.deadlines import VARIABLE, Deadlines, Watch, asked
 
 DEADLINES = Deadlines(open_seconds=10.0, measure_seconds=5.0, request_seconds=60.0)
 
@@ -54,3 +56,16 @@ def test_time_is_counted_by_phase() -> None:
     watch.heard(4.5)
     assert watch.phase_seconds == {Phase.OPEN: 1.5, Phase.MEASURE: 3.0}
     assert watch.elapsed_seconds(5.0) == 5.0
+
+
+def test_the_environment_allows_more_time_as_the_hint_says() -> None:
+    assert f"{VARIABLE}=4 " in str(verdict.silent(Phase.BUILD, 180.0).hint)
+    assert asked({VARIABLE: "4"}).build_seconds == 4 * Deadlines().build_seconds
+    assert asked({VARIABLE: "4"}).request_seconds == 4 * Deadlines().request_seconds
+    assert asked({}) == asked({VARIABLE: " "}) == Deadlines()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "much"])
+def test_patience_that_is_no_number_of_one_or_more_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=VARIABLE):
+        asked({VARIABLE: text})
