@@ -84,11 +84,12 @@ class SearchOptions:
         """
         from autopipe.cli import option_values
         from autopipe.core.facts import Limits
+        from autopipe.search import storage
         from autopipe.search.settings import Settings
 
         return Settings(
             space=self.space,
-            storage=self.storage or f"sqlite:///{study.absolute()}",
+            storage=self.storage or storage.url_of(study),
             trials=self.trials,
             budget_seconds=option_values.seconds(self.budget, "--budget"),
             seed=self.seed,

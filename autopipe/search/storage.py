@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import grpc
 import optuna
+import sqlalchemy
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
@@ -123,6 +124,11 @@ def _proxied(url: str, place: str) -> BaseStorage:
     except (ValueError, OSError, ImportError, grpc.RpcError) as error:
         raise unusable(url, error) from error
     return storage
+
+
+def url_of(file: Path) -> str:
+    """Return the URL of a study in a file of its own; a `?` or a `%` of its folder's name ends or changes no path."""
+    return sqlalchemy.URL.create("sqlite", database=str(file.absolute())).render_as_string()
 
 
 def without_password(url: str) -> str:

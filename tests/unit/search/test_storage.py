@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from optuna.study import StudyDirection
 
 from autopipe.errors import TrialError
 from autopipe.search import storage
@@ -26,6 +27,14 @@ def test_a_storage_that_cannot_be_used_is_named_without_its_password() -> None:
         storage.open_storage("nosuchdatabase://me:secret@host/name")
     assert "nosuchdatabase://me@host/name" in str(error.value)
     assert "secret" not in str(error.value)
+
+
+def test_a_study_lies_in_its_file_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "was? 50% #1 %20"
+    folder.mkdir()
+    storage.open_storage(storage.url_of(folder / "study.db")).create_new_study([StudyDirection.MAXIMIZE])
+    assert (folder / "study.db").stat().st_size > 0
+    assert [each.name for each in tmp_path.iterdir()] == [folder.name]
 
 
 def test_a_proxy_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
