@@ -52,6 +52,17 @@ def run_baselines_on(session: Session, baselines: Sequence[Baseline]) -> list[Ba
     return found
 
 
+def run_simplest(session: Session, over: Over) -> None:
+    """Try the candidate that takes least of those that are predicted to be at the ceiling."""
+    if not session.can_predict or not session.settings.seeding or over() is not None:
+        return
+    enough = session.settings.ceiling_share * session.highest_ceiling().model_images_per_second.value
+    there = [each for each in session.trimmed.candidates if (session.predicted(each.config) or 0.0) >= enough]
+    if there:
+        least = min(there, key=lambda each: (_planned_cost(session, each.config), each.key))
+        _run_unless_done(session, least.config, AskedBy(Asker.SEED, "simplest"))
+
+
 def run_known(session: Session, over: Over) -> None:
     """Try what did well elsewhere or before."""
     for config in session.settings.known:

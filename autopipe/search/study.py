@@ -15,6 +15,7 @@ from optuna.samplers import RandomSampler
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
 from autopipe.search import budget, conclusion, confirmation, decision, lock, reasoned, stopping
+from autopipe.search.arrival import Arrival
 from autopipe.search.events import (
     CeilingMeasured,
     Event,
@@ -27,8 +28,6 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.objective import Point
-from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import SamplerContext
@@ -120,7 +119,7 @@ class _Search:
         self._settings = session.settings
         self._baselines: tuple[Baseline, ...] = ()
         self._interrupted = False
-        self._looked_for: set[tuple[str, int]] = set()  # figures at the ceiling, for which it was read again
+        self._arrival = Arrival(session)
         self._most_for_confirmation = math.inf  # of the time; with less than it takes, it makes do with two blocks
 
     def run(self) -> SearchResult:
@@ -142,7 +141,7 @@ class _Search:
         return conclusion.result(self._session, self._baselines, stop, proved, interrupted=self._interrupted)
 
     def _search(self) -> Stop:
-        self._baselines = tuple(self._session.measurer.baselines())
+        self._arrival.baselines = self._baselines = tuple(self._session.measurer.baselines())
         self._measure_ceilings()
         self._most_for_confirmation = budget.for_confirmation(self._session)
         if (plan := budget.planned(self._session, self._trials_in_confirmation())) is not None:
@@ -150,8 +149,10 @@ class _Search:
         while self._session.record.waiting():  # left by a process that died, or enqueued by the user
             self._session.run_next()
         reasoned.run_baselines(self._session, self._baselines)
-        if (stop := self._at_ceiling(baselines_only=True)) is not None:
+        if (stop := self._arrival.of_a_baseline()) is not None:
             return stop
+        if self._arrival.theirs_is_there():
+            reasoned.run_simplest(self._session, self._over)
         reasoned.run_known(self._session, self._over)
         reasoned.run_seeds(self._session, self._over)
         reasoned.run_advice(self._session, self._over)
@@ -202,7 +203,7 @@ class _Search:
         What seems to be at the ceiling is measured once more before that, and so is the ceiling.
         """
         return (
-            self._at_ceiling(baselines_only=False)
+            self._arrival.of_the_best()
             or self._time_is_up()
             or stopping.no_gain_stop(self._session.standing(), patience=self._settings.patience)
         )
@@ -240,49 +241,8 @@ class _Search:
     def _trials_in_confirmation(self) -> int:
         return (self._settings.finalists + len(self._baselines)) * self._settings.blocks[0]
 
-    def _at_ceiling(self, *, baselines_only: bool) -> Stop | None:
-        points = self._session.points()
-        named = [(f"The baseline {each.name}", points.get(each.config.key())) for each in self._baselines]
-        share = self._settings.ceiling_share
-        if not baselines_only:
-            named, share = [("The best", self._session.best())], self._enough()
-        for what, point in named:
-            if point is None or not point.feasible or self._ceiling_stop(what, point, share) is None:
-                continue
-            if len(point.measurements) < 2:  # one lucky run does not end a search
-                self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
-                point = self._session.points()[point.key]
-                if len(point.measurements) < 2 or not point.feasible:
-                    continue
-            if not self._is_overtaken(point):
-                stop = self._ceiling_stop(what, point, share)
-                if stop is not None:
-                    return stop
-        return None
-
-    def _is_overtaken(self, point: Point) -> bool:
-        """Look at the ceiling again, once for each figure at it, and return whether it still lies too low to be one."""
-        session, figure = self._session, (point.key, len(point.measurements))
-        if figure not in self._looked_for:
-            self._looked_for.add(figure)
-            budget.look_again_at_ceiling(session, point.config)
-        return session.highest_ceiling().is_overtaken_by(point.estimate)
-
-    def _enough(self) -> float:
-        """Return the share of the ceiling at which a search ends: less where other people's code is there already."""
-        settings, points = self._settings, self._session.points()
-        foreign = (points.get(each.config.key()) for each in self._baselines if each.config.loader.is_foreign)
-        there = any(self._ceiling_stop("", each, settings.ceiling_share) for each in foreign if each is not None)
-        return settings.ceiling_share if there else settings.reached_share
-
-    def _ceiling_stop(self, what: str, point: Point, share: float) -> Stop | None:
-        """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured."""
-        if self._session.ceiling(point.config) is None:
-            return None
-        highest = self._session.highest_ceiling()
-        needed = stopping.needed_share(point.estimate, highest, share)
-        return stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
-
     def _nothing_to_confirm(self, stop: Stop) -> bool:
-        """Whether a baseline is at the ceiling before anything else was tried."""
-        return stop.reason is Reason.CEILING and not self._session.beyond_baselines()
+        """Whether a baseline is at the ceiling: no gain is claimed then."""
+        return stop.reason is Reason.CEILING and (
+            self._arrival.theirs_is_there() or not self._session.beyond_baselines()
+        )

@@ -360,6 +360,34 @@ def test_where_somebody_elses_code_is_at_the_ceiling_as_much_is_enough_for_ours(
     assert quick[1] <= thorough[1]
 
 
+def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once(space: Space) -> None:
+    class Slow(Theirs):
+        """A model whose step takes a second, on a machine that is slower while the first candidate runs."""
+
+        def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+            self.now += 20.0
+            return super().ceilings(setups)
+
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            self.now += 10.0
+            self.model_rate = 28.0 if len(self.measured) == 1 else 30.0
+            return super().measure(config, effort=effort, must_reach=must_reach)
+
+        def true_rate(self, config: PipelineConfig) -> float:
+            return self.model_rate
+
+    surface = Slow(model_rate=30.0, noise=0.002)
+    result = run(space, surface, budget_seconds=120.0)
+    assert result.stopped_because.reason is Reason.CEILING
+    assert result.stopped_because.message.startswith("The best reaches")
+    assert result.best_config is not None
+    assert result.best_config.loader.worker_count() == 1
+    assert not result.proved
+    assert result.seconds < 80
+
+
 def test_what_was_spent_before_the_search_counts_and_waiting_for_another_tune_does_not(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     surface.now = 30.0

@@ -1,0 +1,96 @@
+"""Whether a search has arrived where nothing is left to gain: at what the model takes when data costs nothing.
+
+What seems to be there is measured once more before a search ends for it, and so is the model alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autopipe.core.bottleneck import MODEL_SHARE
+from autopipe.core.ceiling import Ceiling
+from autopipe.search import budget, stopping
+from autopipe.search.measurer import Baseline
+from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.objective import Point
+from autopipe.search.session import Session
+from autopipe.search.stopping import Stop
+
+
+class Arrival:
+    """Looks at points of a session beside the ceiling, and has doubtful ones measured again."""
+
+    def __init__(self, session: Session) -> None:
+        self.baselines: Sequence[Baseline] = ()
+        self._session = session
+        self._settings = session.settings
+        self._looked_for: dict[tuple[str, int], Ceiling | None] = {}  # what was read for figures at the ceiling
+
+    def of_a_baseline(self) -> Stop | None:
+        """Return a stop if a baseline that could be used as it is leaves nothing to gain."""
+        for each in self.baselines:
+            point = self._session.points().get(each.config.key())
+            stop = self._stop(f"The baseline {each.name}", point, self._settings.ceiling_share)
+            if stop is not None:
+                return stop
+        return None
+
+    def of_the_best(self) -> Stop | None:
+        """Return a stop if the best leaves nothing to gain; less is enough where other people's code is there, too."""
+        settings = self._settings
+        share = settings.ceiling_share if self.theirs_is_there() else settings.reached_share
+        return self._stop("The best", self._session.best(), share)
+
+    def theirs_is_there(self) -> bool:
+        """Whether other people's code is at the ceiling, so that nothing is left to gain."""
+        points, share = self._session.points(), self._settings.ceiling_share
+        theirs = (points.get(each.config.key()) for each in self.baselines if each.config.loader.is_foreign)
+        return any(self._ceiling_stop("", each, share) is not None for each in theirs if each is not None)
+
+    def _stop(self, what: str, point: Point | None, share: float) -> Stop | None:
+        if point is None or not point.feasible or not self._may_be_there(point, share):
+            return None
+        if len(point.measurements) < 2:  # one lucky run does not end a search
+            self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
+            point = self._session.points()[point.key]
+            if len(point.measurements) < 2 or not point.feasible:
+                return None
+        if self._is_overtaken(point):
+            return None
+        return self._ceiling_stop(what, point, share) or self._side_by_side(what, point, share)
+
+    def _may_be_there(self, point: Point, share: float) -> bool:
+        """Whether a point seems to be at the ceiling, or could be, by what the machine does from minute to minute.
+
+        Where other people's code is at the ceiling, so should ours be; what is read a little below it once is then read
+        once more, with the model alone right after it.
+        """
+        if self._ceiling_stop("", point, share) is not None:
+            return True
+        if len(point.measurements) > 1 or point.config.loader.is_foreign or not self.theirs_is_there():
+            return False
+        return self._ceiling_stop("", point, MODEL_SHARE) is not None
+
+    def _side_by_side(self, what: str, point: Point, share: float) -> Stop | None:
+        """Return a stop if the last measurement of a point was at what the model took alone right after it."""
+        figure, last = (point.key, len(point.measurements)), point.measurements[-1].images_per_second
+        alone = self._looked_for.get(figure)
+        if alone is None or not self.theirs_is_there():
+            return None
+        return stopping.ceiling_stop(last, alone, share=stopping.needed_share(last, alone, share), what=what)
+
+    def _is_overtaken(self, point: Point) -> bool:
+        """Look at the ceiling again, once for each figure at it, and return whether it still lies too low to be one."""
+        session, figure = self._session, (point.key, len(point.measurements))
+        if figure not in self._looked_for:
+            self._looked_for[figure] = budget.look_again_at_ceiling(session, point.config)
+        return session.highest_ceiling().is_overtaken_by(point.estimate)
+
+    def _ceiling_stop(self, what: str, point: Point, share: float) -> Stop | None:
+        """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured."""
+        known = self._session.ceilings if point.config.loader.is_foreign else self._session.ceiling(point.config)
+        if not known:
+            return None
+        highest = self._session.highest_ceiling()
+        needed = stopping.needed_share(point.estimate, highest, share)
+        return stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
