@@ -10,12 +10,14 @@ from autopipe.core.stats import Comparison, median, student_t_95
 from autopipe.search.effects import Effect
 from autopipe.search.record import Row
 from autopipe.search.result import SearchResult
+from autopipe.search.stopping import Reason
 
 MOST_ROUNDS = 24
 """More rounds than that are no advice."""
 
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
+_THERE = 0.97  # of the best: a baseline that leaves nothing to gain
 _FIGURES = 1.05  # times; less is not worth a word
 
 
@@ -50,16 +52,26 @@ def sentence(result: SearchResult) -> str:
     reasons = []
     if result.interrupted:
         reasons.append("interrupted, so nothing was proved")
-    elif not result.proved:
+    elif not result.proved and not _all_are_there(result):
         reasons.append("nothing was proved")
     if cores >= _BUSY_CORES:
         reasons.append(f"other programs took {cores:.1f} cores")
     if result.drift is not None and abs(result.drift) > _DRIFT:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
+    if not reasons and not result.proved:
+        return "good: a baseline is as fast as the model alone, too, so that no gain is claimed."
     if not reasons:
         return "good: proved side by side, on a quiet machine."
     ratios = " Ratios hold: they were measured side by side." if result.proved else ""
     return f"low: {'; '.join(reasons)}.{ratios}"
+
+
+def _all_are_there(result: SearchResult) -> bool:
+    """Whether the best and a baseline are both at the ceiling, so that there was nothing to prove."""
+    rates = [each.estimate.value for each in result.baselines if each.estimate is not None]
+    best = result.estimate
+    at_ceiling = result.stopped_because.reason is Reason.CEILING and best is not None
+    return at_ceiling and any(rate >= _THERE * best.value for rate in rates if best is not None)
 
 
 def brought(result: SearchResult) -> str:

@@ -11,8 +11,8 @@ from autopipe.core.bottleneck import MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
 from autopipe.search import budget, stopping
 from autopipe.search.measurer import Baseline
-from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.objective import Point
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Session
 from autopipe.search.stopping import Stop
 

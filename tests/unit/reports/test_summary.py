@@ -110,6 +110,14 @@ def test_how_far_to_trust_the_figures_is_said(result: SearchResult, change: dict
     assert summary_of(dataclasses.replace(result, **change)).trust == said  # type: ignore[arg-type]
 
 
+def test_where_a_baseline_is_at_the_ceiling_too_nothing_was_to_be_proved(result: SearchResult) -> None:
+    stop = Stop(reason=Reason.CEILING, message="The best reaches the model's own rate.")
+    there = dataclasses.replace(result.baselines[0], estimate=result.estimate, gain=None)
+    ended = dataclasses.replace(result, proved=False, stopped_because=stop, baselines=[there])
+    assert summary_of(ended).trust == "good: a baseline is as fast as the model alone, too, so that no gain is claimed."
+    assert summary_of(dataclasses.replace(ended, baselines=[])).trust == "low: nothing was proved."
+
+
 def test_other_programs_are_named_as_the_reason_for_little_trust(result: SearchResult) -> None:
     trials = []
     for row in result.trials:
