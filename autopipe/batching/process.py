@@ -15,16 +15,14 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
+from autopipe.batching.pickling import answered, pickled
 from autopipe.batching.shared_memory import SharedBlock
 from autopipe.batching.slots import Slot
 from autopipe.core.job import Recipe
@@ -41,25 +39,10 @@ _ONE_THREAD = {
 def packed_recipe(recipe: Recipe) -> SharedBlock:
     """Return the recipe pickled into a block that workers map.
 
-    Functions and classes of the user's own files are pickled by value, so that a worker need not import a training
-    script (and with it a framework) to get at them.
-
     Raises:
         LoaderError: something in it does not pickle.
     """
-    try:
-        with _by_value(_users_modules(recipe)):
-            body = cloudpickle.dumps(recipe)
-    except Exception:  # noqa: BLE001  # what a user's module holds may fail in any way; by reference may still do
-        try:
-            body = cloudpickle.dumps(recipe)
-        except Exception as error:
-            raise LoaderError(
-                "`Processes` must pickle the data and the ops for its workers, but that failed: "
-                f"{type(error).__name__}: {error}",
-                hint="Keep open files and locks out of the data and of functions in ap.Map, or use `Threads`.",
-            ) from error
-    packed = pickle.dumps((sys.path, body))
+    packed = pickled(recipe, "Processes")
     block = SharedBlock(len(packed))
     block.array((len(packed),), np.dtype(np.uint8))[:] = np.frombuffer(packed, np.uint8)
     return block
@@ -104,9 +87,7 @@ class WorkerProcess:
             except (EOFError, OSError):
                 endings.append(self._replace())
                 continue
-            if isinstance(answer, RemoteFailure):
-                raise answer.error from RemoteTraceback(answer.traceback)
-            return list(answer)
+            return list(answered(answer))
         raise WorkerDiedError(
             f"A worker process {_ending(endings[0])} {_DEATHS_ALLOWED} times on one batch, "
             f"with the samples {_shown(indices)} of epoch {epoch}.",
@@ -169,21 +150,6 @@ class WorkerProcess:
         return self._process.wait()
 
 
-class RemoteFailure:
-    """What a worker sends instead of an answer."""
-
-    def __init__(self, error: Exception, traceback: str) -> None:
-        self.error = error
-        self.traceback = traceback
-
-
-class RemoteTraceback(Exception):
-    """Shows the traceback of a worker process as the cause of the error raised here."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
 def _ending(status: int) -> str:
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
@@ -201,32 +167,3 @@ def _advice(status: int) -> str:
 def _shown(indices: NDArray[np.int64], limit: int = 16) -> str:
     shown = ", ".join(map(str, indices[:limit].tolist()))
     return shown if len(indices) <= limit else f"{shown}, … ({len(indices)} in all)"
-
-
-def _users_modules(recipe: Recipe) -> list[ModuleType]:
-    """Return the modules of the source's class and of mapped functions that lie in no installed package."""
-    things: list[Any] = [type(recipe.source)]
-    for step in recipe.steps:
-        things += [type(step.op), getattr(step.op, "function", None)]
-    names = {getattr(thing, "__module__", None) for thing in things}
-    modules = (
-        sys.modules.get(name)
-        for name in names
-        if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__")
-    )
-    return [
-        module
-        for module in modules
-        if module is not None and "site-packages" not in (getattr(module, "__file__", None) or "site-packages")
-    ]
-
-
-@contextlib.contextmanager
-def _by_value(modules: list[ModuleType]) -> Iterator[None]:
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)

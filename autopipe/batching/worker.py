@@ -10,24 +10,22 @@ import pickle
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Iterator
 
 import numpy as np
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
-from autopipe.batching.process import MESSAGE_BYTES, RemoteFailure
+from autopipe.batching.pickling import RemoteFailure, unpickled
+from autopipe.batching.process import MESSAGE_BYTES
 from autopipe.batching.readahead import ReadAhead
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.traced import traced
 from autopipe.core.job import Recipe
-from autopipe.errors import worker_failure
 from autopipe.hardware import allocator, opencv
 
 _ABOUT_A_LATER_BATCH = 2  # fields of a message that is no order to fill one
 _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there
-_CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 
 
 def main() -> None:
@@ -46,7 +44,7 @@ def main() -> None:
         kernel = Kernel(recipe if ahead is None else ahead.recipe(recipe), cache)
     except BaseException as error:  # noqa: BLE001  # the owner raises it, in place of the first batch
         for _ in tasks:
-            _answer(channel, _packed_failure(error))
+            _answer(channel, pickle.dumps(RemoteFailure.of(error)))
     else:
         _serve(channel, tasks, kernel, ahead)
 
@@ -59,9 +57,7 @@ def _cache(recipe: Recipe, descriptor: int | None = None) -> MemoryCache | None:
 
 def _unpacked(descriptor: int) -> Recipe:
     size = os.fstat(descriptor).st_size
-    path, body = pickle.loads(SharedBlock(size, descriptor).array((size,), np.dtype(np.uint8)).tobytes())  # noqa: S301  # from the owner
-    sys.path[:] = path
-    recipe: Recipe = pickle.loads(body)  # noqa: S301  # from the owner
+    recipe: Recipe = unpickled(SharedBlock(size, descriptor).array((size,), np.dtype(np.uint8)).tobytes())
     return recipe
 
 
@@ -99,7 +95,7 @@ def _serve(
         try:
             answer = pickle.dumps(kernel.fill(epoch, indices, batch))
         except BaseException as error:  # noqa: BLE001  # the owner raises it
-            answer = _packed_failure(error)
+            answer = pickle.dumps(RemoteFailure.of(error))
         if ahead is not None:
             ahead.forget(indices.tolist())
         if not _answer(channel, answer):
@@ -121,15 +117,6 @@ def _answer(channel: socket.socket, answer: bytes) -> bool:
     except OSError:
         return False
     return True
-
-
-def _packed_failure(error: BaseException) -> bytes:
-    """Return what the owner is told of an error, in one message: of what is endless, the end."""
-    text = "".join(traceback.format_exception(error))[-_CHARACTERS_TOLD:]
-    failure = worker_failure(error)
-    if len(failure.message) > _CHARACTERS_TOLD:
-        failure = type(failure)(f"{failure.message[:_CHARACTERS_TOLD]}…", hint=failure.hint)
-    return pickle.dumps(RemoteFailure(failure, text))
 
 
 if __name__ == "__main__":
