@@ -38,7 +38,7 @@ help:
 	@echo "make test-browser"
 	@echo "             reports in a real Chromium"
 	@echo "make test-servers"
-	@echo "             several processes that train together, on loopback"
+	@echo "             several processes that train together, on loopback; a database; a Ray cluster of two nodes"
 	@echo "make test-recipes"
 	@echo "             recipes for schedulers, read by cron, systemd, Airflow, schemas of Kubernetes and shellcheck"
 	@echo "make test-torch"
@@ -76,6 +76,8 @@ test-servers: $(VENV)/dev.stamp
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { test "$$(id -u)" = 0 && \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes postgresql >/dev/null; } || \
 		{ echo "error: PostgreSQL is missing: sudo apt-get install postgresql" >&2; exit 1; }
+	$(PIP) install --quiet -e '.[ray]'
+	@$(HEADLESS_IF_NEEDED)
 	$(BIN)/python -m pytest tests/servers
 
 test-recipes: $(VENV)/recipes.stamp

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from autopipe.errors import AutopipeError as AutopipeError
     from autopipe.loaders.keras import Keras as Keras
     from autopipe.loaders.processes import Processes as Processes
+    from autopipe.loaders.ray_workers import Ray as Ray
     from autopipe.loaders.tfdata import TfData as TfData
     from autopipe.loaders.threads import Threads as Threads
     from autopipe.ops.affine import RandomAffine as RandomAffine
@@ -95,6 +96,7 @@ _HOMES = {
     "AutopipeError": "errors",
     "Keras": "loaders.keras",
     "Processes": "loaders.processes",
+    "Ray": "loaders.ray_workers",
     "TfData": "loaders.tfdata",
     "Threads": "loaders.threads",
     "RandomBrightness": "ops.color",

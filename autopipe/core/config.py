@@ -68,6 +68,7 @@ class LoaderConfig(_Strict):
         rank: by which of the loaders someone who knows the trade would begin; the lowest first.
         is_foreign: whether it is somebody else's pipeline, to be compared with: it runs in a process of its own and
             cannot win.
+        works_elsewhere: whether its workers run on other cores than the training.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class LoaderConfig(_Strict):
     skips_bad_samples: ClassVar[bool] = True
     rank: ClassVar[int] = 100
     is_foreign: ClassVar[bool] = False
+    works_elsewhere: ClassVar[bool] = False
 
     def __init__(self, *values: Any, **named: Any) -> None:
         """Take the knobs in their order, or by name: `Threads(2)` is `Threads(workers=2)`."""
@@ -92,6 +94,11 @@ class LoaderConfig(_Strict):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         LOADERS.register(cls.model_fields["kind"].default, cls)
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Return what has to be installed first, as a reason; None where nothing has."""
+        return None
 
     def normalised(self) -> Self:
         """Return the canonical form: two configs that run the same have the same one."""

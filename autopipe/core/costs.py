@@ -167,11 +167,12 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
     busy = max(loader_core_seconds(config, costs), 1e-9)
     model_rate = costs.model_rate(config)
     waits = does.op_wait_seconds + (0.0 if config.loader.reads_ahead() else does.read_wait_seconds)
-    shared = cores / (busy + costs.model_core_seconds)
+    here = max(received_core_seconds(does), 1e-9) if config.loader.works_elsewhere else busy
+    shared = cores / (here + costs.model_core_seconds)
     if not config.loader.works_ahead():
         return min(shared, 1 / (busy + waits + 1 / model_rate))
     workers = config.loader.worker_count() or cores
-    made = min(workers / (busy + waits), cores / busy)
+    made = workers / (busy + waits) if config.loader.works_elsewhere else min(workers / (busy + waits), cores / busy)
     rates = [model_rate, shared]
     reads, held = reads_rate(config, does, costs), lock_rate(config, does)
     if reads is not None and config.loader.reads_ahead():
@@ -197,6 +198,11 @@ def loader_core_seconds(config: PipelineConfig, costs: Costs) -> float:
     busy = does.core_seconds + copied * _COPY
     busy += does.sent_bytes * PIPE if config.loader.pipes_batches() else 0.0
     return busy * config.loader.work_factor + does.sent_bytes * _COPY
+
+
+def received_core_seconds(does: Work) -> float:
+    """Return the processor time here for an image that was made elsewhere: it is received, and copied once."""
+    return 2 * does.sent_bytes * _COPY
 
 
 def reads_rate(config: PipelineConfig, does: Work, costs: Costs) -> float | None:

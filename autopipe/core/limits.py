@@ -102,13 +102,15 @@ def limits(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
 
 
 def _core_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit]:
-    cores, busy = costs.cores or 1.0, does.core_seconds
+    cores, busy, elsewhere = costs.cores or 1.0, does.core_seconds, config.loader.works_elsewhere
     op = _dearest(does)
-    found = [Limit(kind=Kind.OP, images_per_second=_rate(cores, costs.model_core_seconds + busy), op=op)]
+    here = cost_model.received_core_seconds(does) if elsewhere else busy
+    kind = Kind.HAND_OVER if elsewhere else Kind.OP
+    found = [Limit(kind=kind, images_per_second=_rate(cores, costs.model_core_seconds + here), op=op)]
     workers = config.loader.worker_count()
     reads = 0.0 if config.loader.reads_ahead() else does.read_wait_seconds
     waits = reads + does.op_wait_seconds
-    if workers is not None and (workers < cores or waits > busy):
+    if workers is not None and (workers < cores or waits > busy or elsewhere):
         by_reads = reads > busy + does.op_wait_seconds
         kind = Kind.STORAGE_LATENCY if by_reads else Kind.OP
         rate = _rate(max(1, workers), busy + waits)

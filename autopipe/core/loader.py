@@ -41,6 +41,7 @@ class Loader(abc.ABC):
         buffered_batches: how many batches may wait ahead of the consumer.
         last_batch_samples: samples in the last batch of an epoch; None where the loader cannot tell.
         has_dataset: whether `native_dataset` may return one.
+        hand_over_seconds: what a batch takes from another machine to this one; None where none comes from there.
     """
 
     spec: SampleSpec
@@ -49,6 +50,7 @@ class Loader(abc.ABC):
     buffered_batches: int
     last_batch_samples: int | None = None
     has_dataset: bool = False
+    hand_over_seconds: float | None = None
 
     @abc.abstractmethod
     def __len__(self) -> int:

@@ -124,6 +124,7 @@ class Measurement(Value):
         data_wait_share: the part of the measured time in which the model waited, 0 to 1.
         page_cache: whether the files were in memory ("warm") or on disk ("cold") when the trial began.
         conversion: what writing the trial's part of the data took, if the configuration reads a converted form.
+        hand_over_seconds: what a batch takes from another machine's worker to this one, with nothing else under way.
         phase_seconds: the time each phase took. Filled in by `autopipe.trial.supervise`.
         overhead_seconds: what the trial cost beyond its windows. Filled in by `autopipe.trial.supervise`.
     """
@@ -146,6 +147,7 @@ class Measurement(Value):
     page_cache: Literal["warm", "cold"]
     ran: Ran
     conversion: ConversionCost | None = None
+    hand_over_seconds: float | None = pydantic.Field(default=None, ge=0)
     phase_seconds: dict[Phase, float] = pydantic.Field(default_factory=dict)
     overhead_seconds: float = pydantic.Field(default=0.0, ge=0)
 

@@ -54,4 +54,5 @@ def from_config(config: PipelineConfig) -> Params:
     plain: dict[str, Any] = config.model_dump(mode="json", exclude=config.idle())
     loader = plain.pop("loader")
     kind = loader.pop("kind")
-    return {"loader": kind, **{f"{kind}.{knob}": value for knob, value in loader.items()}, **plain}
+    knobs = {f"{kind}.{knob}": value for knob, value in loader.items() if value is not None}  # None: not set
+    return {"loader": kind, **knobs, **plain}

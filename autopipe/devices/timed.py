@@ -35,6 +35,7 @@ class TimedLoader(Loader):
         self.last_batch_samples = loader.last_batch_samples
         self.has_dataset = loader.has_dataset
         self.buffered_batches = loader.buffered_batches
+        self.hand_over_seconds = loader.hand_over_seconds
         self.waited_seconds = 0.0
         self.taken = 0
         self.first_taken: float | None = None

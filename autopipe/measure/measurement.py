@@ -89,6 +89,7 @@ def measurement(trial: Trial) -> Measurement:
         page_cache=trial.regime,
         ran=_ran(config, usage, trial.devices),
         conversion=trial.conversion,
+        hand_over_seconds=loader.hand_over_seconds,
     )
 
 

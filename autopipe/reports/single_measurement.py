@@ -13,7 +13,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Resources
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.hardware.memory import size_text
-from autopipe.reports import wording
+from autopipe.reports import other_machines, wording
 
 
 def render(
@@ -45,6 +45,8 @@ def render(
     table.add_row("first batch", f"{measurement.first_batch_seconds:.3f} s after opening")
     if measurement.cache_fill_seconds is not None:
         table.add_row("cache fill", f"{measurement.cache_fill_seconds:.1f} s for all samples, once")
+    if elsewhere := other_machines.sentence(measurement, config, limit):
+        table.add_row("elsewhere", elsewhere)
     table.add_row("resources", _resources(measurement.resources))
     table.add_row("page cache", measurement.page_cache)
     ran = measurement.ran

@@ -171,7 +171,7 @@ def _reads_at_once(config: PipelineConfig, facts: Facts, limits: Limits) -> Reje
 def _useful_workers(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
     useful = facts.workers_beside_reads if config.loader.reads_ahead() else facts.workers_at_once
     count = config.loader.worker_count()
-    if useful is None or count is None or count <= 2 * max(facts.cores, useful):
+    if config.loader.works_elsewhere or useful is None or count is None or count <= 2 * max(facts.cores, useful):
         return None
     most = 2 * max(facts.cores, useful)
     return Rejection(Rule.USEFUL_WORKERS, f"more than {most} workers: nothing waits that they could make use of")

@@ -34,6 +34,7 @@ NAMES = {
 }
 OTHER_THINGS = {
     "keras": "Keras itself: its package, its version, its modules",
+    "ray": "Ray itself: its package, and the extra that brings it",
     "files": "the files of a source, of `--files`",
     "wrapped": "the key of a description, and the prefix of a wrapped dataset's parameters",
 }

@@ -12,6 +12,7 @@ from autopipe.core.config import LoaderConfig
 from autopipe.errors import ConfigError
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
+from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 
@@ -38,6 +39,7 @@ def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderCon
     [
         (Threads(workers=3, queue_size=5), 3, 8),
         (Processes(workers=3, queue_size=5), 3, 8),
+        (Ray(workers=3, queue_size=5), 3, 11),
         (TfData(), None, None),
         (TfData(num_parallel_calls=4, prefetch=0), 4, 1),
         (Keras(), 1, 1),

@@ -1,0 +1,274 @@
+"""The Ray cluster that this process works with: found or started, shared by all who need it, left by the last of them.
+
+A process is in one cluster at a time; that is Ray's rule. A cluster that the user's own code has joined is used as it
+is, and left alone. What the nodes are asked to do is their users' business: `autopipe.loaders.ray_workers`,
+`autopipe.api.remote_conversion`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from autopipe import _version
+from autopipe.batching import ray_node
+from autopipe.errors import DataError, LoaderError, MissingExtraError
+from autopipe.hardware import cpu
+
+LOCAL = "local"
+"""The address of a cluster that is started on this machine, and ended with its last user."""
+_REACH_SECONDS = 10.0
+_LEAST_STORE_BYTES = 200 << 20  # Ray refuses less than 75 MiB
+_TCP = "ray://"
+
+
+class User(Protocol):
+    """Who works with the cluster."""
+
+    def close(self) -> None:
+        """End it; it may have ended already."""
+        ...
+
+
+class Cluster:
+    """A connection, from `join` to `leave`. `ray` is the package."""
+
+    def __init__(self, address: str) -> None:
+        self.ray = _package()
+        self.address = address
+        self._left = False
+
+    def nodes(self) -> dict[str, float]:
+        """Return the living nodes that have cores for anybody, by their ids; all of them where none has."""
+        living = {node["NodeID"]: float(node["Resources"].get("CPU", 0)) for node in self.ray.nodes() if node["Alive"]}
+        return {node: cores for node, cores in living.items() if cores} or living
+
+    def on(self, node: str) -> dict[str, Any]:
+        """Return the options of an actor that is to run on a node, or, if that is gone by then, on another one.
+
+        It reserves no core: whoever waits for one that another loader of the same training holds would wait for ever.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True)}
+
+    def leave(self) -> None:
+        """Leave the cluster, once; the last one to do so ends one that was started here."""
+        if not self._left:
+            self._left = True
+            _MEMBERSHIP.leave()
+
+
+class _Membership:
+    """What of Ray is one for all of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._address = ""
+        self._members = 0
+        self._ours = False
+        self._users: weakref.WeakSet[User] | None = None
+
+    def join(self, address: str | None, cores: int, store_bytes: int) -> Cluster:
+        wanted = address_of(address)
+        ray = _package()
+        with self._lock:
+            if self._pid != os.getpid():  # a forked child has no connection of its own
+                self._pid, self._members, self._ours = os.getpid(), 0, False
+            if not ray.is_initialized():
+                _connect(ray, wanted, cores, store_bytes)
+                self._address, self._ours, self._members = wanted, True, 0
+            elif self._ours and wanted != self._address and self._members:
+                raise LoaderError(
+                    f"A process is in one Ray cluster at a time: this one is in `{self._address}`, but a loader asks "
+                    f"for `{wanted}`.",
+                    hint="Close the loaders of the one before opening those of the other.",
+                )
+            self._members += 1
+            return Cluster(self._address if self._ours else wanted)
+
+    def leave(self) -> None:
+        with self._lock:
+            if self._pid != os.getpid():
+                return
+            self._members -= 1
+            if self._members == 0 and self._ours:
+                self._ours = False
+                _package().shutdown()
+                _default_signals()
+
+    def ends_with_process(self, user: User) -> None:
+        if self._users is None:
+            self._users = weakref.WeakSet()
+            atexit.register(self._end)  # registered after Ray's own, so called before it
+        self._users.add(user)
+
+    def _end(self) -> None:
+        for user in list(self._users or ()):
+            user.close()
+
+
+_MEMBERSHIP = _Membership()
+
+
+def join(address: str | None, *, cores: int = 1, store_bytes: int = 0) -> Cluster:
+    """Connect this process to a cluster, or use the connection that it has. Whoever joins leaves.
+
+    Args:
+        address: "local", "auto", "host:port", or "ray://host:port"; None for RAY_ADDRESS, or else "local".
+        cores: of a cluster that is started here, at least.
+        store_bytes: for what nodes hand over, at least.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        LoaderError: there is no cluster at the address, or this process is in another one.
+    """
+    return _MEMBERSHIP.join(address, cores, store_bytes)
+
+
+def ends_with_process(user: User) -> None:
+    """Have `user` closed before Ray ends at the interpreter's exit, if nobody has closed it by then."""
+    _MEMBERSHIP.ends_with_process(user)
+
+
+def address_of(address: str | None) -> str:
+    """Return which cluster is meant: as Ray has it, RAY_ADDRESS stands in for none and for "auto"."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    if address is None:
+        return named or LOCAL
+    return named or address if address == "auto" else address
+
+
+def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), avoid: str = "") -> list[str]:
+    """Return a node for each of `count` workers, so that each node has them in proportion to its cores.
+
+    Args:
+        nodes: their cores, by id; at least one.
+        count: how many more workers.
+        taken: the nodes of those that are there.
+        avoid: a node that is taken only where there is no other.
+    """
+    usable = {node: cores for node, cores in nodes.items() if node != avoid} or dict(nodes)
+    load = dict.fromkeys(usable, 0)
+    for node in taken:
+        if node in load:
+            load[node] += 1
+    found = []
+    for _ in range(count):
+        least = min(usable, key=lambda node: ((load[node] + 1) / max(usable[node], 0.01), node))
+        load[least] += 1
+        found.append(least)
+    return found
+
+
+# ---------------------------------------------------------------- what nodes said
+
+
+def require_data(missing: Sequence[tuple[str, str]]) -> None:
+    """Refuse to begin where nodes lack files that are here.
+
+    Args:
+        missing: (node, file), as nodes told by `ray_node.lacking`.
+
+    Raises:
+        DataError: naming the first of both.
+    """
+    here = [(node, file) for node, file in missing if os.path.exists(file)]  # noqa: PTH110  # as above
+    if here:
+        node, file = here[0]
+        raise DataError(
+            f"`{file}` is on this machine, but not on {node} of the Ray cluster.", hint=ray_node.SHARED_DATA
+        )
+
+
+def node_failure(error: BaseException, what: str) -> LoaderError:
+    """Return the error for what a node did not do, by what Ray says."""
+    version = _version.__version__
+    if "No module named 'autopipe" in str(error):
+        return LoaderError(
+            "A node of the Ray cluster lacks autopipe, or has another version of it.",
+            hint=f"Run on the nodes: pip install 'autopipe-tuner[ray]=={version}'",
+        )
+    last = str(error).strip().splitlines() or [type(error).__name__]
+    return LoaderError(f"{what} on a node of the Ray cluster: {last[-1].strip()}")
+
+
+# ---------------------------------------------------------------- connecting
+
+
+def _package() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError.of("ray", "ray") from error
+    return ray
+
+
+def _connect(ray: Any, address: str, cores: int, store_bytes: int) -> None:
+    quiet = {"logging_level": "error", "log_to_driver": False}
+    try:
+        with _own_signals(but_default=address == LOCAL):
+            if address == LOCAL:
+                ray.init(
+                    address=LOCAL,
+                    num_cpus=max(cores, cpu.usable_cores()),
+                    object_store_memory=max(_LEAST_STORE_BYTES, store_bytes),
+                    include_dashboard=False,
+                    **quiet,
+                )
+            else:
+                _require_reachable(address)
+                ray.init(address=address, **quiet)
+    except Exception as error:  # Ray raises whatever it met, and `Exception` itself
+        what = "could not be started on this machine" if address == LOCAL else f"at `{address}` cannot be reached"
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        hint = (
+            None
+            if address == LOCAL
+            else "Give the address that `ray start --head` prints, or ray://HOST:10001 from outside of the cluster."
+        )
+        raise LoaderError(f"The Ray cluster {what}: {reason}", hint=hint) from error
+
+
+def _require_reachable(address: str) -> None:
+    """Knock, so that an address where nobody is fails in seconds. Ray itself tries for half a minute, then aborts."""
+    host, colon, port = address.removeprefix(_TCP).rpartition(":")
+    if address == "auto" or not (colon and port.isdecimal()):
+        return  # Ray looks for it, or says what is wrong with it
+    socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+
+
+def _default_signals() -> None:
+    """Take back Ray's handler of SIGTERM, if it was left where there was none."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if getattr(handler, "__module__", "").startswith("ray.") and _in_main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextlib.contextmanager
+def _own_signals(*, but_default: bool) -> Iterator[None]:
+    """Keep what the process does on SIGTERM, which `ray.init` sets to a handler of its own.
+
+    That one ends the cluster with the process; so, with `but_default`, it stays where there was none before.
+    """
+    if not _in_main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and not (but_default and before is signal.SIG_DFL):  # None: Python did not set it
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,139 @@
+"""What runs on a node of a Ray cluster: makes batches there, and tells what the node lacks. Imports no framework.
+
+Whatever fails goes back as a value; the owner, in `autopipe.loaders.ray_workers`, raises it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe import _version
+from autopipe.batching.cache import MemoryCache
+from autopipe.batching.kernel import BadSample, Kernel
+from autopipe.batching.pickling import RemoteFailure, unpickled
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
+from autopipe.core.job import Recipe
+from autopipe.core.sample import Source
+from autopipe.data import source as data_source
+from autopipe.data.paths import spread
+from autopipe.errors import AutopipeError, DataError, LoaderError
+from autopipe.hardware import allocator, memory, opencv
+
+SHARED_DATA = (
+    "Data must lie where every node can read them: at the same path of a file system that all of them mount, or behind "
+    "a URL (s3://, gs://, ...)."
+)
+_LOOKED_AT = 16  # files of a source
+
+
+class Hello(NamedTuple):
+    """What a worker says of its node."""
+
+    node: str
+    lacking: list[str]
+    free_bytes: int
+
+
+class Maker:
+    """What runs on a node: makes batches into one block of memory, one at a time. Imports no framework."""
+
+    def __init__(self, packed: bytes, rows: int) -> None:
+        self._packed = packed
+        self._rows = rows
+
+    def hello(self, version: str) -> Hello | RemoteFailure:
+        """Get ready, and tell of this node."""
+        try:
+            require_same_version(version)
+            missing = lacking(self._recipe.source)
+            self._kernel  # noqa: B018  # made here, so that no first batch waits for it
+            return Hello(node_name(), missing, memory.detect().available_bytes)
+        except BaseException as error:  # noqa: BLE001  # the owner raises it
+            return RemoteFailure.of(told(error))
+
+    def echo(self) -> NDArray[np.uint8]:
+        """Return as much as a batch is."""
+        return self._block.array((self._block.size,), np.dtype(np.uint8))
+
+    def fill(self, epoch: int, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], list[BadSample]] | RemoteFailure:
+        """Return the memory of a slot with the batch in it, and the samples that were replaced."""
+        try:
+            bad = self._kernel.fill(epoch, indices, self._layout.arrays(self._block, len(indices)))
+        except BaseException as error:  # noqa: BLE001  # the owner raises it
+            return RemoteFailure.of(told(error))
+        return self.echo(), bad
+
+    @functools.cached_property
+    def _recipe(self) -> Recipe:
+        opencv.one_thread()
+        allocator.keep_freed_memory()
+        made = unpickled(self._packed, elsewhere=True)
+        assert isinstance(made, Recipe)
+        return made
+
+    @functools.cached_property
+    def _kernel(self) -> Kernel:
+        return Kernel(self._recipe, MemoryCache.of(self._recipe))
+
+    @functools.cached_property
+    def _layout(self) -> RowLayout:
+        return RowLayout(self._recipe.spec, self._rows)
+
+    @functools.cached_property
+    def _block(self) -> SharedBlock:
+        return SharedBlock(self._layout.size)
+
+
+def require_same_version(owner: str) -> None:
+    """Refuse to work for another version of autopipe, which may make other batches.
+
+    Raises:
+        LoaderError: with both versions.
+    """
+    if owner != _version.__version__:
+        raise LoaderError(
+            f"All nodes of a Ray cluster must have one version of autopipe, but {node_name()} has "
+            f"{_version.__version__} where the training has {owner}.",
+            hint=f"Run on the nodes: pip install 'autopipe-tuner[ray]=={owner}'",
+        )
+
+
+def lacking(source: Source) -> list[str]:
+    """Return files of a source, of some that are looked for, that this machine does not have."""
+    files = data_source.files(source, spread(len(source), min(_LOOKED_AT, max(2, len(source)))))
+    return [file for file in files if "://" not in file and not os.path.exists(file)]  # noqa: PTH110  # may be bytes-like
+
+
+def require_present(source: Source, but: Iterable[str] = ()) -> None:
+    """Refuse to work without the data; files of `but` the owner does not have either.
+
+    Raises:
+        DataError: naming a file that this machine does not have.
+    """
+    missing = [file for file in lacking(source) if file not in set(but)]
+    if missing:
+        raise DataError(f"`{missing[0]}` is not on {node_name()} of the Ray cluster.", hint=SHARED_DATA)
+
+
+def node_name() -> str:
+    """Return what this machine is called in messages."""
+    return f"the node `{socket.gethostname()}`"
+
+
+def told(error: BaseException) -> BaseException:
+    """Return an error of this node with the node named, where it is a file that the node does not have."""
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, FileNotFoundError):
+        link = link.__cause__ or link.__context__
+    if link is None:
+        return error
+    message = error.message if isinstance(error, AutopipeError) else str(error)
+    kind = type(error) if isinstance(error, AutopipeError) else DataError
+    return kind(f"On {node_name()}: {message}", hint=SHARED_DATA)

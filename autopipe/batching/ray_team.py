@@ -1,0 +1,143 @@
+"""The workers of one loader on a Ray cluster: started on its nodes, replaced and ended from here.
+
+What they do there is `ray_node`'s; which batches they make is the loader's business.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autopipe import _version
+from autopipe.batching import ray_cluster
+from autopipe.batching.pickling import answered
+from autopipe.batching.ray_cluster import Cluster
+from autopipe.batching.ray_node import Hello, Maker
+from autopipe.batching.shared_memory import RowLayout
+from autopipe.errors import LoaderError
+from autopipe.hardware import memory
+
+_START_SECONDS = 90.0
+
+
+class Worker(NamedTuple):
+    """An actor, and the node that it was put on."""
+
+    actor: Any
+    node: str
+
+
+class Team:
+    """The workers of one loader."""
+
+    def __init__(self, cluster: Cluster, packed: bytes, layout: RowLayout) -> None:
+        self.cluster = cluster
+        self.hand_over_seconds: float | None = None
+        self._class = cluster.ray.remote(Maker)
+        self._packed = cluster.ray.put(packed)
+        self._rows = layout.rows
+        self._lock = threading.Lock()
+        self._living: list[Worker] = []
+        self._ended = False
+
+    def start(self, count: int, cache_bytes: int) -> list[Worker]:
+        """Start so many workers and wait until all are ready.
+
+        Raises:
+            LoaderError: some did not come up, or a node has not the memory for their caches.
+            DataError: a node lacks files.
+        """
+        ray = self.cluster.ray
+        nodes = ray_cluster.placed(self.cluster.nodes(), count)
+        workers = [self._put(node) for node in nodes]
+        hellos = [worker.actor.hello.remote(_version.__version__) for worker in workers]
+        try:
+            found = [answered(answer) for answer in ray.get(hellos, timeout=_START_SECONDS)]
+            ray_cluster.require_data([(hello.node, file) for hello in found for file in hello.lacking])
+            _require_memory(list(zip(nodes, found, strict=True)), cache_bytes)
+            self.hand_over_seconds = max(map(self._hand_over, {worker.node: worker for worker in workers}.values()))
+        except ray.exceptions.GetTimeoutError as error:
+            ready, _ = ray.wait(hellos, num_returns=count, timeout=0)
+            raise LoaderError(
+                f"All {count} workers must start within {_START_SECONDS:.0f} s, but on the Ray cluster "
+                f"`{self.cluster.address}` {len(ready)} did."
+            ) from error
+        except ray.exceptions.RayError as error:
+            raise ray_cluster.node_failure(error, "A worker could not start") from error
+        return workers
+
+    def another(self, instead: Worker | None = None) -> Worker:
+        """Start one more worker; `instead` of one, on another node if there is one.
+
+        Raises:
+            LoaderError: the loader was closed.
+        """
+        nodes = self.cluster.nodes()
+        with self._lock:
+            if self._ended:
+                raise LoaderError("The loader was closed while a batch was being made.")
+            if instead is not None:
+                self._end(instead)
+            taken = [worker.node for worker in self._living]
+        (node,) = ray_cluster.placed(nodes, 1, taken, "" if instead is None else instead.node)
+        return self._put(node)
+
+    def dismiss(self, worker: Worker) -> None:
+        """End one worker."""
+        with self._lock:
+            self._end(worker)
+
+    def end(self) -> None:
+        """End all of them, now and later."""
+        with self._lock:
+            self._ended = True
+            for worker in list(self._living):
+                self._end(worker)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the loader was closed."""
+        return self._ended
+
+    def _put(self, node: str) -> Worker:
+        actor = self._class.options(**self.cluster.on(node)).remote(self._packed, self._rows)
+        worker = Worker(actor, node)
+        with self._lock:
+            self._living.append(worker)
+            if self._ended:
+                self._end(worker)
+        return worker
+
+    def _end(self, worker: Worker) -> None:
+        self._living = [each for each in self._living if each is not worker]
+        if self.cluster.ray.is_initialized():  # else the user has left the cluster, and `kill` would start another
+            self.cluster.ray.kill(worker.actor)
+
+    def _hand_over(self, worker: Worker) -> float:
+        """Return what a batch takes from a worker to this process and into memory, in seconds."""
+        tries = []
+        for _ in range(3):
+            start = time.perf_counter()
+            np.array(self.cluster.ray.get(worker.actor.echo.remote()))
+            tries.append(time.perf_counter() - start)
+        return min(tries)
+
+
+def _require_memory(found: Sequence[tuple[str, Hello]], cache_bytes: int) -> None:
+    """Refuse caches that do not fit: each worker has one of its own.
+
+    Raises:
+        LoaderError: naming the node, with the bytes needed and free.
+    """
+    for place, hello in found:
+        count = sum(other == place for other, _ in found)
+        if count * cache_bytes > hello.free_bytes:
+            raise LoaderError(
+                f"{count} workers with a cache of {memory.size_text(cache_bytes)} each need more memory than the "
+                f"{memory.size_text(hello.free_bytes)} that are free on {hello.node} of the Ray cluster.",
+                hint="Use cache='none', a smaller cache_fraction, fewer workers or more nodes.",
+            )

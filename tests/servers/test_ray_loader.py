@@ -1,0 +1,313 @@
+"""What goes wrong on the way to workers on other machines: dead nodes and workers, files and versions that differ."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+from autopipe import _version
+from autopipe.assembly import build_loader
+from autopipe.core.config import PipelineConfig
+from autopipe.core.loader import Loader
+from autopipe.core.workload import Workload
+from autopipe.errors import DataError, LoaderError, WorkerDiedError
+from autopipe.loaders.ray_workers import Ray
+from autopipe.ops.custom import Map
+from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
+from tests.servers.conftest import NODE, two_nodes
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.timeout(200), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+def opened(workload: Workload, cluster: Any, workers: int = 2, queue_size: int = 2) -> Loader:
+    loader = Ray(workers=workers, queue_size=queue_size, address=cluster.address)
+    return build_loader(workload, PipelineConfig(loader=loader))
+
+
+def test_a_node_that_is_killed_in_mid_epoch_costs_no_batch(photos: Path, ray_nodes: Any) -> None:
+    workload = exact_workload(photos)
+    third = ray_nodes.add_node(**NODE)
+    with opened(workload, ray_nodes, workers=3) as loader:
+        batches = loader.batches(0)
+        found = finished(loader, iter([next(batches), next(batches)]))
+        ray_nodes.remove_node(third, allow_graceful=False)
+        found += finished(loader, batches)
+        assert digest(found) == digest(expected_batches(workload, 0))
+        for epoch in (1, 2):
+            assert digest(finished(loader, loader.batches(epoch))) == digest(expected_batches(workload, epoch))
+
+
+class Deadly:
+    """Ends its process at one image, so many times; a file counts them."""
+
+    def __init__(self, counter: Path, times: int) -> None:
+        self.counter, self.times = counter, times
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        if x[0, 0, 0] == 7 and len(self.counter.read_text() if self.counter.exists() else "") < self.times:
+            with self.counter.open("a") as file:
+                file.write(".")
+            os._exit(1)
+        return x
+
+
+class Numbered:
+    """Ten tiny images that hold their numbers."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, index: int) -> tuple[NDArray[np.uint8], int]:
+        return np.full((2, 2, 3), index, np.uint8), index
+
+
+def numbered(function: Callable[[NDArray[Any]], NDArray[Any]]) -> Workload:
+    return Workload(data=Numbered(), ops=[Map(function)], batch_size=2)
+
+
+def test_a_worker_that_dies_twice_on_a_batch_is_made_up_for(tmp_path: Path, ray_nodes: Any) -> None:
+    deaths = tmp_path / "deaths"
+    deaths.write_text("." * 2)  # none while the workload is looked at
+    workload = numbered(Deadly(deaths, 2))
+    with opened(workload, ray_nodes) as loader:
+        deaths.write_text("")
+        labels = [int(label) for _, y in loader.batches(0) for label in y]  # type: ignore[union-attr]
+    assert sorted(labels) == list(range(10))
+    assert deaths.read_text() == ".."
+
+
+def test_a_batch_on_which_workers_keep_dying_is_to_blame(tmp_path: Path, ray_nodes: Any) -> None:
+    deaths = tmp_path / "deaths"
+    deaths.write_text("." * 99)
+    with opened(numbered(Deadly(deaths, 99)), ray_nodes) as loader:
+        deaths.write_text("")
+        with pytest.raises(WorkerDiedError, match=r"died 3 times on one batch, with the samples .*\b7\b.* of epoch 0"):
+            list(loader.batches(0))
+
+
+class OnlyHere:
+    """A source that reads a file which only the process that opened it has."""
+
+    def __init__(self, path: Path, *, tells: bool) -> None:
+        self._file = os.open(path, os.O_RDONLY)
+        self.path, self.tells = f"/proc/self/fd/{self._file}", tells
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def __len__(self) -> int:
+        return 4
+
+    def files(self, indices: Any = None) -> list[str]:
+        return [self.path] if self.tells else []
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        return np.full((2, 2, 3), Path(self.path).read_bytes()[index], np.uint8)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Callable[..., OnlyHere]]:
+    (tmp_path / "data").write_bytes(bytes(range(4)))
+    made: list[OnlyHere] = []
+
+    def make(*, tells: bool) -> OnlyHere:
+        spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(700)]  # a number that no worker has open
+        made.append(OnlyHere(tmp_path / "data", tells=tells))
+        for descriptor in spare:
+            os.close(descriptor)
+        return made[-1]
+
+    yield make
+    for each in made:
+        os.close(each._file)
+
+
+def test_a_file_that_a_node_lacks_is_named_before_anything_is_read(
+    held: Callable[..., OnlyHere], ray_nodes: Any
+) -> None:
+    source = held(tells=True)
+    with pytest.raises(DataError, match=r"is on this machine, but not on the node `.*` of the Ray cluster") as caught:
+        opened(Workload(data=source, ops=[], batch_size=2), ray_nodes)
+    assert source.path in caught.value.message
+    assert "every node can read" in str(caught.value.hint)
+
+
+def test_a_file_that_a_node_turns_out_to_lack_is_named_with_the_node(
+    held: Callable[..., OnlyHere], ray_nodes: Any
+) -> None:
+    with (
+        opened(Workload(data=held(tells=False), ops=[], batch_size=2), ray_nodes) as loader,
+        pytest.raises(DataError, match="On the node `") as caught,
+    ):
+        list(loader.batches(0))
+    assert "every node can read" in str(caught.value.hint)
+
+
+def test_a_sample_that_is_bad_on_a_node_only_is_not_skipped(
+    held: Callable[..., OnlyHere], tmp_path: Path, ray_nodes: Any
+) -> None:
+    log = str(tmp_path / "bad.jsonl")
+    source = _Skippable(held(tells=False))
+    workload = Workload(data=source, ops=[], batch_size=2, on_bad_sample="skip", bad_sample_log=log)
+    with (
+        opened(workload, ray_nodes) as loader,
+        pytest.raises(LoaderError, match=r"Sample \d is bad on a node of the Ray cluster and good on this machine"),
+    ):
+        list(loader.batches(0))
+
+
+class _Skippable:
+    """A source of which a sample may be bad: the first can be read by whoever looks at it."""
+
+    def __init__(self, source: OnlyHere) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        return np.zeros((2, 2, 3), np.uint8) if index == 0 else self.source.read(index)
+
+
+def test_another_version_of_autopipe_on_a_node_is_refused(
+    photos: Path, ray_nodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = _version.__version__
+    monkeypatch.setattr(_version, "__version__", "9.9")
+    with pytest.raises(LoaderError, match=rf"has {here} where the training has 9\.9") as caught:
+        opened(exact_workload(photos), ray_nodes)
+    assert "autopipe-tuner[ray]==9.9" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}"])
+def test_an_address_where_nobody_is_fails_by_name_and_soon(photos: Path, form: str) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = form.format(port=held.getsockname()[1])
+        start = time.monotonic()
+        with pytest.raises(LoaderError, match=f"The Ray cluster at `{address}` cannot be reached"):
+            build_loader(exact_workload(photos), PipelineConfig(loader=Ray(workers=1, address=address)))
+    assert time.monotonic() - start < 60
+
+
+def test_a_process_is_in_one_cluster_at_a_time(photos: Path, ray_nodes: Any) -> None:
+    other = PipelineConfig(loader=Ray(workers=1, address="127.0.0.1:9"))
+    with (
+        opened(exact_workload(photos), ray_nodes, workers=1),
+        pytest.raises(LoaderError, match="in one Ray cluster at a time"),
+    ):
+        build_loader(exact_workload(photos), other)
+
+
+def test_two_loaders_share_a_connection_and_each_ends_its_own_workers(photos: Path, ray_nodes: Any) -> None:
+    import ray
+
+    workload = exact_workload(photos)
+    with opened(workload, ray_nodes, workers=1) as one:
+        with opened(workload, ray_nodes, workers=1) as other:
+            assert digest(finished(other, other.batches(0))) == digest(expected_batches(workload, 0))
+        assert digest(finished(one, one.batches(0))) == digest(expected_batches(workload, 0))
+        assert one.hand_over_seconds is not None
+        assert 0 < one.hand_over_seconds < 10
+    assert not ray.is_initialized()
+
+
+FROM_OUTSIDE = """
+import sys
+from pathlib import Path
+from autopipe.assembly import build_loader
+from autopipe.core.config import PipelineConfig
+from autopipe.loaders.ray_workers import Ray
+from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
+if __name__ == "__main__":
+    workload = exact_workload(Path(sys.argv[1]))
+    with build_loader(workload, PipelineConfig(loader=Ray(workers=2, address=sys.argv[2]))) as loader:
+        assert digest(finished(loader, loader.batches(1))) == digest(expected_batches(workload, 1))
+    print("the same")
+"""
+
+
+def test_a_training_outside_of_the_cluster_gets_the_same_batches(photos: Path, tmp_path: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    script = tmp_path / "outside.py"
+    script.write_text(FROM_OUTSIDE)
+    with two_nodes(ray_client_server_port=port):
+        command = [sys.executable, "-W", "ignore", str(script), str(photos), f"ray://127.0.0.1:{port}"]
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+    assert done.stdout == "the same\n", done.stderr[-3000:]
+
+
+LOCAL = """
+import os, signal, sys, psutil
+from autopipe.assembly import build_loader
+from autopipe.core.config import PipelineConfig
+from autopipe.core.workload import Workload
+from autopipe.data.table import Table
+from autopipe.loaders.ray_workers import Ray
+from autopipe.ops.decode import Decode
+from autopipe.ops.resize import Resize
+if __name__ == "__main__":
+    work = Workload(data=Table(sys.argv[1]), ops=[Decode(), Resize(16, 16)], batch_size=4)
+    loader = build_loader(work, PipelineConfig(loader=Ray(workers=1)))
+    batches = loader.batches(0)
+    next(batches)
+    print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+    {end}
+"""
+ENDS = {
+    "close": "loader.close(); loader.close(); assert not psutil.Process().children(), psutil.Process().children()",
+    "never closed": "pass",
+    "exception": "raise ValueError('in the consumer')",
+    "terminate": "signal.raise_signal(signal.SIGTERM)",
+    "kill": "signal.raise_signal(signal.SIGKILL)",
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_cluster_that_was_started_on_demand_ends_however_the_process_does(
+    photos: Path, tmp_path: Path, end: str
+) -> None:
+    script = tmp_path / "consumer.py"
+    script.write_text(LOCAL.replace("{end}", ENDS[end]))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("RAY_ADDRESS", None)
+    errors = tmp_path / "errors"
+    with (
+        errors.open("w") as file,
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", str(script), str(photos / "labels.csv")],
+            env=environment, stdout=subprocess.PIPE, stderr=file, text=True,
+        ) as process,
+    ):  # fmt: skip
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        children = [psutil.Process(int(pid)) for pid in line.split() if psutil.pid_exists(int(pid))]
+        process.wait(100)
+    assert line, errors.read_text()
+    # Of a process that was killed, Ray's two agents look for the head for a minute and more before they end.
+    _, alive = psutil.wait_procs(children, timeout=150 if end == "kill" else 60)
+    assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
+    if end in ("close", "never closed"):
+        assert (process.returncode, "Traceback" in errors.read_text()) == (0, False), errors.read_text()

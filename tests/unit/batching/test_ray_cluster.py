@@ -1,0 +1,93 @@
+"""What is decided about a Ray cluster without one. What needs a cluster: tests/servers."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from autopipe.batching import ray_cluster, ray_node
+from autopipe.data.image_folder import ImageFolder
+from autopipe.errors import BadSampleError, DataError, LoaderError, MissingExtraError
+
+
+@pytest.mark.parametrize(
+    ("address", "environment", "meant"),
+    [
+        (None, "", "local"),
+        (None, "10.0.0.1:6379", "10.0.0.1:6379"),
+        ("auto", "10.0.0.1:6379", "10.0.0.1:6379"),
+        ("auto", "", "auto"),
+        ("ray://head:10001", "10.0.0.1:6379", "ray://head:10001"),
+        ("local", "10.0.0.1:6379", "local"),
+    ],
+)
+def test_the_address_is_the_users_or_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, environment: str, meant: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", environment)
+    assert ray_cluster.address_of(address) == meant
+
+
+def test_workers_are_placed_in_proportion_to_cores() -> None:
+    assert Counter(ray_cluster.placed({"a": 4.0, "b": 1.0}, 5)) == {"a": 4, "b": 1}
+    assert Counter(ray_cluster.placed({"a": 1.0, "b": 1.0}, 3)) == {"a": 2, "b": 1}
+
+
+def test_a_worker_is_made_up_for_where_the_fewest_are_and_not_where_it_died() -> None:
+    nodes = {"a": 2.0, "b": 2.0, "c": 2.0}
+    assert ray_cluster.placed(nodes, 1, taken=["a", "a", "b"], avoid="c") == ["b"]
+    assert ray_cluster.placed({"a": 2.0}, 1, avoid="a") == ["a"]
+    assert ray_cluster.placed({"a": 1.0}, 1, taken=["gone"]) == ["a"]
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"`ray` is not installed.*autopipe-tuner\[ray\]"):
+        ray_cluster.join("local")
+
+
+def test_files_that_a_machine_lacks_are_found_and_named(photos: Path, tmp_path: Path) -> None:
+    for number, photo in enumerate(sorted(photos.glob("*.jpg"))[:3]):
+        (tmp_path / "cat").mkdir(exist_ok=True)
+        (tmp_path / "cat" / f"{number}.jpg").write_bytes(photo.read_bytes())
+    source = ImageFolder(tmp_path)
+    assert ray_node.lacking(source) == []
+    gone = tmp_path / "cat" / "2.jpg"
+    gone.unlink()
+    assert ray_node.lacking(source) == [str(gone)]
+    ray_node.require_present(source, but=[str(gone)])
+    with pytest.raises(DataError, match=rf"`{gone}` is not on the node"):
+        ray_node.require_present(source)
+
+
+def test_a_file_is_a_nodes_fault_only_where_it_is_here(tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    ray_cluster.require_data([("the node `one`", str(tmp_path / "nowhere"))])
+    with pytest.raises(DataError, match="is on this machine, but not on the node `one`"):
+        ray_cluster.require_data([("the node `one`", str(tmp_path / "here"))])
+
+
+def test_a_missing_file_is_told_with_the_node_and_other_errors_as_they_are() -> None:
+    bad = BadSampleError("sample 3 cannot be read")
+    assert ray_node.told(bad) is bad
+    bad.__cause__ = FileNotFoundError("/data/3.jpg")
+    said = ray_node.told(bad)
+    assert isinstance(said, BadSampleError)
+    assert said.message.startswith("On the node `")
+    assert "every node" in str(said.hint)
+
+
+def test_a_node_without_autopipe_is_told_what_to_install() -> None:
+    failure = ray_cluster.node_failure(RuntimeError("...\nModuleNotFoundError: No module named 'autopipe'"), "A worker")
+    assert "lacks autopipe" in failure.message
+    assert "pip install 'autopipe-tuner[ray]==" in str(failure.hint)
+    other = ray_cluster.node_failure(RuntimeError("first\nlast"), "A worker could not start")
+    assert str(other) == "A worker could not start on a node of the Ray cluster: last"
+
+
+def test_another_version_is_refused_with_both() -> None:
+    with pytest.raises(LoaderError, match=r"where the training has 0\.0\.1"):
+        ray_node.require_same_version("0.0.1")
