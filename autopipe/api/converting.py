@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from autopipe import assembly
+from autopipe.api import remote_conversion
 from autopipe.core.config import STORAGES
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
@@ -47,19 +48,29 @@ class Job:
     sizes: Mapping[int, float]
 
     def run(
-        self, *, workers: int | None = None, part: tuple[int, int] = (0, 1), on_progress: Progress | None = None
+        self,
+        *,
+        workers: int | None = None,
+        part: tuple[int, int] = (0, 1),
+        cluster: str | None = None,
+        on_progress: Progress | None = None,
     ) -> Converted:
         """Write the set, or what is missing of it.
 
         Args:
-            workers: threads; None for one on each core.
+            workers: threads; None for one on each core. Of a cluster: tasks; None for a few for each of its cores.
             part: `(i, n)` writes the i-th of n parts only; `finish` joins them.
+            cluster: the address of a Ray cluster that writes all parts; None: this machine writes.
             on_progress: told the samples done and to do.
 
         Raises:
             StorageError: the folder or the disk cannot take it, or the data changed meanwhile.
             BadSampleError: a sample cannot be read, and the workload does not skip such.
         """
+        if cluster is not None:
+            return remote_conversion.convert(
+                self.conversion, self.storage, self.folder, cluster, parts=workers, on_progress=on_progress
+            )
         return conversions.convert(
             self.conversion,
             self.storage,

@@ -35,10 +35,21 @@ def convert(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default one a core, and 32 where they wait for a network.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Threads, or tasks of --ray; by default one thread a core, and 32 where they wait for a network.",
+        ),
     ] = None,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Write one part only, 0/N to N-1/N, for a job array.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Have a Ray cluster write: ray://HOST:10001, HOST:6379, auto, or local for one on this machine.",
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--verify", help="Then check the files, and samples against the source.")
@@ -62,9 +73,11 @@ def convert(
         console.print(f"joined    {manifest.header.samples:,} samples in {finish}", highlight=False)
         return
     part = _part(shard)
+    if ray is not None and shard is not None:
+        raise ConfigError("`--ray` writes all parts, but `--shard` asks for one.", hint="Leave one of them out.")
     chosen = workload.chosen()
     job = converting.job(chosen.workload, to or converting.usual_form(), out, cut="deepest" if cut is None else cut)
-    done = _run(job, workers, part, console)
+    done = _run(job, workers, part, ray, console)
     console.print("\n".join(_sizes(job)), highlight=False, soft_wrap=True)
     if done.manifest is None:
         console.print(
@@ -96,12 +109,12 @@ def _sizes(job: Job) -> list[str]:
     return lines
 
 
-def _run(job: Job, workers: int | None, part: tuple[int, int], console: Console) -> Converted:
+def _run(job: Job, workers: int | None, part: tuple[int, int], ray: str | None, console: Console) -> Converted:
     from autopipe.cli.bar import bar
 
     with bar(console, "converting", unit="images") as on_progress:
         try:
-            return job.run(workers=workers, part=part, on_progress=on_progress)
+            return job.run(workers=workers, part=part, cluster=ray, on_progress=on_progress)
         except KeyboardInterrupt:
             console.print("stopped   what is finished stays; the same command goes on from there", highlight=False)
             raise

@@ -1,0 +1,150 @@
+"""A conversion whose shards are made by the nodes of a Ray cluster, as a conversion on this machine would make them.
+
+Each task writes one part of the shards, so no two write to one file; a part that a lost node began is run again
+elsewhere, and keeps what is finished and sound. The data and the folder have to lie where every node sees them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from autopipe import _version
+from autopipe.batching import ray_cluster, ray_node
+from autopipe.batching.pickling import RemoteFailure, answered, pickled, unpickled
+from autopipe.batching.ray_cluster import Cluster
+from autopipe.core.config import STORAGES
+from autopipe.errors import BadSampleError, StorageError
+from autopipe.storage import convert as conversions
+from autopipe.storage import layout
+from autopipe.storage.conversion import Conversion
+from autopipe.storage.convert import Converted, Progress
+from autopipe.storage.form import Storage
+from autopipe.storage.manifest import Manifest
+from autopipe.storage.place import Place, RemotePath
+
+_PARTS_A_CORE = 4  # so that all cores end at about the same time
+_RETRIES = 3  # of a part whose node was lost
+
+
+def convert(
+    conversion: Conversion,
+    storage: Storage,
+    folder: Place,
+    address: str,
+    *,
+    parts: int | None = None,
+    on_progress: Progress | None = None,
+) -> Converted:
+    """Write a set by a Ray cluster, or what is missing of it.
+
+    Args:
+        conversion: which samples, after which ops.
+        storage: the form.
+        folder: where to, for this machine and all nodes.
+        address: of the cluster, as the loader `Ray` takes it.
+        parts: how many tasks, each of which takes a core of the cluster; None: a few for each core.
+        on_progress: called with the samples done and to do, after each part.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        LoaderError: the cluster cannot be reached, or has another version of autopipe.
+        DataError: a node does not have the data.
+        StorageError: the folder or the disk cannot take the set, or is not the same for all.
+    """
+    start = time.monotonic()
+    layout.make_folder(folder)
+    header = layout.open_folder(folder, conversion, storage, lambda: conversions.estimate_bytes(conversion, storage))
+    cluster = ray_cluster.join(address)
+    try:
+        wanted = parts or _PARTS_A_CORE * max(1, int(sum(cluster.nodes().values())))
+        packed = cluster.ray.put(pickled(conversion, "autopipe convert"))
+        where = folder if isinstance(folder, RemotePath) else folder.absolute()
+        what = (packed, ray_node.lacking(conversion.source), storage.name, where)
+        done = _run(cluster, what, min(wanted, header.shard_count), len(conversion), on_progress)
+    finally:
+        cluster.leave()
+    manifest = _finished(folder, conversion)
+    return Converted(
+        folder=folder,
+        manifest=manifest,
+        samples=sum(each.samples for each in done),
+        kept=sum(each.kept for each in done),
+        seconds=time.monotonic() - start,
+        workers=len(done),
+        shard_samples=tuple(count for each in done for count in each.shard_samples),
+        shard_seconds=tuple(seconds for each in done for seconds in each.shard_seconds),
+    )
+
+
+def _run(
+    cluster: Cluster, what: tuple[Any, list[str], str, Place], parts: int, samples: int, on_progress: Progress | None
+) -> list[Converted]:
+    ray = cluster.ray
+    task = ray.remote(_part).options(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")
+    waiting = [task.remote(*what, (number, parts), _version.__version__) for number in range(parts)]
+    done: list[Converted] = []
+    try:
+        while waiting:
+            (ready, *_), waiting = ray.wait(waiting, num_returns=1)
+            done.append(_answered(ray, ready))
+            if on_progress is not None:
+                on_progress(sum(each.samples + each.kept for each in done), samples)
+    except BaseException:
+        for each in waiting:
+            ray.cancel(each, force=True)
+        raise
+    return done
+
+
+def _answered(ray: Any, reference: Any) -> Converted:
+    try:
+        done = answered(ray.get(reference))
+    except ray.exceptions.RayError as error:
+        raise ray_cluster.node_failure(error, "A part of the conversion failed") from error
+    assert isinstance(done, Converted)
+    return done
+
+
+def _part(
+    packed: bytes, absent: list[str], form: str, folder: Place, part: tuple[int, int], version: str
+) -> Converted | RemoteFailure:
+    """Write one part; runs on a node."""
+    try:
+        ray_node.require_same_version(version)
+        conversion = unpickled(packed, elsewhere=True)
+        ray_node.require_present(conversion.source, absent)
+        return conversions.convert(conversion, STORAGES[form], folder, workers=1, part=part)
+    except BaseException as error:  # noqa: BLE001  # the owner raises it
+        return RemoteFailure.of(ray_node.told(error))
+
+
+def _finished(folder: Place, conversion: Conversion) -> Manifest:
+    """Join the parts.
+
+    Raises:
+        StorageError: this machine does not see what the nodes wrote, or samples are bad on a node only.
+    """
+    try:
+        manifest = conversions.finish(folder)
+    except (StorageError, FileNotFoundError) as error:
+        raise StorageError(
+            f"The nodes of the Ray cluster wrote all parts, but here `{folder}` is not complete: {error}",
+            hint="The folder must be one that all nodes and this machine share, or a URL (s3://, gs://, ...).",
+        ) from error
+    _require_bad_here(conversion, [position for shard in manifest.shards for position in shard.bad])
+    return manifest
+
+
+def _require_bad_here(conversion: Conversion, bad: Sequence[int]) -> None:
+    """Refuse a set in which samples were left out that are good here: it must not depend on nodes."""
+    for position in bad:
+        try:
+            conversion.sample(position)
+        except BadSampleError:
+            continue
+        raise StorageError(
+            f"Sample {position} was bad on a node of the Ray cluster and is good on this machine.",
+            hint=f"{ray_node.SHARED_DATA} Then convert again into another folder.",
+        )
