@@ -119,8 +119,21 @@ def _op(limits: Limits, found: Limit) -> str:
     count = limits.costs.cores or 0
     return (
         f"{', and '.join(parts)}; {count:g} core{'' if count == 1 else 's'} cannot feed more than "
-        f"{_text(found.images_per_second)} images/s; {_takes(limits)}"
+        f"{_text(found.images_per_second)} images/s{_more_cores(limits)}; {_takes(limits)}"
     )
+
+
+def _more_cores(limits: Limits) -> str:
+    """Return how many more cores like these would feed the model, and what the network between would have to carry."""
+    does, costs, target = limits.work, limits.costs, limits.model_images_per_second
+    free = max(0.0, (costs.cores or 0.0) - target * costs.model_core_seconds)
+    elsewhere = target * does.core_seconds - free
+    if elsewhere <= 0:
+        return ""
+    count = math.ceil(elsewhere)
+    megabytes = elsewhere / does.core_seconds * does.sent_bytes / 1e6
+    network = f", {megabytes:,.3g} MB/s through the network" if megabytes else ""
+    return f"; {count} more core{'' if count == 1 else 's'} elsewhere would feed the model{network}"
 
 
 def _lock(limits: Limits, found: Limit) -> str:
@@ -134,6 +147,11 @@ def _lock(limits: Limits, found: Limit) -> str:
 
 
 def _hand_over(limits: Limits, found: Limit) -> str:
+    if limits.config.loader.works_elsewhere:
+        return (
+            f"batches come from other machines, and to take them beside the model these cores allow no more than "
+            f"{_text(found.images_per_second)} images/s; {_takes(limits)}"
+        )
     return (
         f"each batch is pickled and sent through a pipe, which brings no more than {_text(found.images_per_second)} "
         f"images/s; {_takes(limits)}"

@@ -11,6 +11,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Facts
 from autopipe.core.limits import Kind, limits
 from autopipe.loaders.processes import Processes
+from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.threads import Threads
 from tests.fakes.ceilings import COSTS, THREADS, ceiling
 
@@ -38,8 +39,29 @@ def test_without_op_costs_the_model_is_all_that_is_known() -> None:
 def test_the_sentence_names_the_dearest_op_and_what_it_means() -> None:
     assert bottleneck(limits(ceiling(), THREADS)).sentence == (
         "Decode takes 0.58 ms of the loader's 0.74 ms for an image; 2 cores cannot feed more than 2,700 images/s; "
-        "the model alone takes 8,400."
+        "5 more cores elsewhere would feed the model; the model alone takes 8,400."
     )
+
+
+def test_the_sentence_tells_what_the_network_to_other_cores_would_carry() -> None:
+    facts = Facts(cores=2, gpus=0, batch_size=32, compact_bytes=150_000)
+    sentence = bottleneck(limits(ceiling(), THREADS, facts)).sentence
+    assert "5 more cores elsewhere would feed the model, 855 MB/s through the network;" in sentence
+
+
+def test_workers_elsewhere_are_not_held_back_by_the_cores_here() -> None:
+    few, many = (PipelineConfig(loader=Ray(workers=count)) for count in (2, 32))
+    assert bottleneck(limits(ceiling(), few)).sentence == (
+        "Decode takes 0.58 ms of the loader's 0.74 ms for an image; this many workers cannot feed more than "
+        "2,700; 7 would feed the model; the model alone takes 8,400."
+    )
+    assert bottleneck(limits(ceiling(), many)).kind is Kind.MODEL
+
+
+def test_cores_that_only_receive_batches_are_the_limit_beside_a_model_that_needs_them() -> None:
+    found = bottleneck(limits(ceiling(model_core_seconds=1e-3), PipelineConfig(loader=Ray(workers=32))))
+    assert found.kind is Kind.HAND_OVER
+    assert found.sentence.startswith("batches come from other machines")
 
 
 def test_the_sentence_names_the_model_where_it_takes_the_cores() -> None:
