@@ -1,14 +1,15 @@
 """What several devices and processes come to: predicted beside measured, work per process, a search over both counts.
 
-Usage: python benchmarks/scaling.py [--only devices,processes,search]
+Usage: python benchmarks/scaling.py [--only devices,processes,search,ray]
 
-On a machine without accelerators: two virtual devices (halves of the CPU), two JAX processes on loopback. Ratios only:
-they share the cores of one.
+On a machine without accelerators: two virtual devices (halves of the CPU), two JAX processes on loopback, a Ray cluster
+of this machine. Ratios only: they share its cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -20,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 
 import autopipe as ap
@@ -30,6 +32,7 @@ from autopipe.search.settings import Settings
 ROOT = Path(__file__).parents[1]
 SIDE, BATCH, SAMPLES = 64, 64, 1024
 BUDGET_SECONDS = 120
+PHOTOS, PHOTO_BATCH, ROUNDS = 640, 32, 7
 
 
 class Images:
@@ -166,17 +169,58 @@ def search() -> None:
             print(f"  left out: {drop.reason}")
 
 
+def ray() -> None:
+    """Load photographs by two processes and by two workers of a Ray cluster of this machine, by turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        workload = _photos(Path(folder))
+        loaders = {"Processes": ap.Processes(workers=2), "Ray": ap.Ray(workers=2, address="local")}
+        with contextlib.ExitStack() as stack:
+            opened = {
+                name: stack.enter_context(ap.build_loader(workload, ap.PipelineConfig(loader=loader)))
+                for name, loader in loaders.items()
+            }
+            rates = [{name: _epoch_rate(loader, turn) for name, loader in opened.items()} for turn in range(ROUNDS + 1)]
+            handed = opened["Ray"].hand_over_seconds or 0.0
+    ratios = sorted(round["Ray"] / round["Processes"] for round in rates[1:])
+    print(
+        f"Ray with 2 workers here over Processes(2): {np.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f} in "
+        f"{ROUNDS} rounds by turns; target: 0.9); a batch of {PHOTO_BATCH} takes {handed * 1e3:.1f} ms to come over"
+    )
+
+
+def _photos(folder: Path) -> ap.Workload:
+    """Return a workload of JPEG files of 500x375 to 224x224."""
+    generator = np.random.default_rng(0)
+    (folder / "all").mkdir()
+    for number in range(PHOTOS):
+        coarse = generator.integers(0, 256, (12, 16, 3)).astype(np.uint8)
+        cv2.imwrite(
+            str(folder / "all" / f"{number:03}.jpg"), cv2.resize(coarse, (500, 375), interpolation=cv2.INTER_CUBIC)
+        )
+    ops = [ap.Decode(), ap.Resize(224, 224), ap.RandomFlip(), ap.Rescale(1 / 255)]
+    return ap.Workload(data=ap.ImageFolder(folder), ops=ops, batch_size=PHOTO_BATCH, drop_remainder=True)
+
+
+def _epoch_rate(loader: ap.Loader, turn: int) -> float:
+    """Return the images/s of two epochs, of which no batch was made beforehand."""
+    began, images = time.perf_counter(), 0
+    for epoch in (2 * turn, 2 * turn + 1):
+        for x, _ in loader.batches(epoch, last=epoch % 2 == 1):
+            images += len(x)
+    return images / (time.perf_counter() - began)
+
+
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="devices,processes,search")
+    parser.add_argument("--only", default="devices,processes,search,ray")
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank:
         rank(arguments.rank)
         return
     for name in arguments.only.split(","):
-        {"devices": devices, "processes": processes, "search": search}[name]()
+        {"devices": devices, "processes": processes, "search": search, "ray": ray}[name]()
 
 
 if __name__ == "__main__":
