@@ -142,8 +142,8 @@ def near(word: str, candidates: Iterable[str]) -> str:
 
 
 def shortened(value: object, limit: int = 120) -> str:
-    """Return `repr(value)` cut to `limit` characters, for use in a message."""
-    text = repr(value)
+    """Return `repr(value)` in one line, cut to `limit` characters, for use in a message."""
+    text = " ".join(repr(value).split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

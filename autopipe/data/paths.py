@@ -13,10 +13,11 @@ import os
 import stat
 from array import array
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TypeAlias
 
 from autopipe.data.url import is_url
-from autopipe.errors import BadSampleError, DataError
+from autopipe.errors import BadSampleError, DataError, near
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 Entry: TypeAlias = tuple[bytes, bytes]  # directory below the root ("" for the root), file name
@@ -191,13 +192,22 @@ def scan(directory: bytes) -> tuple[list[bytes], list[bytes]]:
                 elif entry.is_dir():
                     folders.append(name)
     except FileNotFoundError as error:
+        missing = Path(os.fsdecode(directory))
         raise DataError(
-            f"The folder `{os.fsdecode(directory)}` does not exist.",
-            hint="A relative path starts at the folder of the script that writes it.",
+            f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}",
+            hint="A relative path starts at the folder of the script that writes it; on a command line, where you are.",
         ) from error
     except OSError as error:
         raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error
     return sorted(images), sorted(folders)
+
+
+def _folders_in(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder; none if it cannot be read."""
+    try:
+        return [each.name for each in folder.iterdir() if each.is_dir()]
+    except OSError:
+        return []
 
 
 def walk(root: bytes, start: bytes = b"") -> Iterator[Entry]:

@@ -6,7 +6,6 @@ nothing that a search knows lives only in memory. What to try next, and what the
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +22,7 @@ from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, Phase, TrialFailure, parse_outcome
 from autopipe.core.params import from_config
 from autopipe.core.space import MEASURED_BOUNDS, Space
-from autopipe.errors import TrialError, shortened
-from autopipe.search import storage, suggest, trial_owner
+from autopipe.search import continuing, storage, suggest, trial_owner
 from autopipe.search.mirror import Mirror
 from autopipe.search.origin import AskedBy
 from autopipe.search.storage import Patience
@@ -212,7 +210,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
         raise storage.unusable(storage_url, error) from error
     if mirror is not None:
         study = optuna.load_study(study_name=name, storage=mirror, sampler=sampler)
-    _check_digests(study, {"schema_version": str(SCHEMA_VERSION), **digests})
+    continuing.check(study, {"schema_version": str(SCHEMA_VERSION), **digests})
     return Record(study, mirror), _recover(study)
 
 
@@ -222,24 +220,6 @@ def _opened(kept: BaseStorage, name: str, sampler: BaseSampler, *, fresh: bool) 
     return optuna.create_study(
         storage=kept, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
     )
-
-
-def _check_digests(study: optuna.Study, wanted: dict[str, str]) -> None:
-    known = study.user_attrs.get("digests")
-    if known is None:
-        study.set_user_attr("digests", wanted)
-        study.set_user_attr("began", datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
-        return
-    differing = [name for name in sorted(known.keys() | wanted.keys()) if known.get(name) != wanted.get(name)]
-    if differing:
-        sides = "; ".join(
-            f"{name}: {shortened(known.get(name))} there, {shortened(wanted.get(name))} here" for name in differing
-        )
-        raise TrialError(
-            f"The study `{study.study_name}` cannot be gone on with, because it is of another {', '.join(differing)} "
-            f"({sides}).",
-            hint="Use --fresh to begin anew, or another --out or --storage to keep both.",
-        )
 
 
 def _recover(study: optuna.Study) -> int:

@@ -88,6 +88,12 @@ def test_scan_of_a_missing_folder_says_where_relative_paths_start() -> None:
         scan(b"no/such")
 
 
+def test_scan_of_a_missing_folder_names_the_nearest_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match=r"photo` does not exist. Did you mean `photos`\?"):
+        scan(os.fsencode(tmp_path / "photo"))
+
+
 def test_scan_of_a_file_says_that_it_is_no_folder(tmp_path: Path) -> None:
     write(tmp_path / "a.jpg")
     with pytest.raises(DataError, match="Not a directory"):

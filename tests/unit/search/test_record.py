@@ -92,6 +92,13 @@ def test_a_study_of_another_workload_is_refused_with_both_sides(tmp_path: Path) 
     assert "--fresh" in caught.value.hint
 
 
+def test_a_study_of_another_machine_is_refused_with_what_differs(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    opened(url, digests={"hardware": '{"cores": 2, "storage": "ext4"}'})
+    with pytest.raises(TrialError, match=r"\(hardware: storage 'ext4' there, 'nfs' here\)"):
+        opened(url, digests={"hardware": '{"cores": 2, "storage": "nfs"}'})
+
+
 def test_fresh_begins_anew(space: Space, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     run_one(opened(url, digests={"workload": "w1"}), space)
