@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from autopipe.ops.mask import MaskToClass as MaskToClass
     from autopipe.ops.mix import CutMix as CutMix
     from autopipe.ops.mix import MixUp as MixUp
+    from autopipe.ops.on_parts import On as On
     from autopipe.ops.onehot import OneHot as OneHot
     from autopipe.ops.pad import Pad as Pad
     from autopipe.ops.resize import Resize as Resize
@@ -118,6 +119,7 @@ _HOMES = {
     "MaskToClass": "ops.mask",
     "CutMix": "ops.mix",
     "MixUp": "ops.mix",
+    "On": "ops.on_parts",
     "OneHot": "ops.onehot",
     "Pad": "ops.pad",
     "Resize": "ops.resize",

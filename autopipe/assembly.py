@@ -184,6 +184,7 @@ def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrd
         ops=() if on_host else tuple(step.op for step in plan.suffix),
         specs=() if on_host else tuple(step.before for step in plan.suffix),
         channels_first=config.channels == "first",
+        structure=plan.source.structure,
     )
     recipe = Recipe(
         source=source,

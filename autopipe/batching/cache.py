@@ -43,9 +43,9 @@ class MemoryCache:
         rows = kept_count(count, fraction)
         self._layout = RowLayout(spec, rows)
         self.block = SharedBlock(self._layout.size + rows) if block is None else block
-        self._x, self._y = self._layout.arrays(self.block)
+        self._parts = self._layout.arrays(self.block)
         self._filled = self.block.array((rows,), np.dtype(np.bool_), self._layout.size)
-        self._read_x, self._read_y = read_only((self._x, self._y))
+        self._readable = read_only(self._parts)
         self._places = None if rows == count else _rows(count, rows)
         self._rows = None if self._places is None else self._places.data  # gives Python integers
 
@@ -78,40 +78,40 @@ class MemoryCache:
         row = index if self._rows is None else self._rows[index]
         if row < 0 or not self._filled[row]:
             return None
-        return self._read_x[row], None if self._read_y is None else self._read_y[row]
+        return tuple([None if part is None else part[row] for part in self._readable])
 
     def holds(self, index: int) -> bool:
         """Whether a sample is there."""
         row = index if self._rows is None else self._rows[index]
         return bool(row >= 0 and self._filled[row])
 
-    def put(self, index: int, x: Part, y: Part) -> None:
+    def put(self, index: int, *sample: Part) -> None:
         """Keep a sample, if it is one of those that are kept."""
         row = index if self._rows is None else self._rows[index]
         if row < 0:
             return
-        self._x[row] = x
-        if self._y is not None:
-            self._y[row] = y
+        for part, rows in zip(sample, self._parts, strict=True):
+            if rows is not None:
+                rows[row] = part
         self._filled[row] = True
 
     def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:
-        """Write samples to the arrays (x, y) of a batch, if all of them are there; return whether they are."""
+        """Write samples to the arrays of a batch, if all of them are there; return whether they are."""
         rows = indices if self._places is None else self._places[indices]
         if not self._filled.take(rows, mode="clip").all() or (self._places is not None and rows.min() < 0):
             return False
-        gather(self._x, rows, out[0])
-        if self._y is not None and out[1] is not None:
-            gather(self._y, rows, out[1])
+        for part, room in zip(self._parts, out, strict=True):
+            if part is not None and room is not None:
+                gather(part, rows, room)
         return True
 
     def put_many(self, indices: NDArray[np.int64], batch: Batch) -> None:
         """Keep those samples of a batch that are kept."""
         rows = indices if self._places is None else self._places[indices]
         kept = slice(None) if self._places is None else np.flatnonzero(rows >= 0)
-        self._x[rows[kept]] = batch[0][kept]
-        if self._y is not None and batch[1] is not None:
-            self._y[rows[kept]] = batch[1][kept]
+        for part, made in zip(self._parts, batch, strict=True):
+            if part is not None and made is not None:
+                part[rows[kept]] = made[kept]
         self._filled[rows[kept]] = True
 
     @property
@@ -122,8 +122,7 @@ class MemoryCache:
 
 def read_only(sample: Sample) -> Sample:
     """Return a sample with its arrays as views that cannot be written to; the arrays themselves still can."""
-    x, y = sample
-    return _read_only(x), _read_only(y)
+    return tuple(map(_read_only, sample))
 
 
 def _read_only(part: Part) -> Part:

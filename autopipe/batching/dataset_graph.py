@@ -67,9 +67,9 @@ class Work:
         """Return a whole batch, made by the kernel."""
         job, kernel = self._open()
         epoch, indices = self._batch(job, int(number))
-        arrays = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in job.recipe.spec.fields]
-        kernel.fill(epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
-        return arrays
+        batch = job.recipe.spec.empty(len(indices))
+        kernel.fill(epoch, indices, batch)
+        return _parts(batch)
 
     def request(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Return the random numbers of a batch's samples, and their indices."""
@@ -87,10 +87,10 @@ class Work:
         """Return one sample as the source reads it."""
         return _parts(self._open()[1].read(int(index)))
 
-    def fixed(self, index: NDArray[np.int64], x: Any = None, y: Any = None) -> list[Any]:
+    def fixed(self, index: NDArray[np.int64], *read: Any) -> list[Any]:
         """Return one sample, read now unless it is given, after the ops that give the same in every epoch."""
-        kernel = self._open()[1]
-        return _parts(kernel.fixed(int(index), kernel.read(int(index)) if x is None else (x, y)))
+        job, kernel = self._open()
+        return _parts(kernel.fixed(int(index), _source_spec(job).aligned(read) if read else kernel.read(int(index))))
 
     def _batch(self, job: LoadJob, number: int) -> tuple[int, NDArray[np.int64]]:
         epoch, batch = divmod(number, job.order.batches)
@@ -194,8 +194,7 @@ class Graph:
 
         spec = _source_spec(self._job)
         parts = tf.numpy_function(self._work.read, [index], tensor_types(spec))
-        x, y = shaped((parts[0], parts[1] if spec.y is not None else None), spec)
-        return (numbers, index, x) if y is None else (numbers, index, x, y)
+        return (numbers, index, *_parts(shaped(spec.aligned(parts), spec)))
 
     def _made(self, numbers: Any, index: Any, *read: Any) -> Any:
         """Return a sample made from what was `read` ahead; without that, it is read now, in the same call of Python."""
@@ -203,22 +202,23 @@ class Graph:
 
         spec = self._job.recipe.fixed_spec
         parts = tf.numpy_function(self._work.fixed, [index, *read], tensor_types(spec))
-        sample = shaped((parts[0], parts[1] if spec.y is not None else None), spec)
+        sample = shaped(spec.aligned(parts), spec)
         used = 0
         for step in self._sample_steps():
             sample = apply_step(step, sample, numbers[used : used + step.op.draws])
             used += step.op.draws
-        return tuple(part for part in sample if part is not None)
+        return tuple(_parts(sample))
 
     def _finished(self, batches: Any) -> Any:
         steps = self._fresh_steps()[len(self._sample_steps()) :]
         if not steps:
             return batches
 
-        def finish(x: Any, y: Any = None) -> Any:
+        def finish(*parts: Any) -> Any:
+            batch = steps[0].before.aligned(parts)
             for step in steps:
-                x, y = step.op.apply_batch(x, y, step.before, TENSORFLOW)
-            return (x,) if y is None else (x, y)
+                batch = step.op.finish(batch, step.before, TENSORFLOW)
+            return tuple(_parts(batch))
 
         return self._map(batches, finish)
 
@@ -233,8 +233,7 @@ class Graph:
 
 
 def _parts(sample: Sample) -> list[Any]:
-    x, y = sample
-    return [x] if y is None else [x, y]
+    return [part for part in sample if part is not None]
 
 
 def _source_spec(job: LoadJob) -> SampleSpec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class Kernel:
         Args:
             epoch: the epoch's number; fixes the random numbers.
             indices: sample indices, shape (n,).
-            batch: arrays (x, y) of n rows that look like the recipe's `spec`.
+            batch: arrays (x, y, *others) of n rows that look like the recipe's `spec`.
 
         Raises:
             BadSampleError: a sample cannot be read or decoded, and the recipe does not skip.
@@ -84,8 +85,7 @@ class Kernel:
             return []
         if not self._tail:
             return self._fill_rows(epoch, indices, batch)
-        room = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in self._single.fields]
-        made: Batch = room[0], room[1] if len(room) > 1 else None
+        made = self._single.empty(len(indices))
         bad = self._fill_rows(epoch, indices, made)
         for step in self._tail:
             made = step.op.apply_many(made, step.before, self._numbers(step, epoch, indices))
@@ -95,7 +95,7 @@ class Kernel:
         return bad
 
     def _fill_rows(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
-        x, y = batch
+        x, rest = batch[0], batch[1:]
         numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
         bad: list[BadSample] = []
         for row, index in enumerate(indices.tolist()):
@@ -104,7 +104,7 @@ class Kernel:
             made = self._make(index, drawn, out)
             if isinstance(made, BadSampleError):
                 index, made = self._replacement(index, drawn, out, made, bad)
-            self._write(made, out, y, row, index)
+            self._write(made, out, rest, row, index)
         return bad
 
     def _filled_at_once(self, whole: WholeBatches, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
@@ -141,7 +141,7 @@ class Kernel:
             BadSampleError: it cannot be read.
         """
         try:
-            return planner.normalise(self._recipe.source.read(index))
+            return planner.normalise(self._recipe.source.read(index), self._recipe.spec.structure)
         except BaseException as error:  # a user's source may raise anything; it is named and shown
             raise planner.read_failure(error, self._recipe.source, index) from error
 
@@ -187,20 +187,27 @@ class Kernel:
                 return other, made
         raise error
 
-    def _write(self, sample: Sample, out: NDArray[Any], y: NDArray[Any] | None, row: int, index: int) -> None:
-        made_x, made_y = sample
+    def _write(self, sample: Sample, out: NDArray[Any], rest: Batch, row: int, index: int) -> None:
+        made_x, made_y, *others = sample
         try:
             if made_x is not out:
                 _copy(made_x, out)
-            if y is not None:
-                y[row] = made_y
+            if rest[0] is not None:
+                rest[0][row] = made_y
+            for made, rows in zip(others, rest[1:], strict=True):
+                _copy(made, rows[row, ...])
         except (ValueError, TypeError):
             name = planner.sample_name(self._recipe.source, index)
+            shapes = [out.shape, *(None if rows is None else rows.shape[1:] for rows in rest)]
             raise WorkloadError(
-                f"sample {index} ({name}) has x {np.shape(made_x)} and y {np.shape(made_y)}, but a batch holds "
-                f"x {out.shape} and y {None if y is None else y.shape[1:]}.",
+                f"sample {index} ({name}) has {self._listed(map(np.shape, sample))}, but a batch holds "
+                f"{self._listed(shapes)}.",
                 hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops` so that all samples have one size.",
             ) from None
+
+    def _listed(self, shapes: Iterable[object]) -> str:
+        *first, last = (f"{label} {shape}" for label, shape in zip(self.spec.labels, shapes, strict=True))
+        return f"{', '.join(first)} and {last}"
 
 
 def _copy(made: Any, out: NDArray[Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.sample import SampleSpec
+from autopipe.core.sample import Batch, SampleSpec
 
 _ALIGNMENT = 64  # TensorFlow and JAX take NumPy memory without a copy only if it is aligned to 64 bytes
 
@@ -50,7 +50,7 @@ def _anonymous_file() -> int:
 
 
 class RowLayout:
-    """Where the fields of `rows` samples lie in a block: first all x, then all y, each aligned."""
+    """Where the fields of `rows` samples lie in a block: first all x, then all y and others, each aligned."""
 
     def __init__(self, spec: SampleSpec, rows: int) -> None:
         self.spec = spec
@@ -62,11 +62,11 @@ class RowLayout:
             end += -(-field.bytes * rows // _ALIGNMENT) * _ALIGNMENT
         self.size = end
 
-    def arrays(self, block: SharedBlock, rows: int | None = None) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return new arrays (x, y) over the first `rows` samples of a block; y is None where there is no target."""
+    def arrays(self, block: SharedBlock, rows: int | None = None) -> Batch:
+        """Return new arrays (x, y, *others) over the first `rows` samples of a block."""
         count = self.rows if rows is None else rows
         arrays = [
             block.array((count, *(field.shape or ())), field.dtype or np.dtype(np.uint8), offset)
             for field, offset in zip(self.spec.fields, self._offsets, strict=True)
         ]
-        return arrays[0], arrays[1] if len(arrays) > 1 else None
+        return self.spec.aligned(arrays)

@@ -51,9 +51,9 @@ class SlotPool:
             self._free.append(slot)
 
     def lend(self, slot: Slot, rows: int) -> Batch:
-        """Return new arrays over the slot; it comes back when both, and all views of them, are gone."""
-        x, y = slot.layout.arrays(slot.block, rows)
-        arrays = [x] if y is None else [x, y]
+        """Return new arrays over the slot; it comes back when all of them, and all views of them, are gone."""
+        batch = slot.layout.arrays(slot.block, rows)
+        arrays = [array for array in batch if array is not None]
         left = [len(arrays)]
 
         def gone(_: object) -> None:
@@ -63,4 +63,4 @@ class SlotPool:
                 self.release(slot)
 
         self._lent[slot.number] = (slot, [weakref.ref(array, gone) for array in arrays])
-        return x, y
+        return batch

@@ -113,16 +113,15 @@ class StreamingLoader(WorkloadLoader):
 
     def _cut(self, made: Batch, skipped: int) -> Iterator[Batch]:
         """Yield the batches that were made in one go, without the first `skipped` of them."""
-        x, y = made
         if self._at_a_time == 1:
             yield made
             return
-        starts = range(skipped * self.batch_size, len(x), self.batch_size)
+        starts = range(skipped * self.batch_size, len(made[0]), self.batch_size)
         self._left = len(starts)
         for start in starts:
             rows = slice(start, start + self.batch_size)
             self._left -= 1
-            yield x[rows], None if y is None else y[rows]
+            yield tuple(None if part is None else part[rows] for part in made)
 
     def occupancy(self) -> tuple[int, int]:
         return min(self._stream.waiting() * self._at_a_time + self._left, self._queue_size), self._queue_size

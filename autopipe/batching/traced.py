@@ -60,7 +60,7 @@ def traced(recipe: Recipe) -> Recipe:
 
 def _traced_step(step: Step, log: TraceLog) -> Step:
     op = copy.copy(step.op)
-    name = type(op).__name__
+    name = op.name
     for half in ("apply", "apply_many"):
         object.__setattr__(op, half, noted(getattr(op, half), name, log))  # ops are frozen
     return dataclasses.replace(step, op=op)

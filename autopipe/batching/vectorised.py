@@ -84,14 +84,12 @@ class WholeBatches:
 
     def _room(self, spec: SampleSpec, batch: Batch) -> Batch:
         """Return arrays for samples like `spec`: those of the batch where they look like its."""
-        pairs = zip(spec.fields, self._recipe.spec.fields, batch, strict=False)
-        arrays = [
+        return tuple(
             array
-            if array is not None and field == last
+            if array is None or field is None or field == last
             else np.empty((len(batch[0]), *(field.shape or ())), field.dtype)
-            for field, last, array in pairs
-        ]
-        return arrays[0], arrays[1] if len(arrays) > 1 else None
+            for field, last, array in zip(spec.columns, self._recipe.spec.columns, batch, strict=True)
+        )
 
 
 def _all_take_batches(steps: Sequence[Step], otherwise: SampleSpec) -> bool:

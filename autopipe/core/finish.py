@@ -8,16 +8,21 @@ from typing import Any, Protocol
 
 from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op
-from autopipe.core.sample import SampleSpec
+from autopipe.core.sample import Batch, SampleSpec
+from autopipe.core.structure import Structure, triple
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finish:
-    """The cheap last ops of a workload, as one pure function of a batch; `specs[i]` is the sample before `ops[i]`."""
+    """The cheap last ops of a workload, as one pure function of a batch; `specs[i]` is the sample before `ops[i]`.
+
+    `structure` tells how the parts of a batch make up what a model takes, if they are more than x and y.
+    """
 
     ops: tuple[Op, ...] = ()
     specs: tuple[SampleSpec, ...] = ()
     channels_first: bool = False
+    structure: Structure | None = None
 
     @property
     def is_identity(self) -> bool:
@@ -25,12 +30,23 @@ class Finish:
         return not self.ops and not self.channels_first
 
     def __call__(self, x: Any, y: Any, xp: ArrayNamespace = NUMPY) -> tuple[Any, Any]:
-        """Return the finished batch, in the array library `xp`."""
-        for op, spec in zip(self.ops, self.specs, strict=True):
-            x, y = op.apply_batch(x, y, spec, xp)
-        if self.channels_first:
-            x, y = _channels_first(x, xp), _channels_first(y, xp)
+        """Return a finished (x, y), in the array library `xp`."""
+        x, y = self.batch((x, y), xp)
         return x, y
+
+    def batch(self, batch: Batch, xp: ArrayNamespace = NUMPY) -> Batch:
+        """Return the finished batch (x, y, *others), in the array library `xp`."""
+        for op, spec in zip(self.ops, self.specs, strict=True):
+            batch = op.finish(batch, spec, xp)
+        return tuple(_channels_first(array, xp) for array in batch) if self.channels_first else batch
+
+    def step_data(self, x: Any, y: Any, sample_weight: Any, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
+        """Return what a step of Keras's is given, finished; x, y and the weights may have several parts each."""
+        if self.structure is None:
+            return (*self(x, y, xp), sample_weight)
+        parts = (self.structure.part((x, y, sample_weight), number) for number in range(len(self.structure.paths)))
+        x, y, weight = triple(self.structure.packed(self.batch(tuple(parts), xp)))
+        return x, y, sample_weight if weight is None else weight
 
 
 class Finishing(Protocol):
@@ -43,7 +59,7 @@ class Finishing(Protocol):
         """
         ...
 
-    def on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
+    def on_device(self, batch: Batch) -> Batch:
         """Return a batch finished on a device that is not the host."""
         ...
 

@@ -7,7 +7,7 @@ are referenced, also after closing.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import pydantic
@@ -58,7 +58,7 @@ class Loader(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        """Yield the compact batches of an epoch from batch number `start` on, as NumPy arrays.
+        """Yield the compact batches (x, y, *others) of an epoch from batch number `start` on, as NumPy arrays.
 
         Args:
             epoch: the epoch's number.
@@ -75,23 +75,24 @@ class Loader(abc.ABC):
     def close(self) -> None:
         """Stop all work and give everything back. May be called more than once."""
 
-    def epoch(self, number: int) -> Iterator[tuple[Any, Any]]:
-        """Yield the finished batches of an epoch; from a loaded state on, if it lies in this epoch.
+    def epoch(self, number: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the finished batches (x, y) of an epoch; from a loaded state on, if it lies in this epoch.
 
-        Where the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays.
+        Where the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays. Of
+        samples of several parts they are built as the samples are, with the weights of samples third if there are any.
         """
         state = self._resume
         self._resume = None
         start = state.batch if state is not None and state.epoch == number else 0
-        for offset, (x, y) in enumerate(self._finished(number, start)):
+        for offset, batch in enumerate(self._finished(number, start)):
             self._position = (number, start + offset + 1)
-            yield x, y
-            del x, y  # the consumer may be done with them: do not hold them while waiting for the next
+            yield self.spec.packed(batch)
+            del batch  # the consumer may be done with them: do not hold them while waiting for the next
 
     _finishing: Finishing | None = None
     _twin: Loader | None = None
 
-    def _finished(self, epoch: int, start: int) -> Iterator[tuple[Any, Any]]:
+    def _finished(self, epoch: int, start: int) -> Iterator[Batch]:
         """Yield finished batches: where the device is the host, by the workers of a twin, so by all cores."""
         if self.finish.is_identity or self._finishing is None:
             yield from self.batches(epoch, start)
@@ -100,12 +101,12 @@ class Loader(abc.ABC):
         if place is not None and self.finish.ops and self._twin is None:
             self._twin = self._finishing.on_host()
         source = self if self._twin is None else self._twin
-        for x, y in source.batches(epoch, start):
+        for batch in source.batches(epoch, start):
             if place is None:
-                yield self._finishing.on_device(x, y)
+                yield self._finishing.on_device(batch)
             else:
-                yield _placed(source.finish(x, y), place)
-            del x, y
+                yield tuple(None if part is None else place(part) for part in source.finish.batch(batch))
+            del batch
 
     def _close_twin(self) -> None:
         self._finishing = None  # none is opened any more
@@ -150,7 +151,10 @@ class Loader(abc.ABC):
         return None
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None where there is none."""
+        """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None where there is none.
+
+        They are tuples of what is there, in the order of `spec.fields`.
+        """
         return None
 
     def diagnose(self, error: Exception) -> AutopipeError | None:
@@ -187,11 +191,6 @@ class WorkloadLoader(Loader):
 def closed() -> LoaderError:
     """Return the error for whoever asks a closed loader for batches."""
     return LoaderError("The loader is closed.", hint="Build a new one with ap.build_loader(workload, config).")
-
-
-def _placed(batch: Batch, place: Callable[[Any], Any]) -> tuple[Any, Any]:
-    x, y = batch
-    return place(x), None if y is None else place(y)
 
 
 def end(batches: Iterator[Any]) -> None:

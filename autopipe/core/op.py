@@ -48,6 +48,11 @@ class Op(abc.ABC):
     mixes: ClassVar[bool] = False
 
     @property
+    def name(self) -> str:
+        """What the op is called in messages and measurements."""
+        return type(self).__name__
+
+    @property
     def is_random(self) -> bool:
         """Whether the result differs from epoch to epoch."""
         return self.draws > 0
@@ -70,7 +75,7 @@ class Op(abc.ABC):
         """
         return self
 
-    def touches(self, spec: SampleSpec) -> tuple[bool, bool]:
+    def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
         """Return whether the op acts on x, and whether it acts on y, of samples that look like `spec`.
 
         An op on both follows the image into y only where y is a mask; a label or another array is left alone.
@@ -78,7 +83,7 @@ class Op(abc.ABC):
         on_y = spec.y is not None and (self.target == "mask" or (self.target == "both" and spec.y.kind in _MASKS))
         return self.target != "mask", on_y
 
-    def kinds(self, spec: SampleSpec) -> tuple[FieldKind, FieldKind | None]:
+    def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         """Return what x and y hold after the op."""
         return spec.x.kind, spec.y.kind if spec.y is not None else None
 
@@ -127,7 +132,12 @@ class Op(abc.ABC):
             random: the samples' own numbers, shape (samples, draws).
             out: where x may be written to, as for `apply`; the op is free to ignore it.
         """
-        return self.apply_batch(*batch, spec, NUMPY)
+        return self.finish(batch, spec, NUMPY)
+
+    def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
+        """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
+        x, y = batch
+        return self.apply_batch(x, y, spec, xp)
 
     def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,11 +14,14 @@ from autopipe.core.gather import gather
 from autopipe.core.plain_code import Lines, PlainSource, quoted
 from autopipe.core.sample import Batch, FieldKind, SampleSpec
 from autopipe.core.script import located
+from autopipe.core.structure import Path as Place
+from autopipe.core.structure import Structure, label, part_at, triple
 from autopipe.data.paths import short_digest, spread
 from autopipe.data.url import is_url, shown
 from autopipe.errors import DataError, shortened
 
 ArrayLike: TypeAlias = NDArray[Any] | str | os.PathLike[str]
+Parts: TypeAlias = Mapping[str, ArrayLike] | tuple[ArrayLike, ...]
 
 _CHANNELS = (1, 3, 4)
 _HASH_WHOLE_BYTES = 1 << 20
@@ -28,15 +31,19 @@ _PLAIN_SHUFFLED = 10_000  # rows that tf.data's own guides have its buffer hold
 class Arrays:
     """Samples that are rows of arrays: `(x[i], y[i])`.
 
+    For a model with several inputs or targets, x, y or both are tuples or dictionaries of such arrays, and samples are
+    built alike.
+
     A .npy file stays on disk and each process maps it for itself. An array in memory is copied to each worker process,
     so save a large one with `numpy.save` and pass its path. Rows are read-only views, never copies.
 
     x is taken for images where its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
-    numbers in y, one a sample, are labels, and as high and wide as the images, masks.
+    numbers in y, one a sample, are labels, and as high and wide as the images (the first of them), masks.
 
     Args:
         x: an array or the path of a .npy file, from the script's own folder; the first axis counts the samples.
         y: the same for the targets; None for x alone.
+        sample_weight: the same for what weights each sample in the loss, as in Keras's `fit`.
 
     Raises:
         DataError: the lengths differ, there are no rows, or a file is no .npy file of plain numbers.
@@ -46,52 +53,73 @@ class Arrays:
         >>> image, label = data.read(3)
     """
 
-    def __init__(self, x: ArrayLike, y: ArrayLike | None = None) -> None:
-        self._x = _Rows(x, "x")
-        self._y = None if y is None else _Rows(y, "y")
-        if self._y is not None and len(self._y) != len(self._x):
-            raise DataError(f"`x` and `y` must be equally long, but got {len(self._x)} and {len(self._y)} rows.")
-        x_row = self._x.array[0]
-        self.x_kind = FieldKind.IMAGE if looks_like_image(x_row.shape, x_row.dtype) else FieldKind.ARRAY
-        self.y_kind = None if self._y is None else target_kind(x_row.shape, self._y.array[0])
+    def __init__(
+        self,
+        x: ArrayLike | Parts,
+        y: ArrayLike | Parts | None = None,
+        sample_weight: ArrayLike | Parts | None = None,
+    ) -> None:
+        given = (x, y) if sample_weight is None else (x, y, sample_weight)
+        if sample_weight is not None and y is None:
+            raise DataError("`sample_weight` weights the loss of targets, but there is no `y`.")
+        structure = Structure.of(given, _is_image)
+        paths = (("x", None), ("y", None)) if structure is None else structure.paths
+        self._structure = structure
+        self._rows = {
+            label(path): _Rows(part, label(path)) for path in paths if (part := part_at(given, path)) is not None
+        }
+        self._columns = tuple(self._rows.get(label(path)) for path in paths)
+        first = next(iter(self._rows.values()))
+        for name, rows in self._rows.items():
+            if len(rows) != len(first):
+                raise DataError(f"`x` and `{name}` must be equally long, but got {len(first)} and {len(rows)} rows.")
+        kinds = [
+            None if rows is None else _kind(path, rows, first) for path, rows in zip(paths, self._columns, strict=True)
+        ]
+        self.x_kind, self.y_kind, _ = triple(kinds if structure is None else structure.packed(kinds))
 
     def __len__(self) -> int:
-        return len(self._x)
+        return len(next(iter(self._rows.values())))
 
     def __repr__(self) -> str:
-        return f"Arrays({self._x!r})" if self._y is None else f"Arrays({self._x!r}, {self._y!r})"
+        if self._structure is None:
+            return f"Arrays({', '.join(map(repr, self._rows.values()))})"
+        return f"Arrays({', '.join(f'{name}={rows!r}' for name, rows in self._rows.items())})"
 
     def read(self, index: int) -> object:
-        """Return a row of x, or of x and y."""
-        return self._x.array[index] if self._y is None else (self._x.array[index], self._y.array[index])
+        """Return a row of x, or of x and y, or of x, y and the weights."""
+        row = tuple([None if rows is None else rows.array[index] for rows in self._columns])
+        if self._structure is None:
+            return row if row[1] is not None else row[0]
+        slots = self._structure.packed(row)
+        return slots if len(slots) > 1 else slots[0]
 
     def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
         """Write rows to the arrays of a batch; see `Source`."""
-        gather(self._x.array, indices, out[0])
-        if self._y is not None and out[1] is not None:
-            gather(self._y.array, indices, out[1])
+        for rows, room in zip(self._columns, out, strict=True):
+            if rows is not None and room is not None:
+                gather(rows.array, indices, room)
 
     def name(self, index: int) -> str:
         """Return the number of a row, and the file it is in."""
-        return f"row {index} of {self._x!r}"
+        return f"row {index} of {next(iter(self._rows.values()))!r}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         """Return the .npy files, whichever samples are asked for."""
-        return [str(rows.file) for rows in (self._x, self._y) if rows is not None and rows.file is not None]
+        return [str(rows.file) for rows in self._rows.values() if rows.file is not None]
 
     def mean_bytes(self) -> float:
-        """Return the size of a row of x and y together."""
-        return sum(rows.array.nbytes for rows in (self._x, self._y) if rows is not None) / len(self)
+        """Return the size of a row of all arrays together."""
+        return sum(rows.array.nbytes for rows in self._rows.values()) / len(self)
 
     def digest(self) -> str:
         """Describe shapes, dtypes, the content (of 64 rows where it is above 1 MiB), and the files' times."""
-        parts = [f"{key}_{part}" for key, rows in (("x", self._x), ("y", self._y)) if rows for part in rows.digest()]
-        return " ".join(parts)
+        return " ".join(f"{key}_{part}" for key, rows in self._rows.items() for part in rows.digest())
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
         """Return how plain NumPy code gets at the rows."""
         given, constants = self._plain_given()
-        named = tuple(self._plain_rows())
+        named = tuple(self._rows)
         kept = [f"self._{name}" for name in named]
         values = [name if name in given else name.upper() for name in named]
         return PlainSource(
@@ -107,7 +135,7 @@ class Arrays:
     def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
         """Return how plain TensorFlow code gets at the rows."""
         given, constants = self._plain_given()
-        named = tuple(self._plain_rows())
+        named = tuple(self._rows)
         values = ", ".join(name if name in given else name.upper() for name in named)
         return PlainSource(
             given=given,
@@ -118,12 +146,9 @@ class Arrays:
             is_arrays=True,
         )
 
-    def _plain_rows(self) -> dict[str, _Rows]:
-        return {"x": self._x} if self._y is None else {"x": self._x, "y": self._y}
-
     def _plain_given(self) -> tuple[dict[str, Any], Lines]:
         """Return the arrays that are in no file, and the lines that open those that are."""
-        rows = self._plain_rows()
+        rows = self._rows
         given = {name: each.array for name, each in rows.items() if each.file is None}
         opened = [
             f'{name.upper()} = np.load({quoted(str(each.file))}, mmap_mode="r")'
@@ -131,6 +156,18 @@ class Arrays:
             if each.file is not None
         ]
         return given, opened
+
+
+def _is_image(path: Place, part: Any) -> bool:
+    rows = _Rows(part, label(path)).array
+    return looks_like_image(rows.shape[1:], rows.dtype)
+
+
+def _kind(path: Place, rows: _Rows, first: _Rows) -> FieldKind:
+    row, x_row = rows.array[0], first.array[0]
+    if path[0] == "x":
+        return FieldKind.IMAGE if looks_like_image(row.shape, row.dtype) else FieldKind.ARRAY
+    return target_kind(x_row.shape, row) if path[0] == "y" else FieldKind.ARRAY
 
 
 class _Rows:

@@ -20,6 +20,7 @@ import numpy as np
 
 from autopipe import frameworks
 from autopipe.core.loader import Loader, end
+from autopipe.core.structure import leaves, mapped, triple
 from autopipe.devices.strategy import DeviceStrategy
 from autopipe.errors import AutopipeError, ModelError
 
@@ -72,13 +73,20 @@ class Placement:
     on_host: bool = False
 
     def __call__(self, batch: Any) -> DeviceBatch:
-        """Return the batch where the model is."""
-        x, y = batch if len(batch) == 2 else (batch[0], None)
-        if self.even and hasattr(x, "shape"):  # one that is shared out already has none, and was checked then
-            self.strategy.check_rows(x.shape[0])
-        weight = None if self.class_weight is None else class_weights(y, self.class_weight)
-        arrays = (array for array in (x, y, weight) if array is not None)
-        return tuple(np.asarray(array) if self.on_host else self.strategy.place(array) for array in arrays)
+        """Return the batch (x,), (x, y) or (x, y, sample_weight) where the model is."""
+        x, y, weight = triple(batch)
+        first = leaves(x)[0]
+        if self.even and hasattr(first, "shape"):  # one that is shared out already has none, and was checked then
+            self.strategy.check_rows(first.shape[0])
+        if self.class_weight is not None:
+            if weight is not None:
+                raise ModelError(
+                    "`class_weight` and `sample_weight` cannot be used together, but the data have weights of samples.",
+                    hint="Multiply the weights of samples by those of their classes.",
+                )
+            weight = class_weights(y, self.class_weight)
+        place = np.asarray if self.on_host else self.strategy.place
+        return tuple(mapped(place, slot) for slot in (x, y, weight) if slot is not None)
 
     @property
     def depth(self) -> int:
@@ -113,7 +121,13 @@ def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -
         if keras.backend.backend() == "tensorflow":
             epochs = -(-(first[1] + steps) // len(loader))
             dataset = loader.native_dataset(first[0], epochs, first[1])
-        yield from _native(loader, dataset, steps) if dataset is not None else _numpy(loader, first, steps)
+        if dataset is not None:
+            batches: Iterator[Any] = map(loader.spec.aligned, _native(loader, dataset, steps))
+        else:
+            batches = _numpy(loader, first, steps)
+        for batch in batches:
+            yield loader.spec.packed(batch)
+            del batch  # the consumer may be done with it: do not hold it while waiting for the next
 
 
 def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]:
@@ -174,13 +188,14 @@ def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray[Any, np.dt
     Raises:
         ModelError: the targets are not one class, as a number or one-hot, for each sample.
     """
-    labels = None if y is None else np.asarray(y)
+    labels = None if y is None or isinstance(y, tuple | dict) else np.asarray(y)
     if labels is not None and labels.ndim == 2:
         labels = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]
     if labels is None or labels.ndim != 1:
+        shape = getattr(y, "shape", None) and tuple(y.shape)
         raise ModelError(
             "`class_weight` needs one class a sample as the target, "
-            f"but got {'no target' if y is None else f'a target of shape {tuple(y.shape)}'}.",
+            f"but got {'no target' if y is None else f'a target of shape {shape}' if shape else f'{len(y)} targets'}.",
             hint="Leave class_weight out, or weight the loss in the model.",
         )
     return np.array([weights.get(int(label), 1.0) for label in labels], np.float32)

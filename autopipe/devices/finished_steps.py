@@ -93,7 +93,7 @@ def _finished(step: Callable[..., Any], finish: Finish) -> Callable[..., Any]:
     def finished_step(*arguments: Any) -> Any:
         *state, data = arguments  # the batch comes last on every backend; JAX puts the state before it
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        x, y = finish(x, y, KERAS_OPS)
+        x, y, sample_weight = finish.step_data(x, y, sample_weight, KERAS_OPS)
         return step(*state, keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
 
     return finished_step

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import keras
 
 from autopipe.core.loader import Loader, end
+from autopipe.core.structure import mapped
 from autopipe.devices import model as models
 
 
@@ -50,7 +51,8 @@ class _Epochs:
             for taken, batch in enumerate(batches, start=1):
                 if taken == len(self):
                     self._next = epoch + 1
-                yield tuple(part for part in self.loader.finish(*batch) if part is not None)
+                finished = self.loader.spec.packed(self.loader.finish.batch(batch))
+                yield tuple(part for part in finished if part is not None)
                 del batch  # the consumer may be done with it: do not hold it while waiting for the next
         finally:
             end(batches)
@@ -59,8 +61,10 @@ class _Epochs:
 def _tensorflow(epochs: _Epochs) -> Any:
     import tensorflow as tf
 
-    parts = (part for part in models.finished_batch(epochs.loader) if part is not None)
-    signature = tuple(tf.TensorSpec((None, *part.shape[1:]), part.dtype) for part in parts)
+    def spec(part: Any) -> Any:
+        return tf.TensorSpec((None, *part.shape[1:]), part.dtype)
+
+    signature = tuple(mapped(spec, slot) for slot in models.finished_batch(epochs.loader) if slot is not None)
     made = tf.data.Dataset.from_generator(epochs, output_signature=signature)
     made = made.apply(tf.data.experimental.assert_cardinality(len(epochs))).prefetch(1)
     options = tf.data.Options()

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from autopipe.core.finish import Finish
+from autopipe.core.sample import Batch
 from autopipe.devices.keras_ops import KERAS_OPS
 
 
@@ -34,21 +35,21 @@ def place() -> Callable[[Any], Any] | None:
     return None
 
 
-def compiled(finish: Finish) -> Callable[[Any, Any], tuple[Any, Any]]:
+def compiled(finish: Finish) -> Callable[[Batch], Batch]:
     """Return the finish of a batch as one function that the backend has compiled, if it compiles."""
 
-    def finished(x: Any, y: Any) -> tuple[Any, Any]:
-        return finish(x, y, KERAS_OPS)
+    def finished(batch: Batch) -> Batch:
+        return finish.batch(batch, KERAS_OPS)
 
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
-        function: Callable[[Any, Any], tuple[Any, Any]] = tf.function(finished, autograph=False, reduce_retracing=True)
+        function: Callable[[Batch], Batch] = tf.function(finished, autograph=False, reduce_retracing=True)
         return function
     if backend == "jax":
         import jax
 
-        jitted: Callable[[Any, Any], tuple[Any, Any]] = jax.jit(finished)
+        jitted: Callable[[Batch], Batch] = jax.jit(finished)
         return jitted
     return finished

@@ -9,6 +9,7 @@ from typing import Any
 from autopipe.batching.owner import Owner
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
+from autopipe.core.sample import Batch
 
 
 class LateFinish:
@@ -24,15 +25,15 @@ class LateFinish:
 
         return host_arrays.place()
 
-    def on_device(self, x: Any, y: Any) -> tuple[Any, Any]:
-        return self._compiled(x, y)
+    def on_device(self, batch: Batch) -> Batch:
+        return self._compiled(batch)
 
     def on_host(self) -> Loader:
         self._owner.require()
         return self._open_on_host()
 
     @functools.cached_property
-    def _compiled(self) -> Callable[[Any, Any], tuple[Any, Any]]:
+    def _compiled(self) -> Callable[[Batch], Batch]:
         from autopipe.devices import host_arrays
 
         return host_arrays.compiled(self._finish)

@@ -16,6 +16,7 @@ import numpy as np
 from autopipe import frameworks
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Field
+from autopipe.core.structure import leaves, triple
 from autopipe.devices.strategy import DeviceStrategy
 from autopipe.errors import ModelError, shortened
 
@@ -71,14 +72,18 @@ def _checked_compiled(model: keras.Model) -> keras.Model:
     return model
 
 
-def finished_batch(loader: Loader) -> tuple[keras.KerasTensor, keras.KerasTensor | None]:
-    """Return the shapes and dtypes of the batches that the model gets from `loader`, after any finish on the device."""
+def finished_batch(loader: Loader) -> tuple[Any, ...]:
+    """Return the shapes and dtypes of the batches that the model gets from `loader`, after any finish on the device.
+
+    They are (x, y), or what the structure of the samples makes of them.
+    """
 
     def row(field: Field | None) -> Any:
         return None if field is None else np.zeros((1, *(field.shape or ())), field.dtype)
 
-    x, y = loader.finish(row(loader.spec.x), row(loader.spec.y))
-    return _symbol(x, loader.batch_size), None if y is None else _symbol(y, loader.batch_size)
+    finished = loader.finish.batch(tuple(map(row, loader.spec.columns)))
+    symbols = [None if part is None else _symbol(part, loader.batch_size) for part in finished]
+    return loader.spec.packed(symbols)
 
 
 def _symbol(array: Any, rows: int) -> keras.KerasTensor:
@@ -93,10 +98,15 @@ def check(model: keras.Model, loader: Loader) -> None:
             cannot be trained here in their channel order.
     """
     _check_channels(model)
-    x, y = finished_batch(loader)
+    x, y, _ = triple(finished_batch(loader))
     inputs = getattr(model, "inputs", None) or []
-    if len(inputs) != 1:
+    if len(leaves(x)) > 1 or len(inputs) > 1:
+        if inputs:  # else it is no functional model: what it takes is not known
+            _check_inputs(model, x)
         return
+    if not inputs:
+        return
+    x = leaves(x)[0]
     expected: _Shape = tuple(inputs[0].shape)
     if not _fits(expected, x.shape):
         raise ModelError(
@@ -104,8 +114,27 @@ def check(model: keras.Model, loader: Loader) -> None:
             hint=_shape_hint(expected, x.shape),
         )
     usual = frameworks.loss_is_new(model) and type(model).train_step is keras.Model.train_step and not model.run_eagerly
-    if y is not None and usual and len(model.outputs) == 1:
+    if isinstance(y, keras.KerasTensor) and usual and len(model.outputs) == 1:
         _check_loss(model, x, y)
+
+
+def _check_inputs(model: keras.Model, x: Any) -> None:
+    """Compare the inputs of a model with the parts of x, by their names where these are a dictionary's."""
+    takes = model.input if isinstance(model.input, dict) else {each.name: each for each in model.inputs}
+    gets = x if isinstance(x, dict) else dict(zip(takes, leaves(x), strict=False))
+    if not gets.keys() >= takes.keys() or (gets is not x and len(leaves(x)) != len(takes)):
+        found = f"the parts {', '.join(map(repr, x))}" if isinstance(x, dict) else f"{len(leaves(x))} parts"
+        raise ModelError(
+            f"`model` takes {len(takes)} inputs ({', '.join(map(repr, takes))}), but x has {found}.",
+            hint="Give x a part for each input: a tuple in their order, or a dictionary of their names.",
+        )
+    for name, each in takes.items():
+        if not _fits(tuple(each.shape), gets[name].shape):
+            raise ModelError(
+                f"`model` takes batches of shape {tuple(each.shape)} as {name!r}, "
+                f"but gets {_batched(gets[name].shape)}.",
+                hint=_shape_hint(tuple(each.shape), gets[name].shape),
+            )
 
 
 def _check_channels(model: keras.Model) -> None:
@@ -180,10 +209,12 @@ def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
             stack.enter_context(frameworks.built(model, finished_batch(loader)))
             building = stack.pop_all()
     except (ValueError, TypeError, RuntimeError) as error:
-        x, y = finished_batch(loader)
+        x, y, _ = triple(finished_batch(loader))
+        shapes, dtypes = ", ".join(str(_batched(part.shape)) for part in leaves(x)), {part.dtype for part in leaves(x)}
+        targets = None if y is None else ", ".join(str(_batched(part.shape)) for part in leaves(y))
         raise ModelError(
-            f"`model` does not run on batches of shape {_batched(x.shape)}, {x.dtype}, "
-            f"with targets {None if y is None else _batched(y.shape)}: {error}"
+            f"`model` does not run on batches of shape {shapes}, {', '.join(sorted(dtypes))}, "
+            f"with targets {targets}: {error}"
         ) from error
     with building:
         yield

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Field
+from autopipe.core.structure import leaves, zipped
 from autopipe.devices.feed import Placement, Stream
 
 _log = logging.getLogger(__name__)
@@ -76,8 +77,8 @@ def feed(stream: Stream, loader: Loader, steps: int, count: int | None) -> Any:
 def stacked(batches: Iterator[tuple[Any, ...]], count: int) -> Iterator[tuple[Any, ...]]:
     """Yield batches of NumPy arrays in stacks of up to `count` of one shape, which have a new first axis."""
     while group := list(itertools.islice(batches, count)):
-        for _, alike in itertools.groupby(group, key=lambda batch: batch[0].shape):
-            yield tuple(map(stack, zip(*alike, strict=True)))
+        for _, alike in itertools.groupby(group, key=lambda batch: leaves(batch[0])[0].shape):
+            yield tuple(zipped(stack, slots) for slots in zip(*alike, strict=True))
 
 
 def stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -104,13 +105,13 @@ def _dataset(open_epoch: Epoch, loader: Loader, *, weighted: bool) -> Any:
 
     rows = loader.batch_size if loader.last_batch_samples == loader.batch_size else None
 
-    def spec(field: Field) -> Any:
-        return tf.TensorSpec((None, rows, *(field.shape or ())), field.dtype)
+    def spec(field: Field | None) -> Any:
+        return None if field is None else tf.TensorSpec((None, rows, *(field.shape or ())), field.dtype)
 
+    parts = loader.spec.packed(list(map(spec, loader.spec.columns)))
     weights = (tf.TensorSpec((None, rows), tf.float32),) if weighted else ()
-    made = tf.data.Dataset.from_generator(
-        open_epoch, output_signature=(*map(spec, loader.spec.fields), *weights)
-    ).unbatch()
+    signature = (*(part for part in parts if part is not None), *weights)
+    made = tf.data.Dataset.from_generator(open_epoch, output_signature=signature).unbatch()
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False  # a batch is taken when it is trained, not before

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from autopipe.core.structure import leaves
 from autopipe.devices.simulated import SimulatedAccelerator, Timeline
 
 
@@ -100,11 +101,13 @@ def _loss(x: Any, loss: _Loss) -> dict[str, _Loss]:
 
 
 def _rows(x: Any) -> int:
+    x = leaves(x)[0]
     parts = getattr(x, "values", None)  # of a batch that tf.distribute has shared out
     return int(x.shape[0]) if not isinstance(parts, tuple) else sum(int(part.shape[0]) for part in parts)
 
 
 def _devices(x: Any) -> int:
+    x = leaves(x)[0]
     parts = getattr(x, "values", None)
     if isinstance(parts, tuple):
         return len(parts)

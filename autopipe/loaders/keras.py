@@ -10,9 +10,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import pydantic
-from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.batching import forking
@@ -109,13 +107,13 @@ class _KerasLoader(WorkloadLoader):
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         for element in self._read(epoch, start, arrays=True):
-            yield element[0], element[1] if len(element) > 1 else None
+            yield self.spec.aligned(element)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         return _Epochs(self, epoch, epochs, start) if _has_tensorflow_path(self._forks) else None
 
     def elements(self, epoch: int, start: int) -> Iterator[Any]:
-        """Yield the batches of an epoch as `fit` gets them."""
+        """Yield the batches of an epoch as tensors."""
         return self._read(epoch, start, arrays=False)
 
     def close(self) -> None:
@@ -137,7 +135,7 @@ class _KerasLoader(WorkloadLoader):
             for element in elements:
                 if turn != self._turn:
                     raise overtaken(epoch)
-                yield element
+                yield self._flat(element)
                 taken += 1
                 if not self._owner.is_here:
                     self._inherited = elements  # their end would wait for threads that no fork copies
@@ -154,6 +152,11 @@ class _KerasLoader(WorkloadLoader):
                 reader.end()
         self._reader = reader  # one that was left in mid-epoch holds batches that nobody wants any more
 
+    def _flat(self, element: Any) -> tuple[Any, ...]:
+        """Return what is there, in the order of the fields."""
+        structure = self.spec.structure
+        return tuple(element) if structure is None else tuple(p for p in structure.flat(element) if p is not None)
+
     def _require_open(self) -> None:
         self._owner.require()
         if self._closed:
@@ -161,7 +164,7 @@ class _KerasLoader(WorkloadLoader):
 
 
 class _Epochs:
-    """The batches of consecutive epochs, as `fit` gets them from Keras's adapter."""
+    """The batches of consecutive epochs, as tensors."""
 
     def __init__(self, loader: _KerasLoader, epoch: int, epochs: int, start: int) -> None:
         self._loader = loader
@@ -212,18 +215,18 @@ def _dataset_class() -> type[Any]:
         def __len__(self) -> int:
             return self._order.batches - self._start
 
-        def __getitem__(self, number: int) -> tuple[NDArray[Any], ...]:
+        def __getitem__(self, number: int) -> tuple[Any, ...]:
             size = self._order.batch_size
             indices = self._indices[(self._start + number) * size :][:size]
-            fields = self._spec.fields
-            arrays = tuple(np.empty((len(indices), *(field.shape or ())), field.dtype) for field in fields)
+            batch = self._spec.empty(len(indices))
             try:
-                self._kernel.fill(self._epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
+                self._kernel.fill(self._epoch, indices, batch)
             except KeyboardInterrupt as error:
                 if not self._forks:
                     raise
                 raise worker_failure(error) from error  # Keras waits for ever for a process of its pool that ends
-            return arrays
+            packed = self._spec.packed(batch)
+            return packed if packed[-1] is not None else packed[:1]
 
     return Batches
 

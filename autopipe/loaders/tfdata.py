@@ -130,7 +130,7 @@ class _TfDataLoader(WorkloadLoader):
             if failure is not None:
                 raise failure from failure.__cause__
             raise LoaderError(f"tf.data could not make batch {batch} of epoch {epoch}: {error.message}") from error
-        return element[0], element[1] if len(element) > 1 else None
+        return self.spec.aligned(element)
 
     def _open_graph(self) -> Graph:
         self._owner.require()

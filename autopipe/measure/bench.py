@@ -155,13 +155,14 @@ class Bench:
             ops=() if on_host else tuple(step.op for step in suffix),
             specs=() if on_host else tuple(step.before for step in suffix),
             channels_first=self._channels_first,
+            structure=self._plan.source.structure,
         )
         spec = self._plan.finished if on_host else self._plan.compact
         rows = rows or self._workload.batch_size
-        x, y = any_batch(spec, rows)
+        batch = any_batch(spec, rows)
         if together > 1 and self.strategy.devices == 1 and not self.strategy.looks_ahead:
-            return ResidentLoader((x, y), spec, left, rows, together)
-        batch = self.strategy.place(x), None if y is None else self.strategy.place(y)
+            return ResidentLoader(batch, spec, left, rows, together)
+        batch = tuple(None if part is None else self.strategy.place(part) for part in batch)
         return ResidentLoader(batch, spec, left, rows)
 
 
@@ -169,10 +170,10 @@ def any_batch(spec: SampleSpec, rows: int) -> Batch:
     """Return a batch of small whole numbers, which any image, mask or label may hold."""
     generator = np.random.default_rng(0)
 
-    def part(field: Field) -> Any:
-        return generator.integers(0, 2, (rows, *(field.shape or ()))).astype(field.dtype)
+    def part(field: Field | None) -> Any:
+        return None if field is None else generator.integers(0, 2, (rows, *(field.shape or ()))).astype(field.dtype)
 
-    return part(spec.x), None if spec.y is None else part(spec.y)
+    return tuple(map(part, spec.columns))
 
 
 _LONG_FIRST_SECONDS = 10.0

@@ -69,7 +69,10 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     if not plan.cut(len(plan.prefix)).is_fixed:
         reason = "samples differ in size after the deterministic first ops"
         found += [Impossible(parameter="cache", value="memory", reason=reason)]
-    if plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
+    if plan.source.structure is not None:
+        reason = "samples of several parts are fed with channels last"
+        found.append(Impossible(parameter="channels", value="first", reason=reason))
+    elif plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
         found.append(Impossible(parameter="channels", value="first", reason="x is no image with channels"))
     elif (fixed := _no_channels_first(workload, model, plan)) is not None:
         found.append(Impossible(parameter="channels", value="first", reason=fixed))

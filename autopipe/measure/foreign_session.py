@@ -28,7 +28,7 @@ from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
-from autopipe.errors import TrialError, WorkloadError, shortened
+from autopipe.errors import DataError, TrialError, WorkloadError, shortened
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
 from autopipe.measure import measurement
@@ -182,8 +182,13 @@ class ForeignSession:
 
     def _require_alike(self, made: Any, name: str) -> None:
         """Refuse data whose first batch is not like the workload's."""
-        x, y = _first_batch(made, self._workload.batch_size, name)
-        for part, array, field in (("x", x, self._plan.finished.x), ("y", y, self._plan.finished.y)):
+        batch, spec = _first_batch(made, self._workload.batch_size, name), self._plan.finished
+        if spec.structure is not None:
+            try:
+                batch = spec.structure.flat(batch)
+            except DataError as error:
+                raise WorkloadError(f"The baseline `{name}` gives other batches: {error.message}") from None
+        for part, array, field in zip(spec.labels, batch, spec.columns, strict=True):
             wanted = None if field is None else (self._workload.batch_size, *(field.shape or ()))
             got = getattr(array, "shape", None)
             if array is not None and (got is None or wanted != tuple(got)):
@@ -219,7 +224,7 @@ def _is_dataset(made: Any) -> bool:
     return isinstance(made, tf.data.Dataset)
 
 
-def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, Any]:
+def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, ...]:
     if isinstance(made, keras.utils.PyDataset):
         batch = made[0]
     elif _is_dataset(made):
@@ -230,7 +235,8 @@ def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, Any]:
         batch = tuple(part[:batch_size] for part in made)
     else:
         raise WorkloadError(f"The baseline `{name}` returned {shortened(made)}.", hint=_RETURNS)
-    return (batch[0], batch[1] if len(batch) > 1 else None) if isinstance(batch, tuple | list) else (batch, None)
+    parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    return parts if len(parts) > 1 else (*parts, None)
 
 
 def _without_last(made: Any) -> Any:

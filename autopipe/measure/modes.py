@@ -39,7 +39,7 @@ def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: f
     if mode is Mode.PREDICT and keras.backend.backend() == "tensorflow":
         function = _of_lists(function, per_call)
     state = alone.copied(frameworks.step_state(model, *_CHANGES[mode]))
-    batch = next(iter(loader.batches(0)))
+    batch = loader.spec.packed(next(iter(loader.batches(0))))
     seen = alone.calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
     rate = windows.estimate([per_call * each for each in seen.rates])
     return StepTime(

@@ -17,6 +17,7 @@ from autopipe.core import randomness
 from autopipe.core.ceiling import OpCost, SampleTail
 from autopipe.core.costs import READ
 from autopipe.core.plan import Plan
+from autopipe.core.sample import Sample
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
 from autopipe.hardware import allocator, opencv
@@ -117,7 +118,7 @@ def _costs(plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> 
     busy = np.median([block.mean(axis=0) for block in blocks], axis=0)
     names = [(READ, "fixed")]
     for part, steps in (("fixed", plan.prefix), ("fresh", plan.body), ("finish", plan.suffix)):
-        names += [(type(step.op).__name__, part) for step in steps]
+        names += [(step.op.name, part) for step in steps]
     return tuple(
         OpCost.model_validate(
             {"name": name, "part": part, "seconds_per_image": float(took), "wait_seconds_per_image": float(wait)}
@@ -143,7 +144,7 @@ def _tail(whole: NDArray[np.float64], slowest: str) -> SampleTail:
 def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:
     """Return the costs with the part of each under Python's lock, found by running it in several threads at once."""
     steps = plan.prefix + plan.body + plan.suffix
-    read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, index)) is not None]
+    read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, plan, index)) is not None]
     if not read:
         return tuple(found)
     held = [gil.held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image)]
@@ -207,9 +208,9 @@ def _sum(costs: Sequence[OpCost], part: str) -> float:
     return sum(cost.seconds_per_image for cost in costs if cost.part == part)
 
 
-def _read(workload: Workload, index: int) -> tuple[object, object] | None:
+def _read(workload: Workload, plan: Plan, index: int) -> Sample | None:
     try:
-        return planner.normalise(workload.data.read(index))
+        return planner.normalise(workload.data.read(index), plan.source.structure)
     except BadSampleError:
         return None
 
@@ -221,7 +222,7 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
     numbers = [randomness.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
     times = [clock()]
     try:
-        sample = planner.normalise(workload.data.read(index))
+        sample = planner.normalise(workload.data.read(index), plan.source.structure)
         times.append(clock())
         for step, random in zip(steps, numbers, strict=True):
             sample = step.op.apply(sample, step.before, random)

@@ -12,7 +12,7 @@ import numpy as np
 
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
-from autopipe.core.sample import SampleSpec
+from autopipe.core.sample import Batch, SampleSpec
 
 
 class ResidentLoader(Loader):
@@ -20,9 +20,7 @@ class ResidentLoader(Loader):
 
     buffered_batches = 0
 
-    def __init__(
-        self, batch: tuple[Any, Any], spec: SampleSpec, finish: Finish, batch_size: int, together: int = 1
-    ) -> None:
+    def __init__(self, batch: Batch, spec: SampleSpec, finish: Finish, batch_size: int, together: int = 1) -> None:
         """Repeat a batch.
 
         Args:
@@ -51,7 +49,6 @@ class ResidentLoader(Loader):
         """There is nothing to give back."""
 
 
-def _copies(batch: tuple[Any, Any], count: int) -> list[tuple[Any, Any]]:
-    x, y = (None if part is None else np.stack([np.asarray(part)] * count) for part in batch)
-    assert x is not None
-    return [(x[place], None if y is None else y[place]) for place in range(count)]
+def _copies(batch: Batch, count: int) -> list[Batch]:
+    stacks = [None if part is None else np.stack([np.asarray(part)] * count) for part in batch]
+    return [tuple(None if stack is None else stack[place] for stack in stacks) for place in range(count)]

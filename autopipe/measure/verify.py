@@ -19,6 +19,7 @@ from autopipe import assembly
 from autopipe.core.config import PipelineConfig
 from autopipe.core.report import Report
 from autopipe.core.sample import FieldKind
+from autopipe.core.structure import leaves
 from autopipe.core.verification import Agreement, Verification
 from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError
@@ -63,33 +64,42 @@ def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: in
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Epoch:
-    """One epoch, sample by sample: `x` and `y` in the order in which they came, and the numbers of the samples."""
+    """One epoch, sample by sample: all of x and of the targets in the order in which they came, and samples' numbers.
 
-    x: NDArray[Any]
-    y: NDArray[Any] | None
+    Weights of samples are with the targets.
+    """
+
+    x: tuple[NDArray[Any], ...]
+    targets: tuple[NDArray[Any], ...]
     numbers: NDArray[np.int64]
 
     @classmethod
     def of(cls, workload: Workload, numbered: Workload, config: PipelineConfig) -> _Epoch:
-        x, y = _collected(workload, config)
+        x, targets = _collected(workload, config)
         _, numbers = _collected(numbered, config)
-        if numbers is None:
-            raise RuntimeError("a source of numbered samples gave no numbers")
-        return cls(
-            _channels_last(x, config), None if y is None else _channels_last(y, config), numbers.astype(np.int64)
-        )
+        return cls(x, targets, numbers[0].astype(np.int64))
 
     def digest(self) -> str:
-        found = hashlib.sha256(np.ascontiguousarray(self.x).tobytes())
-        found.update(b"" if self.y is None else np.ascontiguousarray(self.y).tobytes())
+        found = hashlib.sha256()
+        for part in (*self.x, *self.targets):
+            found.update(np.ascontiguousarray(part).tobytes())
         return found.hexdigest()[:16]
 
 
-def _collected(workload: Workload, config: PipelineConfig) -> tuple[NDArray[Any], NDArray[Any] | None]:
+def _collected(workload: Workload, config: PipelineConfig) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
+    """Return the parts of x, and all others."""
     with assembly.build_loader(workload, config) as loader:
-        batches = [(np.array(x), None if y is None else np.array(y)) for x, y in loader.epoch(0)]
-    xs, ys = zip(*batches, strict=True)
-    return np.concatenate(xs), None if ys[0] is None else np.concatenate(ys)
+        batches = [[[np.array(part) for part in _sorted(slot)] for slot in batch] for batch in loader.epoch(0)]
+    x, *targets = (
+        [_channels_last(np.concatenate(parts), config) for parts in zip(*slots, strict=True)]
+        for slots in zip(*batches, strict=True)
+    )
+    return tuple(x), tuple(part for slot in targets for part in slot)
+
+
+def _sorted(slot: Any) -> list[Any]:
+    """Return the parts of x, y or the weights in an order that is the same in every batch; none of a missing y."""
+    return [] if slot is None else leaves(dict(sorted(slot.items())) if isinstance(slot, dict) else slot)
 
 
 def _channels_last(array: NDArray[Any], config: PipelineConfig) -> NDArray[Any]:
@@ -102,23 +112,17 @@ def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreem
     messages: list[str] = []
     if not same_order:
         messages.append("the samples come in another order")
-    if not _equal(epoch.y, reference.y):
+    if not all(map(np.array_equal, epoch.targets, reference.targets)):
         messages.append("the targets differ")
     return Agreement(
         config=config.model_dump(mode="json"),
         digest=epoch.digest(),
         samples=len(epoch.numbers),
         largest_difference=_largest_difference(reference, epoch),
-        largest_value=float(np.max(np.abs(reference.x), initial=0)),
+        largest_value=max(float(np.max(np.abs(part), initial=0)) for part in reference.x),
         missing=int(np.count_nonzero(counts == 0)),
         repeated=int(np.count_nonzero(counts > 1)),
         message="; ".join(messages) or None,
-    )
-
-
-def _equal(first: NDArray[Any] | None, second: NDArray[Any] | None) -> bool:
-    return (first is None and second is None) or (
-        first is not None and second is not None and np.array_equal(first, second)
     )
 
 
@@ -126,21 +130,17 @@ def _largest_difference(reference: _Epoch, epoch: _Epoch) -> float:
     """Return the largest difference of a value between samples of the same number."""
     place = {number: position for position, number in enumerate(reference.numbers.tolist())}
     largest = 0.0
-    for row, number in _numbered_rows(epoch):
-        if number in place and row.size:
-            other = reference.x[place[number]]
-            largest = max(largest, float(np.max(np.abs(row.astype(np.float64) - other))))
+    for made, wanted in zip(epoch.x, reference.x, strict=True):
+        for row, number in zip(made, epoch.numbers.tolist(), strict=True):
+            if number in place and row.size:
+                largest = max(largest, float(np.max(np.abs(row.astype(np.float64) - wanted[place[number]]))))
     return largest
-
-
-def _numbered_rows(epoch: _Epoch) -> Iterable[tuple[NDArray[Any], int]]:
-    return zip(epoch.x, epoch.numbers.tolist(), strict=True)
 
 
 def repeats(workload: Workload, configs: Sequence[PipelineConfig], *, samples: int, report: Report) -> Verification:
     """Look at the first `samples` samples of an epoch with each configuration, and count those that came before.
 
-    Samples are the same where all bytes of x and y are. What the data hold twice is counted, too.
+    Samples are the same where all bytes of all their parts are. What the data hold twice is counted, too.
     """
     agreements = []
     for config in configs:
@@ -159,11 +159,13 @@ def repeats(workload: Workload, configs: Sequence[PipelineConfig], *, samples: i
 
 
 def _digests(batches: Iterable[Any], samples: int) -> Iterable[bytes]:
-    for x, y in batches:
-        for row in range(len(x)):
+    for batch in batches:
+        parts = [part for slot in batch for part in leaves(slot) if part is not None]
+        for row in range(len(parts[0])):
             if samples <= 0:
                 return
             samples -= 1
-            found = hashlib.blake2b(np.ascontiguousarray(x[row]).tobytes(), digest_size=16)
-            found.update(b"" if y is None else np.ascontiguousarray(y[row]).tobytes())
+            found = hashlib.blake2b(digest_size=16)
+            for part in parts:
+                found.update(np.ascontiguousarray(part[row]).tobytes())
             yield found.digest()

@@ -16,11 +16,14 @@ import numpy as np
 from autopipe.core.op import Op
 from autopipe.core.plan import Plan, Step
 from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec, Source
+from autopipe.core.structure import Path, Structure, label
 from autopipe.core.workload import Workload
-from autopipe.errors import AutopipeError, BadSampleError, DataError, OpError, WorkloadError, shortened
+from autopipe.errors import AutopipeError, BadSampleError, DataError, OpError, WorkloadError
+from autopipe.ops.on_parts import placed
 
 _PROBES = 4  # samples looked at: the first, the last and two between
 _ATTEMPTS = 20  # samples tried to find readable ones where bad samples are skipped
+_IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 
 def make_plan(workload: Workload) -> Plan:
@@ -31,9 +34,9 @@ def make_plan(workload: Workload) -> Plan:
         OpError: an op fails on a sample.
         WorkloadError: samples differ in shape where a batch needs them alike.
     """
-    samples = _probe_samples(workload)
-    source = _merge(_describe(workload.data, samples[0][1]), [sample for _, sample in samples])
-    ops, tail = _suffix_last(workload.ops, source)
+    samples, structure = _probe_samples(workload)
+    source = _merge(_describe(workload.data, samples[0][1], structure), [sample for _, sample in samples])
+    ops, tail = _suffix_last([placed(op, source) for op in workload.ops], source)
     _require_mixing_last([op for op, _ in ops[:tail]])
     steps, results = _run(ops[:tail], source, samples, workload)
     boundary = next((i for i, (op, _) in enumerate(ops[:tail]) if op.is_random), tail)
@@ -43,13 +46,22 @@ def make_plan(workload: Workload) -> Plan:
     return dataclasses.replace(plan, suffix=tuple(suffix))
 
 
-def normalise(value: Any) -> Sample:
-    """Return what a source's `read` gave as `(x, y)`."""
-    if isinstance(value, tuple):
-        if len(value) != 2:
-            raise DataError(f"`read` must return (x, y) or x alone, but returned a tuple of {len(value)}.")
-        return value
-    return value, None
+def normalise(value: Any, structure: Structure | None = None) -> Sample:
+    """Return what a source's `read` gave as `(x, y, *others)`.
+
+    Raises:
+        DataError: it is built in another way.
+    """
+    if structure is not None:
+        return structure.flat(value)
+    if not isinstance(value, tuple):
+        return value, None
+    if len(value) != 2:
+        raise DataError(
+            f"`read` must return x alone, (x, y) or (x, y, sample_weight), alike for all samples, "
+            f"but returned a tuple of {len(value)}."
+        )
+    return value
 
 
 def sample_name(source: Source, index: int) -> str:
@@ -65,7 +77,7 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
         KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
     """
     _pass_interrupt(error)
-    place = f"{type(op).__name__} on sample {index} ({sample_name(source, index)})"
+    place = f"{op.name} on sample {index} ({sample_name(source, index)})"
     if isinstance(error, AutopipeError):
         return type(error)(f"{place}: {error.message}", hint=error.hint)
     return OpError(f"{place} raised {type(error).__name__}: {error}", hint="The original error is shown above.")
@@ -93,15 +105,19 @@ def _pass_interrupt(error: BaseException) -> None:
         raise error
 
 
-def _probe_samples(workload: Workload) -> list[tuple[int, Sample]]:
+def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Structure | None]:
     count = len(workload.data)
     wanted = sorted({int(i) for i in np.linspace(0, count - 1, min(_PROBES, count))})
     if workload.on_bad_sample == "skip":
         wanted = sorted({*wanted, *(int(i) for i in np.linspace(0, count - 1, min(_ATTEMPTS, count)))})
-    samples = []
+    samples: list[tuple[int, Sample]] = []
+    structure = None
     for index in wanted:
         try:
-            samples.append((index, normalise(workload.data.read(index))))
+            value = workload.data.read(index)
+            if not samples:  # the first readable one shows how all are built
+                structure = Structure.of(value, lambda path, part: _kind(workload.data, path, part) in _IMAGES)
+            samples.append((index, normalise(value, structure)))
         except BaseException as error:  # whatever a user's source raises is shown with the sample's name
             failure = read_failure(error, workload.data, index)
             if workload.on_bad_sample == "error":
@@ -111,29 +127,40 @@ def _probe_samples(workload: Workload) -> list[tuple[int, Sample]]:
             f"none of {len(wanted)} samples could be read.",
             hint="Check the data, or set on_bad_sample='error' to see the first error.",
         )
-    return samples
+    return samples, structure
 
 
-def _describe(source: Source, sample: Sample) -> SampleSpec:
-    x, y = sample
-    for name, part in (("x", x), ("y", y)):
-        if isinstance(part, tuple | dict):
+def _describe(source: Source, sample: Sample, structure: Structure | None = None) -> SampleSpec:
+    paths: Sequence[Path] = (("x", None), ("y", None)) if structure is None else structure.paths
+    columns = [
+        None if part is None and path == ("y", None) else _field(_kind(source, path, part), part)
+        for path, part in zip(paths, sample, strict=True)
+    ]
+    return SampleSpec.of(columns, structure)
+
+
+def _kind(source: Source, path: Path, part: Part) -> FieldKind:
+    """Return what a part holds: by what the source says, or else by how it looks."""
+    slot, key = path
+    told = getattr(source, f"{slot}_kind", None)
+    if key is not None and told is not None:
+        each = dict(enumerate(told)) if isinstance(told, tuple) else told
+        if not isinstance(each, dict) or not isinstance(each.get(key), FieldKind):
             raise DataError(
-                f"`read` must return (x, y), each one array, number or bytes, but {name} is {shortened(part)}.",
-                hint="Several inputs or targets cannot be fed; numbers that belong together go into one array.",
+                f"`{slot}_kind` of the data must be built as `{slot}` is, of FieldKind, but for `{label(path)}` "
+                f"it is {told!r}."
             )
-    x_kind = getattr(source, "x_kind", None) or _guess(x, image=True)
-    if y is None:
-        return SampleSpec(_field(x_kind, x), None)
-    y_kind = getattr(source, "y_kind", None) or _guess(y, image=False)
-    return SampleSpec(_field(x_kind, x), _field(y_kind, y))
+        told = each[key]
+    if told is None and slot == "sample_weight":
+        return FieldKind.ARRAY
+    return told or _guess(part, image=slot == "x", alone=key is None)
 
 
-def _guess(part: Part, *, image: bool) -> FieldKind:
+def _guess(part: Part, *, image: bool, alone: bool) -> FieldKind:
     if isinstance(part, bytes | memoryview):
         return FieldKind.ENCODED
     if np.ndim(part) == 0:
-        return FieldKind.LABEL
+        return FieldKind.LABEL if alone or not image else FieldKind.ARRAY
     if image and np.ndim(part) == 3:
         return FieldKind.IMAGE
     return FieldKind.ARRAY
@@ -150,27 +177,25 @@ def _field(kind: FieldKind, part: Part) -> Field:
     return Field(kind, array.shape, array.dtype, array.ndim)
 
 
-def _fields(like: SampleSpec, sample: Sample) -> tuple[Field, ...]:
-    parts = sample if like.y is not None else sample[:1]
-    return tuple(_field(field.kind, part) for field, part in zip(like.fields, parts, strict=True))
-
-
 def _merge(first: SampleSpec, samples: Sequence[Sample]) -> SampleSpec:
     """Return the spec with the shapes of fields in which samples differ set to None."""
-    columns = zip(*(_fields(first, sample) for sample in samples), strict=True)
-    merged = []
-    for column in columns:
-        alike = all(field.shape == column[0].shape for field in column)
-        dtypes = {field.dtype for field in column}
-        if len(dtypes) > 1:
-            raise WorkloadError(
-                f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.",
-                hint="Put ap.Cast before they are batched, or convert the data.",
-            )
-        one_rank = len({field.rank for field in column}) == 1
-        shape, rank = column[0].shape if alike else None, column[0].rank if one_rank else None
-        merged.append(dataclasses.replace(column[0], shape=shape, rank=rank))
-    return SampleSpec(merged[0], merged[1] if len(merged) > 1 else None)
+    merged: list[Field | None] = []
+    for field, *parts in zip(first.columns, *samples, strict=True):
+        merged.append(None if field is None else _merged([_field(field.kind, part) for part in parts]))
+    return SampleSpec.of(merged, first.structure)
+
+
+def _merged(column: Sequence[Field]) -> Field:
+    alike = all(field.shape == column[0].shape for field in column)
+    dtypes = {field.dtype for field in column}
+    if len(dtypes) > 1:
+        raise WorkloadError(
+            f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.",
+            hint="Put ap.Cast before they are batched, or convert the data.",
+        )
+    one_rank = len({field.rank for field in column}) == 1
+    shape, rank = column[0].shape if alike else None, column[0].rank if one_rank else None
+    return dataclasses.replace(column[0], shape=shape, rank=rank)
 
 
 def _run(
@@ -181,7 +206,8 @@ def _run(
         kinds = op.kinds(spec)
         op.look([sample for _, sample in samples], spec)
         samples = _after(op, spec, samples, workload)
-        after = _merge(_with_kinds(kinds, samples[0][1]), [sample for _, sample in samples])
+        first = SampleSpec.of(list(map(_of_kind, kinds, samples[0][1])), spec.structure)
+        after = _merge(first, [sample for _, sample in samples])
         steps.append(Step(op, stream, spec, after))
         spec = after
     return steps, samples
@@ -205,9 +231,8 @@ def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload
     return after
 
 
-def _with_kinds(kinds: tuple[FieldKind, FieldKind | None], sample: Sample) -> SampleSpec:
-    x, y = sample
-    return SampleSpec(_field(kinds[0], x), None if y is None else _field(kinds[1] or FieldKind.ARRAY, y))
+def _of_kind(kind: FieldKind | None, part: Part) -> Field | None:
+    return None if part is None else _field(kind or FieldKind.ARRAY, part)
 
 
 def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, int]], int]:
@@ -219,7 +244,7 @@ def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, 
     """
     body: list[tuple[Op, int]] = []
     suffix: list[tuple[Op, int]] = []
-    blocked = [False, False]
+    blocked = [False] * len(source.columns)
     for stream in range(len(ops) - 1, -1, -1):
         op = ops[stream]
         touched = _touched(op, source)
@@ -233,33 +258,36 @@ def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, 
 
 def _require_mixing_last(ops: Sequence[Op]) -> None:
     first = next((number for number, op in enumerate(ops) if op.mixes), len(ops))
-    after = [type(op).__name__ for op in ops[first:] if not op.mixes]
+    after = [op.name for op in ops[first:] if not op.mixes]
     if after:
         raise WorkloadError(
-            f"`{type(ops[first]).__name__}` mixes finished samples, but {', '.join(f'`{name}`' for name in after)} "
+            f"`{ops[first].name}` mixes finished samples, but {', '.join(f'`{name}`' for name in after)} "
             "would change them afterwards.",
             hint=f"Put it behind `{after[-1]}`; only ops like Rescale, Normalize and Cast may follow it.",
         )
 
 
-def _touched(op: Op, source: SampleSpec) -> tuple[bool, bool]:
+def _touched(op: Op, source: SampleSpec) -> tuple[bool, ...]:
     """Return which fields an op may touch; a y that is still encoded will be a mask."""
+    if source.structure is not None:
+        return op.touches(source)
     y_is_mask = source.y is not None and source.y.kind in (FieldKind.MASK, FieldKind.ENCODED)
     on_y = op.mixes or op.target == "mask" or (op.target == "both" and y_is_mask)
     return op.target != "mask", source.y is not None and on_y
 
 
 def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source) -> None:
-    for label, field, position in (("images", plan.compact.x, 0), ("targets", plan.compact.y, 1)):
+    labels = ("images", "targets") if plan.source.structure is None else [f"`{each}`" for each in plan.source.labels]
+    for position, (named, field) in enumerate(zip(labels, plan.compact.columns, strict=True)):
         if field is None or field.shape is not None:
             continue
         if field.kind is FieldKind.ENCODED:
             raise WorkloadError(
-                f"{label} are still encoded files where they are batched.", hint="Put ap.Decode() first in `ops`."
+                f"{named} are still encoded files where they are batched.", hint="Put ap.Decode() first in `ops`."
             )
         shapes = {np.shape(sample[position]): index for index, sample in reversed(samples)}
         shown = ", ".join(f"{shape} ({sample_name(source, index)})" for shape, index in list(shapes.items())[:3])
         raise WorkloadError(
-            f"{label} must have one size to be batched, but got {shown}.",
+            f"{named} must have one size to be batched, but got {shown}.",
             hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops`.",
         )

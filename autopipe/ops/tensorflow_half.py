@@ -46,20 +46,18 @@ TENSORFLOW: ArrayNamespace = _TensorFlow()
 def apply_step(step: Step, sample: Sample, random: Any) -> Sample:
     """Return the tensors of one sample after an op, their shapes set as far as the plan knows them."""
     try:
-        x, y = step.op.apply_tensorflow(sample, step.before, random)
+        made = step.op.apply_tensorflow(sample, step.before, random)
     except NotImplementedError:
-        x, y = _through_numpy(step, sample, random)
-    return shaped((x, y), step.after)
+        made = _through_numpy(step, sample, random)
+    return shaped(made, step.after)
 
 
 def shaped(sample: Sample, spec: SampleSpec) -> Sample:
     """Set the static shapes of a sample's tensors, which TensorFlow forgets wherever Python made them."""
-    x, y = sample
-    _set_shape(x, spec.x)
-    if spec.y is None:
-        return x, None
-    _set_shape(y, spec.y)
-    return x, y
+    for tensor, field in zip(sample, spec.columns, strict=True):
+        if field is not None:
+            _set_shape(tensor, field)
+    return tuple(None if field is None else tensor for tensor, field in zip(sample, spec.columns, strict=True))
 
 
 def tensor_types(spec: SampleSpec) -> list[Any]:
@@ -83,7 +81,7 @@ def _through_numpy(step: Step, sample: Sample, random: Any) -> Sample:
 
     tensors = [tensor for tensor in sample if tensor is not None]
     out = tf.numpy_function(_NumPyHalf(step.op, step.before), [random, *tensors], tensor_types(step.after))
-    return out[0], out[1] if step.after.y is not None else None
+    return step.after.aligned(out)
 
 
 class _NumPyHalf:
@@ -93,6 +91,6 @@ class _NumPyHalf:
         self._op = op
         self._spec = spec
 
-    def __call__(self, random: NDArray[np.float64], x: Any, y: Any = None) -> Any:
-        x, y = self._op.apply((x, y), self._spec, random)
-        return [x] if y is None else [x, y]
+    def __call__(self, random: NDArray[np.float64], *parts: Any) -> Any:
+        made = self._op.apply(self._spec.aligned(parts), self._spec, random)
+        return [part for part in made if part is not None]

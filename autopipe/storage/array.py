@@ -1,8 +1,8 @@
 """`array`: samples as arrays, after the deterministic ops or some of them, in files that are mapped and not read.
 
-For each shard and field (x, y) there is a .bin file with the samples' values end to end, in C order. Where samples
-differ in shape, a .shapes.npy file beside it has a row for each. A sample that is read is a view of mapped memory: no
-copy, no parsing.
+For each shard and field (x, y, others) there is a .bin file with the samples' values end to end, in C order. Where
+samples differ in shape, a .shapes.npy file beside it has a row for each. A sample that is read is a view of mapped
+memory: no copy, no parsing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -41,15 +42,16 @@ class Array(Storage):
     def sample_bytes(self, spec: SampleSpec, probes: Sequence[Sample]) -> float:
         return sum(
             field.bytes if field.shape is not None else _mean_bytes([sample[number] for sample in probes])
-            for number, field in enumerate(spec.fields)
+            for number, field in enumerate(spec.columns)
+            if field is not None
         )
 
     def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, files: ShardFiles) -> None:
-        writers = [_Writer(column, files) for column in _columns(spec)]
+        writers = {number: _Writer(column, files) for number, column in enumerate(_columns(spec)) if column is not None}
         for sample in samples:
-            for number, writer in enumerate(writers):
+            for number, writer in writers.items():
                 writer.add(None if sample is None else sample[number])
-        for writer in writers:
+        for writer in writers.values():
             writer.finish()
 
     def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
@@ -71,15 +73,15 @@ class _Mapped:
         self._spec = spec
         self._counts = counts
         self._per_shard = max(counts)  # all but the last shard are of one size
-        self._shards: list[tuple[_Rows, _Rows | None] | None] = [None] * len(counts)
+        self._shards: list[tuple[_Rows | None, ...] | None] = [None] * len(counts)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Mapped, (self._folder, self._spec, self._counts)
 
     def read(self, index: int) -> Sample:
         shard, row = divmod(index, self._per_shard)
-        x, y = self._shards[shard] or self._map(shard)
-        return x[row], None if y is None else y[row]
+        parts = self._shards[shard] or self._map(shard)
+        return tuple([None if part is None else part[row] for part in parts])
 
     def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
         """Write samples to the arrays of a batch; see `autopipe.core.sample.Source`."""
@@ -100,9 +102,11 @@ class _Mapped:
             if part is not None:
                 part[order] = sorted_part
 
-    def _map(self, shard: int) -> tuple[_Rows, _Rows | None]:
-        rows = [column.rows(self._folder, shard, self._counts[shard]) for column in _columns(self._spec)]
-        mapped = self._shards[shard] = (rows[0], rows[1] if len(rows) > 1 else None)
+    def _map(self, shard: int) -> tuple[_Rows | None, ...]:
+        mapped = self._shards[shard] = tuple(
+            None if column is None else column.rows(self._folder, shard, self._counts[shard])
+            for column in _columns(self._spec)
+        )
         return mapped
 
 
@@ -187,8 +191,9 @@ class _Writer:
         np.save(shapes, np.array(rows, np.int64), allow_pickle=False)
 
 
-def _columns(spec: SampleSpec) -> list[_Column]:
-    return [_Column(name, field) for name, field in zip("xy", spec.fields, strict=False)]
+def _columns(spec: SampleSpec) -> list[_Column | None]:
+    names = ["x", "y", *("".join(letters) for letters in itertools.product("z", ascii_lowercase, ascii_lowercase))]
+    return [None if field is None else _Column(name, field) for name, field in zip(names, spec.columns, strict=False)]
 
 
 def _mean_bytes(parts: Sequence[Part]) -> float:

@@ -76,7 +76,7 @@ class Conversion:
             OpError: an op fails on it.
         """
         try:
-            sample = planner.normalise(self.source.read(index))
+            sample = planner.normalise(self.source.read(index), self.spec.structure)
         except BaseException as error:  # a user's source may raise anything; it is named and shown
             raise planner.read_failure(error, self.source, index) from error
         for step in self.steps:
@@ -88,8 +88,12 @@ class Conversion:
         return sample
 
     def _require_dtypes(self, sample: Sample, index: int) -> None:
-        for part, field in zip(sample, self.spec.fields, strict=False):
-            if field.kind not in (FieldKind.ENCODED, FieldKind.LABEL) and np.asarray(part).dtype != field.dtype:
+        for part, field in zip(sample, self.spec.columns, strict=True):
+            if (
+                field is not None
+                and field.kind not in (FieldKind.ENCODED, FieldKind.LABEL)
+                and np.asarray(part).dtype != field.dtype
+            ):
                 name = planner.sample_name(self.source, index)
                 raise WorkloadError(
                     f"Samples must be of one dtype to be kept, but sample {index} ({name}) is {np.asarray(part).dtype} "

@@ -102,13 +102,15 @@ def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
     return Header(
         storage=storage.name,
         source_digest=conversion.source_digest,
-        ops=tuple(type(step.op).__name__ for step in conversion.steps),
+        ops=tuple(step.op.name for step in conversion.steps),
         ops_digest=conversion.ops_digest,
         cut=conversion.cut,
         samples=count,
         samples_per_shard=-(-count // shards),
         x=FieldRecord.of(spec.x),
         y=None if spec.y is None else FieldRecord.of(spec.y),
+        others=tuple(map(FieldRecord.of, spec.others)),
+        paths=() if spec.structure is None else spec.structure.paths,
     )
 
 
@@ -121,7 +123,7 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
     if header.storage != storage:
         raise _stale(folder, f"is kept as {header.storage}, not as {storage}")
     if header.cut != conversion.cut or header.ops_digest != conversion.ops_digest:
-        now = ", ".join(type(step.op).__name__ for step in conversion.steps)
+        now = ", ".join(step.op.name for step in conversion.steps)
         raise _stale(
             folder,
             f"was made by other ops: [{', '.join(header.ops)}] (digest {header.ops_digest}), "

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pydantic
 
 from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.core.structure import Structure
 from autopipe.errors import StorageError
 from autopipe.storage.place import Place, write
 from autopipe.storage.shard import FileRecord
@@ -92,8 +94,10 @@ class Header(Sealed):
         cut: how many they are.
         samples: how many samples there are.
         samples_per_shard: of all shards but the last, which has the rest.
-        x: what is kept of x.
-        y: what is kept of y.
+        x: what is kept of x, or of its first part.
+        y: what is kept of y, or of its first part.
+        others: what is kept of further parts.
+        paths: where each part belongs, as in `Structure.paths`; none of a plain (x, y).
     """
 
     what: ClassVar[str] = "The conversion's record"
@@ -108,6 +112,14 @@ class Header(Sealed):
     samples_per_shard: int = pydantic.Field(ge=1)
     x: FieldRecord
     y: FieldRecord | None
+    others: tuple[FieldRecord, ...] = ()
+    paths: tuple[tuple[str, str | int | None], ...] = ()
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_is_not_there(self, serialise: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Leave out what sets of plain (x, y) have not had from the beginning: their seals hold."""
+        body = serialise(self)
+        return {name: value for name, value in body.items() if value or name not in ("others", "paths")}
 
     @pydantic.model_validator(mode="after")
     def _few_shards(self) -> Self:
@@ -118,7 +130,9 @@ class Header(Sealed):
     @property
     def spec(self) -> SampleSpec:
         """The kept samples."""
-        return SampleSpec(self.x.field(), None if self.y is None else self.y.field())
+        columns = (self.x, self.y, *self.others)
+        structure = Structure(self.paths) if self.paths else None
+        return SampleSpec.of([None if each is None else each.field() for each in columns], structure)
 
     @property
     def shard_count(self) -> int:

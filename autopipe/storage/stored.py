@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.config import STORAGES
-from autopipe.core.sample import Batch, FieldKind, Part, Sample
+from autopipe.core.sample import Batch, Part, Sample
 from autopipe.data.paths import spread
 from autopipe.errors import BadSampleError, StorageError
+from autopipe.ops.planner import normalise
 from autopipe.storage import layout
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage
@@ -38,12 +40,13 @@ class StoredSource:
         self.folder = folder if isinstance(folder, RemotePath) else folder.absolute()
         self.remote = folder.scheme if isinstance(folder, RemotePath) else None
         self.manifest = manifest
-        self.x_kind: FieldKind = header.x.kind
-        self.y_kind: FieldKind | None = None if header.y is None else header.y.kind
+        self._spec = header.spec
+        kinds = self._spec.packed([None if field is None else field.kind for field in self._spec.columns])
+        self.x_kind, self.y_kind = kinds[0], kinds[1] if len(kinds) > 1 else None
         self._count = header.samples
         self._bad = manifest.bad
         counts = [len(header.positions(number)) for number in range(header.shard_count)]
-        self._reader = storage.open(self.folder, header.spec, counts)
+        self._reader = storage.open(self.folder, self._spec, counts)
 
     def __len__(self) -> int:
         return self._count
@@ -51,15 +54,15 @@ class StoredSource:
     def __repr__(self) -> str:
         return f"StoredSource({str(self.folder)!r}: {self._count} samples as {self.manifest.header.storage})"
 
-    def read(self, index: int) -> Sample:
-        """Return a sample as it was kept.
+    def read(self, index: int) -> tuple[Any, ...]:
+        """Return a sample as it was kept, built as the data's own are.
 
         Raises:
             BadSampleError: it could not be read when the set was made.
         """
         if index in self._bad:
             raise BadSampleError(self._bad[index])
-        return self._reader.read(index)
+        return self._spec.packed(self._reader.read(index))
 
     @property
     def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
@@ -141,9 +144,13 @@ def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -
                 f"`{source.folder / file.name}` does not match its checksum {file.crc32c}.",
                 hint="Run the same conversion again; it keeps the files that are sound.",
             )
+
+    def read(position: int) -> Sample:
+        return normalise(source.read(position), conversion.spec.structure)
+
     positions = spread(len(source), at_most)
     for position in positions:
-        kept, made = _sample(source.read, position), _sample(conversion.sample, position)
+        kept, made = _sample(read, position), _sample(conversion.sample, position)
         if (kept is None) != (made is None) or (kept and made and not all(map(_same, kept, made))):
             raise StorageError(
                 f"Sample {position} of the set in `{source.folder}` is not what the source gives now.",

@@ -1,5 +1,8 @@
 """`tfrecord`: the encoded samples as tf.train.Example messages in TFRecord files that any TensorFlow program reads.
 
+Of samples of several parts, those beside the encoded image are kept as bytes under their names: "x.features",
+"sample_weight". `tf.io.decode_raw` reads those that are arrays or numbers.
+
 For each file there is an index of where its samples' bytes lie, so that one is read in any order and without parsing.
 """
 
@@ -15,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.config import STORAGES
-from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
+from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.data import filesystem
 from autopipe.data.example import serialise
 from autopipe.data.records import HEADER_BYTES, frame
@@ -38,6 +41,8 @@ class TFRecord(Storage):
     name: ClassVar[str] = "tfrecord"
 
     def can_hold(self, spec: SampleSpec) -> bool:
+        if spec.structure is not None:
+            return spec.x.kind is FieldKind.ENCODED and all(map(_has_fixed_bytes, spec.fields))
         return spec.x.kind is FieldKind.ENCODED and (spec.y is None or _fits(spec.y))
 
     def sample_bytes(self, spec: SampleSpec, probes: Sequence[Sample]) -> float:
@@ -48,39 +53,48 @@ class TFRecord(Storage):
         records = files.create(_records_name)
         rows = []
         for sample in samples:
-            features = _features(_NO_SAMPLE if sample is None else sample, spec)
+            features = _features(sample, spec)
             message = serialise(features)
             rows.append(_index_row(features, message, records.size + HEADER_BYTES))
             records.write(frame(message))
         np.save(files.create(_index_name), np.array(rows, np.int64), allow_pickle=False)
 
     def open(self, folder: Place, spec: SampleSpec, shards: Sequence[int]) -> Reader:
-        return _Records(folder, None if spec.y is None else spec.y.kind, tuple(shards))
+        return _Records(folder, spec, tuple(shards))
 
 
 class _Records:
     """Reads a set of records; each shard's file and index are opened when it is first read."""
 
-    def __init__(self, folder: Place, y_kind: FieldKind | None, counts: tuple[int, ...]) -> None:
+    def __init__(self, folder: Place, spec: SampleSpec, counts: tuple[int, ...]) -> None:
         self._folder = folder
-        self._y_kind = y_kind
+        self._spec = spec
+        self._y_kind = None if spec.y is None else spec.y.kind
         self._counts = counts
         self._per_shard = max(counts)  # all but the last shard are of one size
         self._shards: list[_Shard | _RemoteShard | None] = [None] * len(counts)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _Records, (self._folder, self._y_kind, self._counts)
+        return _Records, (self._folder, self._spec, self._counts)
 
     def read(self, index: int) -> Sample:
         number, row = divmod(index, self._per_shard)
         shard = self._shards[number]
         if shard is None:
             shard = self._shards[number] = _opened(self._folder, number)
+        if self._spec.structure is not None:
+            return self._parts(shard, row)
         first = 4 * row
         x = shard.read(first)
         if self._y_kind is FieldKind.LABEL:
             return x, shard.index[first + 2]
         return x, None if self._y_kind is None else shard.read(first + 2)
+
+    def _parts(self, shard: _Shard | _RemoteShard, row: int) -> Sample:
+        fields = self._spec.fields
+        first = max(4, 2 * len(fields)) * row
+        contents = [shard.read(first + 2 * number) for number in range(len(fields))]
+        return self._spec.aligned(list(map(_part, contents, fields)))
 
 
 def _opened(folder: Place, number: int) -> _Shard | _RemoteShard:
@@ -141,8 +155,30 @@ def _index_name(number: int) -> str:
     return f"index-{number:05d}.npy"
 
 
-def _features(sample: Sample, spec: SampleSpec) -> dict[str, bytes | int]:
-    x, y = sample
+def _has_fixed_bytes(field: Field) -> bool:
+    return field.kind is FieldKind.ENCODED or (field.shape is not None and field.dtype is not None)
+
+
+def _part(content: bytes, field: Field) -> Part:
+    if field.kind is FieldKind.ENCODED:
+        return content
+    array: NDArray[Any] = np.frombuffer(content, field.dtype).reshape(field.shape or ())
+    return array.item() if field.kind is FieldKind.LABEL and array.ndim == 0 else array[()]
+
+
+def _bytes(part: Part, field: Field) -> bytes:
+    return bytes(part) if field.kind is FieldKind.ENCODED else np.asarray(part, field.dtype, order="C").tobytes()
+
+
+def _features(sample: Sample | None, spec: SampleSpec) -> dict[str, bytes | int]:
+    if spec.structure is not None:
+        names = (IMAGE_KEY, *spec.labels[1:])
+        return {
+            name: b"" if sample is None else _bytes(sample[number], field)
+            for number, (name, field) in enumerate(zip(names, spec.columns, strict=True))
+            if field is not None
+        }
+    x, y = _NO_SAMPLE if sample is None else sample
     if spec.y is None:
         return {IMAGE_KEY: bytes(x)}
     if spec.y.kind is FieldKind.ENCODED:
@@ -150,13 +186,15 @@ def _features(sample: Sample, spec: SampleSpec) -> dict[str, bytes | int]:
     return {IMAGE_KEY: bytes(x), LABEL_KEY: int(y)}
 
 
-def _index_row(features: dict[str, bytes | int], message: bytes, offset: int) -> tuple[int, int, int, int]:
-    """Return where a sample's parts lie: start and length of x, then the label, or start and length of the mask."""
-    x, y = features[IMAGE_KEY], features.get(MASK_KEY, features.get(LABEL_KEY, 0))
-    assert isinstance(x, bytes)
-    # Equal bytes found elsewhere in the message do as well.
-    x_place = (offset + message.index(x), len(x))
-    return (*x_place, offset + message.index(y), len(y)) if isinstance(y, bytes) else (*x_place, y, 0)
+def _index_row(features: dict[str, bytes | int], message: bytes, offset: int) -> list[int]:
+    """Return where a sample's parts lie: start and length of x, then the label, or start and length of the mask.
+
+    Of several parts: start and length of each.
+    """
+    row: list[int] = []
+    for part in features.values():  # equal bytes found elsewhere in the message do as well
+        row += [offset + message.index(part), len(part)] if isinstance(part, bytes) else [part, 0]
+    return row if len(row) > 2 else [*row, 0, 0]
 
 
 STORAGES.register(TFRecord.name, TFRecord())

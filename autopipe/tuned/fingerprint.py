@@ -196,7 +196,7 @@ def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDig
 
 def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
     """Return the ops of a workload as an artefact keeps them."""
-    return tuple(OpRecord(name=type(op).__name__, settings=digests.op_settings(op)) for op in workload.ops)
+    return tuple(OpRecord(name=op.name, settings=digests.op_settings(op)) for op in workload.ops)
 
 
 def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:

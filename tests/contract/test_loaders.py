@@ -24,7 +24,7 @@ from autopipe.core.array_namespace import NUMPY
 from autopipe.core.config import STORAGES as STORAGES_BY_NAME
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch
+from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.image_pairs import ImagePairs
@@ -42,6 +42,7 @@ from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.mix import CutMix, MixUp
+from autopipe.ops.on_parts import On
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
@@ -118,7 +119,7 @@ def digest(batches: list[Batch]) -> str:
 
 def finished(loader: Loader, batches: Iterator[Batch]) -> list[Batch]:
     """Return copies of batches, finished where the loader leaves that to the device."""
-    return [tuple(map(np.array, loader.finish(x, y, NUMPY))) for x, y in batches]  # type: ignore[misc]  # pairs
+    return [tuple(map(np.array, loader.finish(x, y, NUMPY))) for x, y in batches]
 
 
 @contextlib.contextmanager
@@ -163,7 +164,7 @@ def test_samples_of_a_batch_are_mixed_alike_by_every_loader(photos: Path, loader
                 for stream, op in enumerate(workload.ops[4:6], start=4):
                     indices = order[number * BATCH : (number + 1) * BATCH]
                     batch = op.apply_many(batch, None, randomness.uniforms(7, epoch, indices, stream, op.draws))  # type: ignore[arg-type]  # it does not look at the kinds
-                mixed.append(workload.ops[6].apply_batch(*batch, None, NUMPY))  # type: ignore[arg-type]  # nor does this
+                mixed.append(workload.ops[6].finish(batch, None, NUMPY))  # type: ignore[arg-type]  # nor does this
             assert digest(mixed) == digest(finished(made, made.batches(epoch)))
 
 
@@ -171,7 +172,7 @@ def test_samples_of_a_batch_are_mixed_alike_by_every_loader(photos: Path, loader
 def test_each_sample_comes_once_an_epoch_in_a_new_order(photos: Path, loader: str) -> None:
     workload = exact_workload(photos, ops=[Decode(), CenterCrop(24, 32)])
     with opened(workload, loader) as made:
-        orders = [[int(label) for _, y in made.batches(epoch) for label in y] for epoch in range(4)]  # type: ignore[union-attr]
+        orders = [[int(label) for _, y in made.batches(epoch) for label in y] for epoch in range(4)]
     assert [list(range(23))] * 4 == [sorted(order) for order in orders]
     assert len({tuple(order) for order in orders}) == 4
 
@@ -222,7 +223,7 @@ def test_an_epoch_that_the_device_is_to_finish_comes_finished(photos: Path, load
         first = next(made.epoch(2))
         assert not any(isinstance(part, np.ndarray) for part in first)  # arrays of the backend
         made.load_state_dict({**made.state_dict(), "batch": 2})
-        assert digest(expected[2:]) == digest([tuple(map(np.array, batch)) for batch in made.epoch(2)])  # type: ignore[misc]  # pairs
+        assert digest(expected[2:]) == digest([tuple(map(np.array, batch)) for batch in made.epoch(2)])
         again = made.epoch(2)
     with pytest.raises(LoaderError):
         list(again)
@@ -247,7 +248,7 @@ def test_shards_are_disjoint_and_cover_the_epoch(photos: Path, loader: str) -> N
         with opened(workload, loader, shard=(part, 3)) as made:
             batches = finished(made, made.batches(1))
             assert digest(expected_batches(workload, 1, (part, 3))) == digest(batches)
-            seen += [int(label) for _, y in batches for label in np.argmax(y, axis=1)]  # type: ignore[arg-type]
+            seen += [int(label) for _, y in batches for label in np.argmax(y, axis=1)]
     assert list(range(23)) == sorted(seen)
 
 
@@ -391,6 +392,79 @@ def test_samples_that_are_single_numbers_will_do(loader: str) -> None:
         batches = list(made.batches(0))
         found = np.concatenate([x.copy() for x, _ in batches])
     assert sorted(found.tolist()) == [float(number) for number in range(10)]
+
+
+class Parts:
+    """Two photographs of each thing and some numbers; its mask, its kind and its weight."""
+
+    def __init__(self, pairs: Path) -> None:
+        self._pairs = ImagePairs(pairs / "images", pairs / "masks")
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def read(self, index: int) -> Any:
+        image, mask = self._pairs.read(index)
+        numbers = np.array([index, -1], np.float32)
+        x = {"numbers": numbers, "one": image, "other": self._pairs.read((index + 5) % len(self))[0]}
+        return x, (mask, index % 3), np.float32(index / 4)
+
+
+def expected_parts(workload: Workload, palette: Any, epoch: int) -> list[Any]:
+    """Return an epoch's batches of `Parts`, by ops that know nothing of several parts."""
+    decode, _, resize, crop, flip, brighter, _, rescale = workload.ops
+    image_and_mask = [decode, MaskToClass(palette), resize, crop, flip]
+    samples = []
+    for index in randomness.epoch_order(workload.seed, epoch, len(workload.data)).tolist():
+        (numbers, one, other), (mask, kind), weight = [
+            list(part.values()) if isinstance(part, dict) else part for part in workload.data.read(index)
+        ]
+        made = []
+        for x, y in ((one, mask), (other, mask)):
+            for stream, op in enumerate(image_and_mask):
+                drawn = randomness.uniforms(workload.seed, epoch, np.array([index]), stream, op.draws)[0]
+                x, y = op.apply((x, y), ENCODED if stream == 0 else DECODED, drawn)
+            made.append((x, y))
+        drawn = randomness.uniforms(workload.seed, epoch, np.array([index]), 5, 1)[0]
+        other = brighter.op.apply((made[1][0], None), DECODED, drawn)[0]  # type: ignore[attr-defined]  # it is On
+        images = [rescale.finish((image[None], None), DECODED, NUMPY)[0][0] for image in (made[0][0], other)]
+        samples.append((images[0], made[0][1], numbers, images[1], np.eye(3, dtype=np.float32)[kind], weight))
+    return [
+        tuple(np.stack(parts) for parts in zip(*samples[at : at + BATCH], strict=True))
+        for at in range(0, len(samples), BATCH)
+    ]
+
+
+ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), Field(FieldKind.ENCODED, None, None))
+DECODED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), Field(FieldKind.MASK, None, np.dtype("uint8")))
+
+
+def workload_of_parts(pairs: Path, palette: Any, **settings: Any) -> Workload:
+    ops = [Decode(), On("y.0", MaskToClass(palette)), Resize(32, 40), RandomCrop(24, 24), RandomFlip(),
+           On("other", RandomBrightness(0.2)), On("y.1", OneHot(3)), Rescale(1 / 255)]  # fmt: skip
+    return Workload(data=Parts(pairs), ops=ops, batch_size=BATCH, seed=5, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"finish": "host", "cache": "memory"}, {"storage": "tfrecord"}, {"storage": "array", "cache": "memory"}],
+    ids=str,
+)
+@pytest.mark.parametrize("loader", [*ONE_OF_EACH, "tfdata-2-ahead-1"])
+def test_samples_of_several_parts_are_the_same_from_every_loader_and_storage(
+    pairs: Path, palette: Any, tmp_path: Path, loader: str, settings: dict[str, Any]
+) -> None:
+    workload = workload_of_parts(pairs, palette, converted=str(tmp_path))
+    if "storage" in settings:
+        storage: Storage = STORAGES_BY_NAME[settings["storage"]]
+        convert(conversion_of(workload, planner.make_plan(workload), storage), storage, tmp_path, workers=1)
+    with opened(workload, loader, **settings) as made:
+        assert made.spec.labels == ("x.one", "y.0", "x.numbers", "x.other", "y.1", "sample_weight")
+        for epoch in (0, 1):
+            found = [tuple(map(np.array, made.finish.batch(batch, NUMPY))) for batch in made.batches(epoch)]
+            assert digest(expected_parts(workload, palette, epoch)) == digest(found)
+        x, y, weight = next(made.epoch(2))
+        assert (set(x), len(y), len(weight)) == ({"one", "other", "numbers"}, 2, BATCH)
 
 
 def _views(x: NDArray[Any]) -> Any:

@@ -281,7 +281,7 @@ def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: st
     wanted = np.stack([one for one, _ in singles]), None if y is None else np.stack([other for _, other in singles])
     for library in (NUMPY, TENSORFLOW):
         found = case.op.apply_batch(*batch, spec_of((x, y)), library)
-        assert_same(wanted, tuple(None if part is None else np.asarray(part) for part in found))  # type: ignore[arg-type]  # a pair
+        assert_same(wanted, tuple(None if part is None else np.asarray(part) for part in found))
 
 
 HALVES = [

@@ -16,7 +16,7 @@ from autopipe.batching.kernel import Kernel
 from autopipe.core.config import STORAGES
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Plan
-from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
@@ -24,7 +24,7 @@ from autopipe.errors import BadSampleError
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.planner import make_plan
+from autopipe.ops.planner import make_plan, normalise
 from autopipe.ops.resize import Resize
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert, estimate_bytes
@@ -33,7 +33,7 @@ from autopipe.storage.stored import StoredSource, open_set, verify
 COUNT = 70
 ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
 DECODED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype(np.uint8)), None)
-DEPTHS = {"photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2}  # ops of the deterministic prefix
+DEPTHS = {"photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2, "parts": 2}  # ops of the deterministic prefix
 
 
 class Unlabelled:
@@ -48,6 +48,23 @@ class Unlabelled:
     def read(self, index: int) -> bytes:
         content: bytes = self._folder.read(index)[0]
         return content
+
+
+class Parts:
+    """A user's source for a model of three inputs and two targets, with a weight for each sample."""
+
+    def __init__(self, folder: Path) -> None:
+        self._photos, self._pairs = ImageFolder(folder / "photos"), ImagePairs(folder / "images", folder / "masks")
+
+    def __len__(self) -> int:
+        return len(self._photos)
+
+    def read(self, index: int) -> Any:
+        photo, label = self._photos.read(index)
+        image, mask = self._pairs.read(index)
+        numbers = np.array([index, -index, 0.5], np.float32)
+        x = {"numbers": numbers, "photo": photo, "image": image, "age": np.float64(index / 7)}
+        return x, {"label": label, "mask": mask}, np.float32(index / COUNT)
 
 
 def write_image(path: Path, number: int, size: tuple[int, int]) -> None:
@@ -77,6 +94,8 @@ def workload(case: str, folder: Path) -> Workload:
         return Workload(data=Unlabelled(photos), ops=ops, batch_size=8)
     if case == "one_bad":
         return Workload(data=photos, ops=ops, batch_size=8, on_bad_sample="skip")
+    if case == "parts":
+        return Workload(data=Parts(folder), ops=ops, batch_size=8)
     return Workload(data=photos, ops=ops, batch_size=8)
 
 
@@ -130,6 +149,10 @@ class _Broken:
         return self._source.read(index)
 
 
+def read(case: Case, index: int, stored: StoredSource | None = None) -> Sample:
+    return normalise((stored or case.stored).read(index), case.plan.source.structure)
+
+
 def good(case: Case) -> list[int]:
     return [index for index in range(COUNT) if index not in case.stored.manifest.bad]
 
@@ -143,7 +166,7 @@ def assert_same(kept: Any, made: Any) -> None:
 def test_samples_come_back_in_any_order(case: Case) -> None:
     assert len(case.stored) == COUNT
     for index in reversed(good(case)):
-        for kept, made in zip(case.stored.read(index), case.conversion.sample(index), strict=True):
+        for kept, made in zip(read(case, index), case.conversion.sample(index), strict=True):
             assert_same(kept, made)
 
 
@@ -159,16 +182,16 @@ def test_a_pickled_set_reads_the_same_and_holds_no_content(case: Case) -> None:
     case.stored.read(0)
     pickled = pickle.dumps(case.stored)
     assert len(pickled) < 200 * COUNT
-    for kept, made in zip(pickle.loads(pickled).read(7), case.conversion.sample(7), strict=True):
+    for kept, made in zip(read(case, 7, pickle.loads(pickled)), case.conversion.sample(7), strict=True):
         assert_same(kept, made)
 
 
 def test_many_threads_read_at_once(case: Case) -> None:
     indices = good(case) * 4
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(case.stored.read, indices))
-    for index, (kept, _) in zip(indices, found, strict=True):
-        assert_same(kept, case.conversion.sample(index)[0])
+        found = list(pool.map(lambda index: read(case, index), indices))
+    for index, sample in zip(indices, found, strict=True):
+        assert_same(sample[0], case.conversion.sample(index)[0])
 
 
 def test_whole_batches_hold_what_is_read_one_by_one(case: Case) -> None:
@@ -176,11 +199,11 @@ def test_whole_batches_hold_what_is_read_one_by_one(case: Case) -> None:
     if case.stored.read_many is None or not spec.is_fixed:
         return
     indices = np.random.default_rng(0).permutation(good(case))
-    parts = [np.zeros((len(indices), *(field.shape or ())), field.dtype) for field in spec.fields]
-    case.stored.read_many(indices, (parts[0], parts[1] if len(parts) > 1 else None))
+    batch = spec.empty(len(indices))
+    case.stored.read_many(indices, batch)
     for row, index in enumerate(indices.tolist()):
-        for part, one in zip(parts, case.stored.read(index), strict=False):
-            np.testing.assert_array_equal(part[row], one)
+        for part, one in zip(batch, read(case, index), strict=True):
+            np.testing.assert_array_equal(None if part is None else part[row], one)
 
 
 def test_whole_batches_with_a_bad_sample_are_refused(case: Case) -> None:
@@ -192,7 +215,7 @@ def test_whole_batches_with_a_bad_sample_are_refused(case: Case) -> None:
 
 
 def test_arrays_cannot_be_written_to(case: Case) -> None:
-    for part in case.stored.read(0):
+    for part in read(case, 0):
         assert not (isinstance(part, np.ndarray) and part.flags.writeable)
 
 
@@ -213,22 +236,19 @@ def test_batches_are_those_of_the_files(case: Case) -> None:
     kept = dataclasses.replace(recipe, source=case.stored, steps=steps[cut:], fixed_steps=fixed - cut)
     indices = np.arange(COUNT)[::-1].copy()
     for epoch in (0, 1):
-        batches = [_batch(recipe, len(indices)) for _ in range(2)]
+        batches = [recipe.spec.empty(len(indices)) for _ in range(2)]
         bad = [Kernel(r).fill(epoch, indices, b) for r, b in zip((recipe, kept), batches, strict=True)]
         assert [(b.index, b.replaced_by) for b in bad[0]] == [(b.index, b.replaced_by) for b in bad[1]]
         for expected, actual in zip(*batches, strict=True):
             np.testing.assert_array_equal(expected, actual)
 
 
-def _batch(recipe: Recipe, rows: int) -> Any:
-    arrays = [np.zeros((rows, *(field.shape or ())), field.dtype) for field in recipe.spec.fields]
-    return arrays[0], arrays[1] if len(arrays) > 1 else None
-
-
 def test_the_source_says_what_it_holds(case: Case) -> None:
-    spec = case.conversion.spec
-    assert case.stored.x_kind is spec.x.kind
-    assert case.stored.y_kind is (None if spec.y is None else spec.y.kind)
+    kinds = [None if field is None else field.kind for field in case.conversion.spec.columns]
+    if (structure := case.conversion.spec.structure) is not None:
+        assert (case.stored.x_kind, case.stored.y_kind) == structure.packed(kinds)[:2]
+    else:
+        assert [case.stored.x_kind, case.stored.y_kind] == kinds
     assert str(case.stored.folder) in case.stored.name(3)
 
 

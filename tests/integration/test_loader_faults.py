@@ -66,7 +66,7 @@ def opened(work: Workload, loader: LoaderConfig, **settings: Any) -> Loader:
 
 
 def labels(batches: Iterator[Batch]) -> list[int]:
-    return [int(label) for _, y in batches for label in y]  # type: ignore[union-attr]  # tables have labels
+    return [int(label) for _, y in batches for label in y]
 
 
 def copies(batches: Iterator[Batch]) -> list[NDArray[Any]]:

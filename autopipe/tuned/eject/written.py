@@ -120,7 +120,7 @@ def _said(step: Step, method: str) -> Lines:
         if method in vars(kind):
             break
         if not {"apply", "pixels", "values"}.isdisjoint(vars(kind)):
-            raise PlainCodeError(f"`{type(step.op).__name__}` says nothing of itself as plain code (`{method}`)")
+            raise PlainCodeError(f"`{step.op.name}` says nothing of itself as plain code (`{method}`)")
     lines: Lines = getattr(step.op, method)(step)
     return lines
 
