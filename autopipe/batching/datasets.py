@@ -9,19 +9,23 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.batching import forking
+from autopipe.batching.wrapped_batches import flat, not_dense, parts_of
+from autopipe.core.structure import Structure, keyed, leaves, mapped
 from autopipe.errors import WorkloadError, shortened
 
 _TENSORS_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 _ENDLESS = 2**31  # batches: a Grain dataset that repeats for ever says so many or more
 _NUMBERS = "biufc"  # kinds of NumPy's dtypes
+_AXES_OF_IMAGES = 4  # of a batch of them
+Shapes: TypeAlias = Mapping[Any, Sequence[int | None]]
+"""By a part's key in x, None if x is one part; axes of any length are None."""
 
 
 _NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
@@ -46,8 +50,8 @@ class Feeder(Protocol):
     def once(self) -> Iterable[Any]:
         """Yield the batches of a dataset that is not endless until it ends, apart from any epoch."""
 
-    def shape(self) -> Sequence[int | None] | None:
-        """Return the shape that x is known to have, None for axes of any length; None if the batches have to tell."""
+    def shapes(self) -> Shapes | None:
+        """Return the shapes that the parts of x are known to have; None if the batches have to tell."""
 
     def arrays(self) -> Generator[Any, None, None]:
         """Begin an epoch, or go on where the last stopped; yield its batches as NumPy arrays."""
@@ -100,14 +104,16 @@ class _Tensors:
     def once(self) -> Iterable[Any]:
         return self._dataset  # type: ignore[no-any-return]  # TensorFlow has no types
 
-    def shape(self) -> Sequence[int | None] | None:
+    def shapes(self) -> Shapes | None:
         spec = self._dataset.element_spec
-        parts = spec if isinstance(spec, tuple | list) else (spec,)
-        for part in parts:
+        slots = tuple(spec) if isinstance(spec, tuple | list) else (spec,)
+        for part in (part for slot in slots for part in leaves(slot)):
             if (kind := type(part).__name__) in ("SparseTensorSpec", "RaggedTensorSpec"):
-                raise _not_dense(kind.removesuffix("Spec"))
-        shape = getattr(parts[0], "shape", None)
-        return None if shape is None or shape.rank is None else tuple(shape)
+                raise not_dense(kind.removesuffix("Spec"))
+        shapes: dict[Any, Any] = {key: getattr(part, "shape", None) for key, part in keyed(slots[0]).items()}
+        if any(shape is None or shape.rank is None for shape in shapes.values()):
+            return None
+        return {key: tuple(shape) for key, shape in shapes.items()}
 
     def arrays(self) -> Generator[Any, None, None]:
         return self._epochs.next("arrays", self._dataset.as_numpy_iterator)
@@ -137,7 +143,7 @@ class _Sequence:
     def once(self) -> Iterable[Any]:
         return range(self.length() or 0)
 
-    def shape(self) -> Sequence[int | None] | None:
+    def shapes(self) -> Shapes | None:
         return None
 
     def arrays(self) -> Generator[Any, None, None]:
@@ -187,7 +193,7 @@ class _Iterable:
     def once(self) -> Iterable[Any]:
         return self._begin()
 
-    def shape(self) -> Sequence[int | None] | None:
+    def shapes(self) -> Shapes | None:
         return None
 
     def arrays(self) -> Generator[Any, None, None]:
@@ -206,9 +212,8 @@ class _Iterable:
         return dataset
 
     def _own(self, element: Any) -> tuple[Any, ...]:
-        x, y = parts_of(element)
         copy = np.asarray if self._owned else np.array
-        return (copy(x),) if y is None else (copy(x), copy(y))
+        return tuple(None if slot is None else mapped(copy, slot) for slot in parts_of(element))
 
 
 def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any]) -> Feeder:
@@ -242,49 +247,25 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any])
     )
 
 
-def arrays_of(element: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return x and y of a batch as NumPy arrays."""
-    x, y = parts_of(element)
-    return np.asarray(x), None if y is None else np.asarray(y)
-
-
-def parts_of(element: Any) -> tuple[Any, Any]:
-    """Return x and y of a batch; y is None where there is none.
-
-    Raises:
-        WorkloadError: it is no such batch.
-    """
-    parts = tuple(element) if isinstance(element, tuple | list) else (element,)
-    if len(parts) > 2 or not all(hasattr(part, "shape") and len(part.shape) > 0 for part in parts):
-        raise WorkloadError(
-            f"A wrapped dataset must give batches (x, y), or x, of one array each, but gave {shortened(element)}.",
-            hint="Batch it in its function. Several inputs, dictionaries and sample weights cannot be wrapped.",
-        )
-    return (parts[0], None) if len(parts) == 1 else (parts[0], parts[1])
-
-
-def first_batch(dataset: Feeder) -> tuple[NDArray[Any], NDArray[Any] | None, tuple[int | None, ...]]:
-    """Return x and y of the first batch, and the shape of a sample that batches of the dataset have in common.
+def first_batch(dataset: Feeder) -> tuple[tuple[Any, ...], Structure | None, Shapes]:
+    """Return the parts of the first batch, how they are put together, and the shapes that samples' x have in common.
 
     Raises:
         WorkloadError: it gives no such batches, or other than dense arrays of numbers.
     """
-    shape = dataset.shape()
+    shapes = dataset.shapes()
     with contextlib.closing(dataset.arrays()) as batches:
         # What a PyDataset gives, its batches tell, and of them the first two, as to Keras.
-        read = [parts_of(element) for element in itertools.islice(batches, 2 if shape is None else 1)]
-    x, y = read[0] if read else parts_of(None)
-    for part in (x, y):
-        if part is not None and (array := np.asarray(part)).dtype.kind not in _NUMBERS and array.dtype != "bfloat16":
-            raise _not_dense(f"{type(part).__name__} of {array.dtype}")
-    return np.asarray(x), None if y is None else np.asarray(y), tuple((shape or _common([x for x, _ in read]))[1:])
-
-
-def _not_dense(kind: str) -> WorkloadError:
-    return WorkloadError(
-        f"A wrapped dataset must give batches of dense arrays of numbers, but gave a {kind}.",
-        hint="Make it dense in its function, by tf.sparse.to_dense or .to_tensor() say.",
-    )
+        read = [parts_of(element) for element in itertools.islice(batches, 2 if shapes is None else 1)]
+    first = read[0] if read else parts_of(None)
+    for part in (part for slot in first if slot is not None for part in leaves(slot)):
+        if (array := np.asarray(part)).dtype.kind not in _NUMBERS and array.dtype != "bfloat16":
+            raise not_dense(f"{type(part).__name__} of {array.dtype}")
+    structure = Structure.of(first, lambda path, part: len(part.shape) == _AXES_OF_IMAGES)
+    if shapes is None:
+        shapes = {key: _common([keyed(x)[key] for x, *_ in read]) for key in keyed(first[0])}
+    arrays = tuple(None if part is None else np.asarray(part) for part in flat(first, structure))
+    return arrays, structure, {key: tuple(shape[1:]) for key, shape in shapes.items()}
 
 
 def _common(arrays: Sequence[Any]) -> list[int | None]:

@@ -30,9 +30,10 @@ class WrappedData:
         defaults: the parameters that make the dataset as it is today.
         batch_size: samples in its batches.
         steps: batches of an epoch.
+        structure: how the parts of a batch make up what the model takes, where they are more than x and y.
 
     Raises:
-        WorkloadError: the function has no such parameters, or what it returns is no dataset of (x, y) batches.
+        WorkloadError: the function has no such parameters, or what it returns is no dataset of batches.
     """
 
     def __init__(
@@ -51,8 +52,8 @@ class WrappedData:
         self._wanted_steps = steps
         dataset = self.make(self.defaults)
         self.steps = _steps(dataset, steps, self)
-        self._x, self._y, self._like = first_batch(dataset)
-        self.batch_size = len(self._x)
+        self._batch, self.structure, self._like = first_batch(dataset)
+        self.batch_size = len(self._batch[0])
 
     def make(self, parameters: Mapping[str, Value]) -> Feeder:
         """Call the function.
@@ -78,24 +79,37 @@ class WrappedData:
     def read(self, index: int) -> object:
         """Return a sample of the first batch: what all are like."""
         row = index % self.batch_size
-        return self._x[row] if self._y is None else (self._x[row], self._y[row])
+        sample = tuple(None if part is None else part[row] for part in self._batch)
+        slots = sample if self.structure is None else self.structure.packed(sample)
+        return slots[0] if len(slots) == 1 or slots[1:] == (None,) else slots
 
     def mean_bytes(self) -> float:
         """Return the size of a sample in a batch."""
-        return (self._x.nbytes + (0 if self._y is None else self._y.nbytes)) / self.batch_size
+        return float(sum(part.nbytes for part in self._batch if part is not None)) / self.batch_size
 
     def digest(self) -> str:
         """Describe the dataset by the name of its function and by its first batch's shapes."""
-        shapes = ",".join(f"{part.dtype}{list(part.shape[1:])}" for part in (self._x, self._y) if part is not None)
+        labels = [""] * len(self._batch) if self.structure is None else [f"{each}:" for each in self.structure.labels]
+        shapes = ",".join(
+            f"{label}{part.dtype}{list(part.shape[1:])}"
+            for label, part in zip(labels, self._batch, strict=True)
+            if part is not None
+        )
         return f"function={_name(self.function)} samples={len(self)} shapes={shapes.replace(' ', '')}"
 
-    def is_like(self, x: Any) -> bool:
-        """Return whether a batch's x has the shape of the first batch, but for the number of samples.
+    def unlike(self, batch: Sequence[Any]) -> int | None:
+        """Return the number of a part of x that has not the shape it has in the first batch; None if all have.
 
-        Axes in which the dataset's batches differ by themselves may be of any length.
+        The number of samples may be less. Axes in which the dataset's batches differ by themselves may be of any
+        length.
         """
-        rows, *shape = x.shape
-        return rows <= self.batch_size and _fits(shape, self._like)
+        keys = {0: None} if self.structure is None else dict(enumerate(key for _, key in self.structure.paths))
+        inputs = [0] if self.structure is None else self.structure.positions("x")
+        for number in inputs:
+            rows, *shape = batch[number].shape
+            if rows > self.batch_size or not _fits(shape, self._like[keys[number]]):
+                return number
+        return None
 
 
 def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value]]) -> dict[str, Value]:

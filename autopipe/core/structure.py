@@ -154,9 +154,14 @@ def zipped(function: Callable[[list[Any]], Any], slots: Sequence[Any]) -> Any:
     return function(list(slots))
 
 
+def keyed(slot: Any) -> dict[Any, Any]:
+    """Return the parts of x, y or sample_weight by their keys or numbers; one part by None."""
+    return slot if isinstance(slot, dict) else dict(enumerate(slot)) if isinstance(slot, tuple) else {None: slot}
+
+
 def leaves(slot: Any) -> list[Any]:
     """Return the parts of x, y or sample_weight."""
-    return list(slot.values()) if isinstance(slot, dict) else list(slot) if isinstance(slot, tuple) else [slot]
+    return list(keyed(slot).values())
 
 
 def _keys(name: str, slot: Any) -> list[str | int | None]:
@@ -169,7 +174,7 @@ def _keys(name: str, slot: Any) -> list[str | int | None]:
             f"but got {shortened(slot)}.",
             hint="Tuples and dictionaries within others cannot be fed.",
         )
-    return list(slot) if isinstance(slot, dict) else list(range(len(slot)))
+    return list(keyed(slot))
 
 
 def _is_like(slot: Any, keys: list[Any]) -> bool:

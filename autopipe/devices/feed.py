@@ -121,13 +121,13 @@ def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -
         if keras.backend.backend() == "tensorflow":
             epochs = -(-(first[1] + steps) // len(loader))
             dataset = loader.native_dataset(first[0], epochs, first[1])
-        if dataset is not None:
-            batches: Iterator[Any] = map(loader.spec.aligned, _native(loader, dataset, steps))
-        else:
-            batches = _numpy(loader, first, steps)
-        for batch in batches:
-            yield loader.spec.packed(batch)
-            del batch  # the consumer may be done with it: do not hold it while waiting for the next
+        batches = _numpy(loader, first, steps) if dataset is None else _native(loader, dataset, steps)
+        try:
+            for batch in batches:
+                yield loader.spec.packed(batch if dataset is None else loader.spec.aligned(batch))
+                del batch  # the consumer may be done with it: do not hold it while waiting for the next
+        finally:
+            end(batches)
 
 
 def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]:

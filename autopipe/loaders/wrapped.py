@@ -17,9 +17,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
+import numpy as np
 import pydantic
 
-from autopipe.batching.datasets import Feeder, arrays_of, parts_of
+from autopipe.batching.datasets import Feeder
+from autopipe.batching.wrapped_batches import flat
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
@@ -101,19 +103,19 @@ class _WrappedLoader(Loader):
             feeder.arrays()
         ) as elements:  # here, and not later: the user's `on_epoch_end` may raise
             for element in self._rest(feeder, elements, start):
-                yield self._checked(arrays_of(element))
+                batch = self._checked(flat(element, self.spec.structure))
+                yield tuple(None if part is None else np.asarray(part) for part in batch)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         return _Epochs(self, epochs, start)
 
     def elements(self, start: int) -> Iterator[Any]:
-        """Yield the batches of an epoch as `fit` gets them."""
+        """Yield what is there of the batches of an epoch, as `fit` gets it."""
         feeder = self._open()
         with contextlib.closing(feeder.elements()) as elements:
             for element in self._rest(feeder, elements, start):
-                x, y = parts_of(element)
-                self._checked((x, y))
-                yield (x,) if y is None else (x, y)
+                batch = self._checked(flat(element, self.spec.structure))
+                yield tuple(part for part in batch if part is not None)
 
     def close(self) -> None:
         self._feeder = None
@@ -129,9 +131,11 @@ class _WrappedLoader(Loader):
             raise closed()
         return self._feeder
 
-    def _checked(self, batch: tuple[Any, Any]) -> tuple[Any, Any]:
-        if not self._data.is_like(batch[0]):
-            first, other = (self.batch_size, *(self.spec.x.shape or ())), tuple(batch[0].shape)
+    def _checked(self, batch: Batch) -> Batch:
+        if (number := self._data.unlike(batch)) is not None:
+            field = self.spec.columns[number]
+            first = (self.batch_size, *((field and field.shape) or ()))
+            other = tuple(batch[number].shape)
             if self._parameters == self._data.defaults:
                 raise LoaderError(
                     f"A wrapped dataset's first batch must show what all are like: it has the shape {first}, "

@@ -42,9 +42,10 @@ def wrap(
 
     Args:
         make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset, or
-            another iterable of batches (a torch `DataLoader` is one, but was never run). It is called with a value for
-            each of `parameters`; its own defaults are what tuning is compared with. What it returns may depend on them
-            in speed only.
+            another iterable of batches (a torch `DataLoader` is one, but was never run). They are x, (x, y) or
+            (x, y, sample_weight); for a model of several inputs or targets, x and y are tuples or dictionaries of
+            arrays. It is called with a value for each of `parameters`; its own defaults are what tuning is compared
+            with. What it returns may depend on them in speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
         parameters: the values to try for each parameter of `make_dataset`: numbers, texts or truth values. Without any,
             only how many batches are put on the device ahead is tried; what a tuning then tells is how far the dataset
@@ -55,7 +56,7 @@ def wrap(
         epochs: how many epochs the training will take, if known.
 
     Raises:
-        WorkloadError: the function has no such parameter, raises, or returns no dataset of (x, y) batches.
+        WorkloadError: the function has no such parameter, raises, or returns no dataset of batches.
 
     Example:
         ```python

@@ -10,13 +10,14 @@ import pytest
 
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
-from autopipe.core.sample import Batch
+from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.errors import ConfigError
 
 
 class Three(Loader):
     """Three batches an epoch: their epoch and number."""
 
+    spec = SampleSpec(Field(FieldKind.ARRAY, (), np.dtype(np.int64)), None)
     finish = Finish()
     batch_size = 1
     buffered_batches = 0

@@ -25,7 +25,7 @@ from autopipe.ops.resize import Resize
 
 PLACES = np.arange(6 * 6, dtype=np.uint8).reshape(1, 6, 6).repeat(8, axis=0)
 IMAGE = np.stack([PLACES, PLACES, PLACES], axis=-1)
-TWO = {"left": IMAGE, "numbers": np.ones((8, 4), np.float32), "right": IMAGE}
+TWO: dict[str, Any] = {"left": IMAGE, "numbers": np.ones((8, 4), np.float32), "right": IMAGE}
 
 
 def made(data: Any, *ops: Op, index: int = 3) -> dict[str, Any]:

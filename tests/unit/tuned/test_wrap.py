@@ -223,13 +223,63 @@ def test_a_wrapped_dataset_cannot_be_converted() -> None:
         (lambda calls: 1 / 0, "raised ZeroDivisionError"),
         (lambda prefetch: None, "has no parameter `calls`"),
         (lambda calls: tf.data.Dataset.range(3), "must give batches"),
-        (lambda calls: tf.data.Dataset.from_tensors({"a": X}), "must give batches"),
-        (lambda calls: tf.data.Dataset.from_tensors((X, Y, Y)), "must give batches"),
+        (lambda calls: tf.data.Dataset.from_tensors((X, Y, Y, Y)), "must give batches"),
+        (lambda calls: tf.data.Dataset.from_tensors(({"a": {"b": X}}, Y)), "must give batches"),
     ],
 )
 def test_what_cannot_be_wrapped_is_refused(function: Callable[..., Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         _wrapped(function)
+
+
+PARTS = ({"a": X, "b": X + 1}, (Y, Y + 1), np.ones(10, np.float32))
+
+
+def _part_rows(start: int) -> Any:
+    return tf.nest.map_structure(lambda part: part[start : start + 4], PARTS)
+
+
+class PartBatches(Batches):
+    def __getitem__(self, index: int) -> Any:
+        return _part_rows(4 * index)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda calls=1: tf.data.Dataset.from_tensor_slices(PARTS).batch(4),
+        lambda calls=1: PartBatches(),
+        lambda calls=1: (_part_rows(start) for start in (0, 4, 8)),
+    ],
+    ids=["tf.data", "PyDataset", "generator"],
+)
+def test_batches_of_several_parts_and_weights_are_wrapped(function: Callable[..., Any]) -> None:
+    workload = _wrapped(function)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with assembly.build_loader(workload, config) as loader:
+        assert loader.spec.labels == ("x.a", "y.0", "x.b", "y.1", "sample_weight")
+        x, y, weight = next(loader.epoch(0))
+        element = next(iter(loader.native_dataset(0, 1)))
+        assert [len(part) for part in element] == [4] * 5
+    np.testing.assert_array_equal(x["b"], X[:4] + 1)
+    np.testing.assert_array_equal(y[1], Y[:4] + 1)
+    np.testing.assert_array_equal(weight, np.ones(4))
+
+
+def test_a_part_of_another_shape_is_refused() -> None:
+    def batches(calls: int = 1) -> Iterator[Any]:
+        yield from ({"a": X, "b": X} for _ in range(2))
+        yield {"a": X, "b": X[:, :1]}
+
+    workload = _wrapped(batches)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    with (
+        assembly.build_loader(workload, config) as loader,
+        pytest.raises(LoaderError, match=r"it has the shape \(10, 2\), but another one has \(10, 1\)"),
+    ):
+        list(loader.batches(0))
 
 
 @pytest.mark.parametrize("choices", [[], [None], [types.SimpleNamespace()]])

@@ -1,0 +1,29 @@
+"""Training on samples of several parts gives what Keras's own `fit` gives of the same arrays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_inputs_targets_and_weights_train_as_by_keras_alone(backend: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-m", "tests.integration.parts_training_run"],
+        env=os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["weights matter"] > 1e-3
+    assert len(told["found"]) == (4 if backend == "tensorflow" else 1)
+    for way, (weights, validation) in told["found"].items():
+        assert weights < 1e-5, way
+        assert validation < 1e-5, way
