@@ -51,7 +51,7 @@ def test_its_own_order_is_kept_and_differs_from_epoch_to_epoch() -> None:
     assert config is not None
     torch.manual_seed(0)
     with assembly.build_loader(workload, config) as loader:
-        first, second = ([int(y) for _, batch in loader.batches(epoch) for y in batch] for epoch in range(2))  # type: ignore[union-attr]  # there is a y
+        first, second = ([int(y) for _, batch in loader.batches(epoch) for y in batch] for epoch in range(2))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
 
