@@ -83,7 +83,7 @@ def test_a_worker_that_dies_twice_on_a_batch_is_made_up_for(tmp_path: Path, ray_
     workload = numbered(Deadly(deaths, 2))
     with opened(workload, ray_nodes) as loader:
         deaths.write_text("")
-        labels = [int(label) for _, y in loader.batches(0) for label in y]  # type: ignore[union-attr]
+        labels = [int(label) for _, y in loader.batches(0) for label in y]
     assert sorted(labels) == list(range(10))
     assert deaths.read_text() == ".."
 
