@@ -1,7 +1,8 @@
 """A training function on one batch, again and again: the rate of a model that never waits, and none of its variables
 changed by it.
 
-The function is Keras's own, as `fit` calls it: TensorFlow's takes batches, JAX's takes the state first and returns it.
+The function is Keras's own, as `fit` calls it: TensorFlow's takes batches, JAX's takes the state first and returns it,
+torch's takes a list of one batch.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seco
 
 
 def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
-    result = function(*state, batches)
+    given = [next(batches)] if keras.backend.backend() == "torch" else batches
+    result = function(*state, given)
     return (result[0], tuple(result[1:])) if state else (result, ())
 
 

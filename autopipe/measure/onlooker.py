@@ -139,10 +139,14 @@ class Onlooker(keras.callbacks.Callback):
     def _step(self, *arguments: Any) -> Any:
         """Do what the model's own training function does, and look at the clock."""
         *state, batches = arguments
-        self._steps.step_began()
-        source = self._noted(self._steps.waiting(batches))
+        fetched = isinstance(
+            batches, list
+        )  # on torch Keras has taken them already, after the callbacks of the last step
+        self._steps.step_began(fetched=fetched)
+        source = self._noted(iter(batches) if fetched else self._steps.waiting(batches))
         rows = _Rows(next(source))  # at the end of the data it ends here, as Keras expects it to
-        result = self._owners(*state, rows.counted(source))
+        counted = rows.counted(source)
+        result = self._owners(*state, list(counted) if fetched else counted)
         logs = result[0] if state else result
         enough = not self._done and self._look.is_enough(self._steps.steps)
         if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:

@@ -52,11 +52,12 @@ class StepClock:
         self._last = self._clock()
         self._opening = True
 
-    def step_began(self) -> None:
-        """The training's function was called."""
+    def step_began(self, *, fetched: bool = False) -> None:
+        """The training's function was called; `fetched`, with batches that were waited for before that."""
         now = self._clock()
-        self._waited = now - self._last if self._opening else 0.0
-        self._began = self._last if self._opening else now
+        before = fetched or self._opening
+        self._waited = now - self._last if before else 0.0
+        self._began = self._last if before else now
         self._opening = False
 
     def waiting(self, batches: Iterable[Any]) -> Iterator[Any]:

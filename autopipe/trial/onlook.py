@@ -114,7 +114,7 @@ def kind_of_data(x: Any) -> str:
             return "keras.utils.PyDataset"
         if package == "torch" and kind.__name__ == "DataLoader":
             return "torch DataLoader"
-        if package == "grain":
+        if package == "grain" and kind.__name__ in ("DataLoader", "IterDataset", "MapDataset"):
             return f"grain {kind.__name__}"
     if hasattr(x, "__array__") or isinstance(x, list | tuple | dict):
         return "arrays"

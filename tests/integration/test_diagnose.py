@@ -45,6 +45,12 @@ try:
 finally:
     model.save("final.keras")
 """
+GRAIN = """
+import grain
+
+data = grain.MapDataset.source(list(range(64))).map(lambda number: (x[number], y[number]))
+model.fit(data.batch(8).repeat().to_iter_dataset(), steps_per_epoch=1000, epochs=1000)
+"""
 SEVERAL = """
 model.fit(x[:8], y[:8], verbose=0)  # one step: nothing to see
 for rate in (0.1, 0.01):
@@ -78,6 +84,13 @@ def test_a_script_that_waits_is_told_so_and_ended_before_it_writes_anything(tmp_
     assert watched["waiting_seconds"] >= 0.04 * watched["steps"]
     assert watched["alone_images_per_second"] > 0
     assert watched["augmentation"] == ["RandomFlip"]
+
+
+def test_a_script_that_grain_feeds_is_told_what_feeds_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + GRAIN)
+    (watched,) = seen(run(tmp_path, "--json", "--steps", "12", "train.py"))
+    assert watched["data"] == "grain IterDataset"
+    assert watched["alone_images_per_second"] > 0
 
 
 def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> None:

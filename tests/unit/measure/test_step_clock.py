@@ -73,3 +73,15 @@ def test_only_the_later_half_counts_and_never_the_warm_up() -> None:
 @pytest.mark.parametrize(("waits", "rises"), [([0, 0, 0.5, 0.6], True), ([0.5] * 4, False), ([0.5], False)])
 def test_a_queue_that_runs_empty_is_told(waits: list[float], rises: bool) -> None:
     assert waits_more_and_more([step(waiting=each) for each in waits]) is rises
+
+
+def test_batches_that_were_fetched_before_the_call_were_waited_for_until_then() -> None:
+    clock = Clock()
+    steps = StepClock(clock)
+    steps.epoch_began()
+    for _ in range(2):
+        clock.now += 0.5
+        steps.step_began(fetched=True)
+        clock.now += 1.0
+        steps.step_ended(8)
+    assert steps.steps == [step(1.5, waiting=0.5)] * 2
