@@ -78,12 +78,12 @@ class EpochMonitor(keras.callbacks.Callback):
         loader = self._trainer.loader
         self._meter = loader if isinstance(loader, TimedLoader) else TimedLoader(loader, self._clock)
         self._trainer.loader = self._meter
+        self._neighbours = self._watch()
         self._epochs = 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Forget the epoch before."""
         self._first = None
-        self._neighbours = self._watch()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Note the time; the first batch is left out, because functions compile and pools start in it."""

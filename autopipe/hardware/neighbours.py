@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Final
 
 import psutil
 
-_LEAST_SECONDS = 1.0  # the kernel counts in hundredths of a second, of each core by itself
+_LEAST_SECONDS: Final = 1.0  # the kernel counts in hundredths of a second, of each core by itself
+_SHARE: Final = 0.0025  # of the time, that looking may take: all processes of the machine are gone through
 
 
 def busy_seconds() -> float:
@@ -31,7 +33,7 @@ def own_seconds() -> float:
 
 
 class Neighbours:
-    """Tells from one call to the next how many cores others kept busy."""
+    """Tells how many cores others kept busy, and looks no oftener than is cheap."""
 
     def __init__(
         self,
@@ -41,14 +43,22 @@ class Neighbours:
         own: Callable[[], float] = own_seconds,
     ) -> None:
         """Begin now."""
-        self._sources = (clock, busy, own)
+        self._clock = clock
+        self._sources = (busy, own)
+        self._pause = _LEAST_SECONDS
+        self._cores = 0.0
         self._before = self._read()
 
     def cores(self) -> float:
-        """Return the cores that others kept busy on average since the last call; 0 after less than a second."""
-        before, self._before = self._before, self._read()
-        seconds, busy, own = (now - then for then, now in zip(before, self._before, strict=True))
-        return max(0.0, (busy - own) / seconds) if seconds >= _LEAST_SECONDS else 0.0
+        """Return the cores that others kept busy on average from one look to the next; 0 before the second look."""
+        if self._clock() - self._before[0] >= self._pause:
+            before, self._before = self._before, self._read()
+            seconds, busy, own = (now - then for then, now in zip(before, self._before, strict=True))
+            self._cores = max(0.0, (busy - own) / seconds)
+        return self._cores
 
     def _read(self) -> tuple[float, ...]:
-        return tuple(source() for source in self._sources)
+        began = self._clock()
+        busy, own = (source() for source in self._sources)
+        self._pause = max(_LEAST_SECONDS, (self._clock() - began) / _SHARE)
+        return began, busy, own

@@ -8,11 +8,41 @@ import pytest
 from autopipe.hardware.neighbours import Neighbours, busy_seconds, own_seconds
 
 
+class Machine:
+    """Core-seconds look by look, each of which takes its time."""
+
+    def __init__(self, busy: list[float], own: list[float], look_seconds: float = 0.0) -> None:
+        self.now = 0.0
+        self.busy = busy
+        self._own = own
+        self._look_seconds = look_seconds
+
+    def watched(self) -> Neighbours:
+        return Neighbours(clock=lambda: self.now, busy=lambda: self.busy.pop(0), own=self._looked)
+
+    def _looked(self) -> float:
+        self.now += self._look_seconds
+        return self._own.pop(0)
+
+
 def test_what_others_did_is_the_machines_work_less_ones_own() -> None:
-    clock, busy, own = iter([0.0, 10.0, 20.0]), iter([100.0, 130.0, 131.0]), iter([5.0, 20.0, 25.0])
-    neighbours = Neighbours(clock=lambda: next(clock), busy=lambda: next(busy), own=lambda: next(own))
+    machine = Machine(busy=[100.0, 130.0, 131.0], own=[5.0, 20.0, 25.0])
+    neighbours = machine.watched()
+    machine.now += 10.0
     assert neighbours.cores() == pytest.approx(1.5)
+    machine.now += 10.0
     assert neighbours.cores() == 0.0  # clocks differ a little
+
+
+def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_meanwhile() -> None:
+    machine = Machine(busy=[0.0, 20.0, 30.0], own=[0.0, 0.0, 0.0], look_seconds=0.05)
+    neighbours = machine.watched()
+    machine.now += 19.0
+    assert (neighbours.cores(), len(machine.busy)) == (0.0, 2)
+    machine.now += 1.0
+    assert neighbours.cores() == pytest.approx(20 / 20.05)
+    machine.now += 19.0
+    assert (neighbours.cores(), len(machine.busy)) == (pytest.approx(20 / 20.05), 1)
 
 
 def test_no_time_is_no_work() -> None:
