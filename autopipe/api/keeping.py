@@ -39,7 +39,7 @@ def step_time(path: Path, found: StepTime, described: Description) -> Profile:
         raise ArtifactError(
             f"`{path}` has no full profile of this machine to keep a step's time in.", hint=f"Run: {renew}"
         )
-    if described.model_digest != profile.workload.model:
+    if profile.workload.model is not None and profile.workload.model != described.model_digest:
         raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=f"Run: {renew}")
     others = (each for each in profile.findings.step_times if each.mode != found.mode)
     step_times = tuple(sorted((*others, found), key=lambda each: list(Mode).index(each.mode)))

@@ -154,7 +154,8 @@ class TrialRunner:
 
     def step_time(self, mode: Mode, setup: ModelSetup, options: Options | None = None) -> StepTime | TrialFailure:
         """Measure a step of the model in this setup, without a loader."""
-        request = protocol.MeasureStep(mode=mode, options={**setup._asdict(), **(options or {})})
+        of_setup: Options = {"devices": setup.devices, "channels": setup.channels, "finish": setup.finish}
+        request = protocol.MeasureStep(mode=mode, options={**of_setup, **(options or {})})
         answer, _ = self._request(request, _process_settings(setup))
         return answer if isinstance(answer, StepTime) else _failure(answer)
 
