@@ -72,7 +72,7 @@ class Found:
                 simulated=settings.simulate,
                 cache_bytes=self.described.fixed_bytes,
             ),
-            measured_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
+            measured_at=result.ended_at or datetime.datetime.now(datetime.UTC).replace(microsecond=0),
         )
 
     def _asked(self) -> Asked:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from autopipe.api import joint_study
 from autopipe.api.found import Found
 from autopipe.api.search_facts import facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, failed
@@ -27,7 +28,7 @@ from autopipe.errors import NothingMeasuredError, SpaceError, TrialError
 from autopipe.hardware import machine, virtual
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, study
-from autopipe.search.events import OnEvent
+from autopipe.search.events import NotJoined, OnEvent
 from autopipe.search.lock import MEASURING
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
@@ -114,13 +115,10 @@ def search(
     with contextlib.closing(measurer):
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()
-        result = study.run(
-            space,
-            measurer,
-            facts,
-            _completed(settings, described, hardware, only=held(space, settings.limits.only)),
-            on_event,
-        )
+        completed = _completed(settings, described, hardware, only=held(space, settings.limits.only))
+        if settings.join:
+            completed = _joined(completed, hardware, on_event)
+        result = study.run(space, measurer, facts, completed, on_event)
     return Found(result=result, described=described, hardware=hardware, settings=settings)
 
 
@@ -278,3 +276,13 @@ def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple
         allowed = found.get("loader", space["loader"].values)
         found["loader"] = tuple(kind for kind in allowed if kind not in unfit)
     return found
+
+
+def _joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Settings:
+    """Return the settings with the study that is shared with machines like this one."""
+    known = settings.digests
+    joint = joint_study.find(settings, known["workload"], known["data"], hardware)
+    if joint.differing:
+        on_event(NotJoined(reasons=joint.differing))
+    shared = {**known, "hardware": joint.hardware, "request": joint_study.request_of(settings)}
+    return dataclasses.replace(settings, study_name=joint.name, digests=shared, fresh=False)

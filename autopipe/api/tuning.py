@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from autopipe.api import notebook
+from autopipe.api import joint_study, notebook
 from autopipe.api.found import Found
 from autopipe.api.searching import (
     Watcher,
@@ -44,6 +44,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     trials: int = 30,
     space: str = "default",
     storage: str | None = None,
+    join: bool = False,
     seed: int = 0,
     only: Mapping[str, tuple[Value, ...]] | None = None,
     baseline: str | Callable[[], Any] | None = None,
@@ -61,6 +62,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         trials: how many at most.
         space: the name of a shipped search space, or a YAML file.
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
+        join: share the study in that storage, and its trials, with other machines like this one that ask for the same.
         seed: of everything random in the search.
         only: parameters held to some values, e.g. `{"loader": ("threads",)}`.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function that stands in a
@@ -72,6 +74,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         The tuned pipeline; `.study` is the Optuna study.
 
     Raises:
+        ConfigError: `join` without a storage that machines can share.
         WorkloadError: the workload cannot be imported or run.
         NothingMeasuredError: no configuration could be measured.
         TrialError: this is called inside a trial, or the study is another workload's.
@@ -84,6 +87,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     settings = Settings(
         space=space,
         storage=storage,
+        join=join,
         trials=trials,
         budget_seconds=budget,
         seed=seed,
@@ -132,6 +136,7 @@ def run(
     """
     settings = dataclasses.replace(settings, began=time.monotonic())  # importing the workload is part of it
     refuse_in_trial()
+    joint_study.require_shared(settings)
     here = machine.detect()
     require_space(settings, here)
     watcher.on_machine(here)

@@ -114,8 +114,30 @@ class Progress:
                 self.say("stopped", event.stop.message)
             case events.StorageWaited() | events.StorageLost():
                 self._storage(event)
+            case events.NotJoined() | events.StudyJoined() | events.WaitingForOthers():
+                self._shared(event)
+            case events.TrialGivenBack() | events.ConcludedElsewhere():
+                self._others(event)
             case _:
                 self._prepared(event)
+
+    def _shared(self, event: events.NotJoined | events.StudyJoined | events.WaitingForOthers) -> None:
+        match event:
+            case events.NotJoined():
+                for reason in event.reasons:
+                    self.say("note", f"not joined: {reason}")
+            case events.StudyJoined():
+                there = f"with {', '.join(event.others)}" if event.others else "for others to join by the same command"
+                self.say("joined", f"the study {event.name}, {there}")
+            case events.WaitingForOthers():
+                self._doing, self._detail = f"waiting: {event.what}", ""
+                self.say("waiting", event.what)
+
+    def _others(self, event: events.TrialGivenBack | events.ConcludedElsewhere) -> None:
+        if isinstance(event, events.TrialGivenBack):
+            self.say("note", f"trial {event.number + 1} was cut off on {event.host}, and is run again")
+        else:
+            self.say("result", f"of the study {event.name}, which ended on {event.host} at {event.ended_at:%F %T} UTC")
 
     def _prepared(self, event: events.Event) -> None:
         match event:

@@ -9,10 +9,16 @@ from collections.abc import Sequence
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.outcome import Measurement
+from autopipe.core.value import Estimate
 from autopipe.search import setups
 from autopipe.search.events import BudgetPlanned, CeilingMeasured, OnEvent, StorageWaited
+from autopipe.search.measurer import Baseline
+from autopipe.search.origin import Asker
+from autopipe.search.record import Row
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
+from autopipe.search.stopping import Standing
 from autopipe.search.storage import Patience
 
 _OF_THE_LOADER = ("loader_images_per_second", "op_costs", "read_bytes_per_second")
@@ -125,3 +131,39 @@ def _with_the_loader_of(one: Ceiling, other: Ceiling) -> Ceiling:
 
 def _alone(session: Session, setup: ModelSetup) -> Ceiling | None:
     return session.timed(lambda: session.measurer.model_alone(setup))
+
+
+def wanted_setups(session: Session, baselines: Sequence[Baseline]) -> list[ModelSetup]:
+    """Return the setups of the model that can occur in a search, in the order in which to measure them."""
+    configs = [*(each.config for each in session.trimmed.candidates), *(each.config for each in baselines)]
+    return setups.ordered(config.model_setup for config in configs)
+
+
+def beyond_baselines(session: Session) -> bool:
+    """Whether anything beside the baselines was tried."""
+    ended = (row.origin.asker for row in session.search_rows() if row.outcome is not None)
+    return any(asker not in (Asker.BASELINE, Asker.AGAIN) for asker in ended)
+
+
+def standing(session: Session) -> Standing:
+    """Return how the search stands."""
+    rows = session.search_rows()
+    best: list[Estimate | None] = []
+    for row in rows:
+        here = _scored(session, row) if row.feasible and session.allowed(row.config) else None
+        last = best[-1] if best else None
+        best.append(here if last is None or (here is not None and here.value > last.value) else last)
+    tried = {row.key for row in rows if row.outcome is not None}
+    if session.others.me is not None:
+        tried |= session.record.under_way()
+    untried = sum(candidate.key not in tried for candidate in session.trimmed.candidates)
+    ended = sum(row.outcome is not None for row in rows)  # a trial that was cut off is not held against the budget
+    return Standing(trials=ended, seconds=session.seconds(), best=best, untried=untried)
+
+
+def _scored(session: Session, row: Row) -> Estimate | None:
+    if not isinstance(row.outcome, Measurement):
+        return None
+    raw = row.outcome.images_per_second
+    low, value, high = (session.score(row.config, [row.outcome], rate) for rate in (raw.low, raw.value, raw.high))
+    return Estimate(value=value, low=low, high=high)

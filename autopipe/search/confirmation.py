@@ -71,6 +71,12 @@ def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.
     return [finalist(session, points[key], names.get(key)) for key in keys]
 
 
+def named(session: Session, keys: Sequence[str], baselines: Sequence[Baseline]) -> list[decision.Finalist]:
+    """Return those of the confirmation run that another ran who shares the study."""
+    names, points = {baseline.config.key(): baseline.name for baseline in baselines}, session.points()
+    return [finalist(session, points[key], names.get(key)) for key in keys if key in points]
+
+
 def belief(session: Session) -> Belief:
     """Return what to believe of all configurations that were measured, in terms of what the study maximises."""
     rows = len(session.record.rows())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -36,6 +37,45 @@ class StudyOpened:
     name: str
     resumed: int
     lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotJoined:
+    """Shared studies of the same workload that are not joined, one reason each."""
+
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyJoined:
+    """The study is shared with `others`, who are there by now; each is a host and a process."""
+
+    name: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingForOthers:
+    """What the others who share the study do, without which this search cannot go on."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialGivenBack:
+    """The process of this trial died, on another machine perhaps; another trial runs its configuration again."""
+
+    number: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConcludedElsewhere:
+    """The confirmation run was another's who shares the study, and so the result is, which ended at `ended_at`."""
+
+    name: str
+    host: str
+    ended_at: datetime.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +172,11 @@ Event: TypeAlias = (
     WaitingForMachine
     | SpaceTrimmed
     | StudyOpened
+    | NotJoined
+    | StudyJoined
+    | WaitingForOthers
+    | TrialGivenBack
+    | ConcludedElsewhere
     | StorageWaited
     | StorageLost
     | CeilingMeasured

@@ -31,7 +31,8 @@ def _both(write: str) -> Callable[..., None]:
 class Mirror(InMemoryStorage):
     """One study of another storage, and a copy of it in memory that outlives it.
 
-    Every write goes to the storage first; every look at all trials takes up what other processes have added there.
+    Every write goes to the storage first; every look at the study or all trials takes up what other processes have
+    added there.
 
     Args:
         kept: the storage.
@@ -90,6 +91,11 @@ class Mirror(InMemoryStorage):
         return super().set_trial_state_values(trial_id, state, values)
 
     # ------------------------------------------------------------ reads
+
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        for key, value in (self._there(lambda kept: kept.get_study_user_attrs(study_id)) or {}).items():
+            super().set_study_user_attr(study_id, key, value)
+        return super().get_study_user_attrs(study_id)
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None

@@ -153,5 +153,7 @@ def _can_win(session: Session, config: PipelineConfig) -> bool:
 
 def _run_unless_done(session: Session, config: PipelineConfig, origin: AskedBy) -> None:
     done = {row.key for row in session.search_rows() if row.outcome is not None}
+    if session.others.me is not None:
+        done |= session.record.under_way()
     if config.key() not in done:
         session.run_config(config, origin)

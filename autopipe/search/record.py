@@ -6,14 +6,13 @@ nothing that a search knows lives only in memory. What to try next, and what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, get_storage
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.core.ceiling import Ceiling
@@ -22,12 +21,14 @@ from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, Phase, TrialFailure, parse_outcome
 from autopipe.core.params import from_config
 from autopipe.core.space import MEASURED_BOUNDS, Space
-from autopipe.search import continuing, storage, suggest, trial_owner
+from autopipe.search import suggest, trial_owner
 from autopipe.search.mirror import Mirror
-from autopipe.search.origin import AskedBy
-from autopipe.search.storage import Patience
+from autopipe.search.origin import AskedBy, Asker
 
-SCHEMA_VERSION = 1
+CONCLUSION = "conclusion"
+"""The attribute of a shared study that has ended."""
+
+_DESCRIBED = ("config", "key", "origin", "predicted")
 _ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
 
 
@@ -90,7 +91,8 @@ class Record:
     def rows(self) -> list[Row]:
         """Return all finished trials that ran a configuration, oldest first."""
         for trial in self.study.get_trials(deepcopy=False):
-            if trial.number not in self._rows and trial.state.is_finished() and "config" in trial.user_attrs:
+            known = trial.number in self._rows or "config" not in trial.user_attrs or "refused" in trial.user_attrs
+            if trial.state.is_finished() and not known:
                 self._rows[trial.number] = _row(trial)
         return [self._rows[number] for number in sorted(self._rows)]
 
@@ -122,16 +124,56 @@ class Record:
         kept = self.study.user_attrs.get("block_ceilings", {})
         self.study.set_user_attr("block_ceilings", {**kept, str(block): ceiling.model_dump_json()})
 
+    def stop(self) -> dict[str, str] | None:
+        """Return what those who share the study were told of why the search is over; None as long as it goes on."""
+        told: dict[str, str] | None = self.study.user_attrs.get("stop")
+        return told
+
+    def keep_stop(self, told: dict[str, str]) -> None:
+        """Tell those who share the study why the search is over."""
+        self.study.set_user_attr("stop", told)
+
+    def conclusion(self) -> str | None:
+        """Return how a shared study ended, as JSON; None as long as it has not."""
+        kept: str | None = self.study.user_attrs.get(CONCLUSION)
+        return kept
+
+    def keep_conclusion(self, kept: str) -> None:
+        """Keep how a shared study ended."""
+        self.study.set_user_attr(CONCLUSION, kept)
+
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy, predicted: float | None) -> None:
         """Let `config` be one of the next trials."""
         params = suggest.fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
 
-    def ask(self) -> optuna.Trial:
-        """Begin a trial, and note which process it belongs to."""
+    def ask(self, participant: str | None = None) -> optuna.Trial:
+        """Begin a trial, and note which process it belongs to, and which participant where others share the study."""
         trial = self.study.ask()
-        trial.set_user_attr("owner", trial_owner.me())
+        trial.set_user_attr("owner", trial_owner.me(participant))
         return trial
+
+    def under_way(self) -> set[str]:
+        """Return the keys of what is being measured, or about to be."""
+        states = [TrialState.RUNNING, TrialState.WAITING]
+        begun = self.study.get_trials(deepcopy=False, states=states)
+        return {str(each.user_attrs["key"]) for each in begun if "key" in each.user_attrs}
+
+    def is_elsewhere(self, trial: optuna.Trial) -> bool | None:
+        """Whether another participant has begun, or ended, an earlier trial of the same configuration for as much.
+
+        The later of the two yields. None as long as that cannot be told: as there is an earlier trial for which a
+        configuration is being chosen.
+        """
+        if not _is_once(trial.user_attrs):
+            return False
+        trials = self.study.get_trials(deepcopy=False)
+        earlier = [each for each in trials if each.number < trial.number and _is_once(each.user_attrs)]
+        same = [each for each in earlier if each.user_attrs.get("key") == trial.user_attrs["key"]]
+        if any(not each.state.is_finished() or "outcome" in each.user_attrs for each in same):
+            return True
+        undecided = any(each.state is TrialState.RUNNING and "key" not in each.user_attrs for each in earlier)
+        return None if undecided else False
 
     def describe(
         self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy, predicted: float | None
@@ -149,11 +191,41 @@ class Record:
         constraints: Mapping[str, float],
         seconds: float,
     ) -> None:
-        """Write down what came of a trial. The outcome goes first: if this process dies in between, nothing is lost."""
-        for name, excess in constraints.items():
-            trial.set_constraint(name, excess)
-        trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
-        _tell(self.study, trial.number, value)
+        """Write down what came of a trial. The outcome goes first: if this process dies in between, nothing is lost.
+
+        Where the others took this process for dead meanwhile, the trial is not its own any more, and stays as it is.
+        """
+        with suppress(UpdateFinishedTrialError):
+            for name, excess in constraints.items():
+                trial.set_constraint(name, excess)
+            trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
+            _tell(self.study, trial.number, value)
+
+    def recover(self, lost: Collection[str] = (), *, again: bool = False) -> list[FrozenTrial]:
+        """Finish the trials of processes that are dead: with their outcome if it was written, else as failed.
+
+        Args:
+            lost: participants that are dead.
+            again: let somebody run again what was cut off, except for a block of the confirmation run.
+
+        Returns:
+            The trials that were cut off.
+        """
+        cut = []
+        for trial in self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+            if not trial_owner.is_orphan(trial, lost):
+                continue
+            outcome = trial.user_attrs.get("outcome")
+            try:
+                _tell(self.study, trial.number, outcome and outcome["value"])
+            except UpdateFinishedTrialError:  # another participant has just done this
+                continue
+            if outcome is None:
+                cut.append(trial)
+                if again and "config" in trial.user_attrs and _is_once(trial.user_attrs):
+                    params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+                    self.study.enqueue_trial(params, user_attrs={name: trial.user_attrs[name] for name in _DESCRIBED})
+        return cut
 
     def waiting(self) -> bool:
         """Whether a trial is enqueued: by somebody who died before running it, or by the user's own code."""
@@ -161,77 +233,14 @@ class Record:
 
     def give_up(self, trial: optuna.Trial) -> None:
         """Mark a trial that was cut off, unless it had been told already."""
-        self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):
+            self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
     def refuse(self, trial: optuna.Trial, reason: str) -> None:
         """Mark a trial that asked for what cannot run."""
         trial.set_user_attr("refused", reason)
         trial.set_constraint("feasible", 1.0)
         self.study.tell(trial, state=TrialState.PRUNED)
-
-
-# ---------------------------------------------------------------- opening
-
-
-def open_record(  # noqa: PLR0913  what a study is known by, and who is told of its storage
-    storage_url: str | None,
-    name: str,
-    *,
-    sampler: BaseSampler,
-    digests: Mapping[str, str],
-    fresh: bool,
-    patience: Patience | None = None,
-    on_lost: Callable[[str], None] = lambda reason: None,
-) -> tuple[Record, int]:
-    """Open a study, or go on with it.
-
-    Args:
-        storage_url: any Optuna storage; None keeps the study in memory.
-        name: the study's.
-        sampler: what chooses its next trials.
-        digests: what must be the same as when the study began.
-        fresh: delete a study of that name first.
-        patience: how long a storage that is locked is waited for.
-        on_lost: told the reason if the storage fails later on; the study then goes on in memory.
-
-    Returns:
-        The record, and how many of its trials were cut off by the death of their process.
-
-    Raises:
-        TrialError: the study is of another workload, machine or space; or the storage cannot be used.
-    """
-    patience = patience or Patience()
-    kept = get_storage(storage.open_storage(storage_url, patience))
-    try:
-        with _quiet():
-            study = patience.ask(lambda: _opened(kept, name, sampler, fresh=fresh))
-            mirror = None if storage_url is None else Mirror(kept, name, patience, on_lost)
-    except (*storage.STORAGE_ERRORS, OSError) as error:
-        raise storage.unusable(storage_url, error) from error
-    if mirror is not None:
-        study = optuna.load_study(study_name=name, storage=mirror, sampler=sampler)
-    continuing.check(study, {"schema_version": str(SCHEMA_VERSION), **digests})
-    return Record(study, mirror), _recover(study)
-
-
-def _opened(kept: BaseStorage, name: str, sampler: BaseSampler, *, fresh: bool) -> optuna.Study:
-    if fresh and name in optuna.get_all_study_names(kept):
-        optuna.delete_study(study_name=name, storage=kept)
-    return optuna.create_study(
-        storage=kept, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
-    )
-
-
-def _recover(study: optuna.Study) -> int:
-    """Finish the trials of processes that are dead: with their outcome if it was written, else as failed."""
-    lost = 0
-    for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-        if not trial_owner.is_orphan(trial):
-            continue
-        outcome = trial.user_attrs.get("outcome")
-        _tell(study, trial.number, outcome and outcome["value"])
-        lost += outcome is None
-    return lost
 
 
 def _tell(study: optuna.Study, number: int, value: float | None) -> None:
@@ -243,7 +252,12 @@ def _tell(study: optuna.Study, number: int, value: float | None) -> None:
 
 def _described(config: PipelineConfig, origin: AskedBy, predicted: float | None) -> dict[str, Any]:
     plain: dict[str, Any] = config.normalised().model_dump(mode="json")
-    return {"config": plain, "key": config.key(), "origin": str(origin), "predicted": predicted}
+    return dict(zip(_DESCRIBED, (plain, config.key(), str(origin), predicted), strict=True))
+
+
+def _is_once(attributes: Mapping[str, Any]) -> bool:
+    """Whether a trial is one that a study needs once, and no second look or block."""
+    return AskedBy.parse(str(attributes.get("origin", ""))).asker not in (Asker.AGAIN, Asker.PROOF)
 
 
 def _row(trial: FrozenTrial) -> Row:
@@ -260,14 +274,3 @@ def _row(trial: FrozenTrial) -> Row:
         feasible=not any(excess > 0 for excess in trial.constraints.values()),
         seconds=0.0 if outcome is None else outcome["seconds"],
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Optuna from announcing each study on stderr; whoever uses Optuna beside autopipe keeps their own setting."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -89,6 +90,7 @@ class SearchResult:
         rounds: images/s of each configuration in each block of the confirmation run, by key.
         effects: what each setting of the best is worth.
         ways: what each way to keep samples costs once, and how fast it is then.
+        ended_at: when, of a study that is shared; None of others, whose end is now.
         unsaved: why the last trials are in memory only, and not in the storage; None if the storage has them all.
         study: the Optuna study that holds all of this.
     """
@@ -110,6 +112,7 @@ class SearchResult:
     epochs: int | None
     paybacks: Sequence[Payback]
     study: optuna.Study
+    ended_at: datetime.datetime | None = None
     unsaved: str | None = None
     blocks: int = 0
     reached_share: Estimate | None = None

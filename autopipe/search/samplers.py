@@ -47,6 +47,8 @@ class ListSampler(BaseSampler):
         self._context = context
         self._by_key = {candidate.key: candidate for candidate in context.candidates}
         self._any = RandomSampler(seed=context.seed)
+        self.busy: set[str] = set()
+        """Keys of what others who share the study measure just now."""
 
     def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
         """Return the candidate to try next, or None if none is left.
@@ -67,6 +69,8 @@ class ListSampler(BaseSampler):
         """Return the parameters of the candidate to try next."""
         measured: dict[str, float] = {}
         failed: set[str] = set()
+        running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+        self.busy = {str(other.user_attrs["key"]) for other in running if "key" in other.user_attrs}
         for past in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE, TrialState.FAIL]):
             key = past.user_attrs.get("key")
             if key is None or "outcome" not in past.user_attrs:  # cut off is no verdict on a configuration
@@ -105,7 +109,8 @@ class SurrogateSampler(ListSampler):
         """Return the candidate with the largest expected gain."""
         known = {self._index[key]: value for key, value in measured.items() if key in self._index}
         lost = {self._index[key] for key in failed if key in self._index and key not in measured}
-        free = np.array([at for at in range(len(self._points)) if at not in known and at not in lost], dtype=np.intp)
+        taken = known.keys() | lost | {self._index[key] for key in self.busy if key in self._index}
+        free = np.array([at for at in range(len(self._points)) if at not in taken], dtype=np.intp)
         if len(free) == 0:
             return None
         if len(known) < _ALONE:

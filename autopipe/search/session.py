@@ -6,6 +6,7 @@ The order of things (baselines, seeds, sampler, confirmation) is that of `autopi
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -20,17 +21,18 @@ from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import median
-from autopipe.core.value import Estimate
 from autopipe.errors import ConfigError
 from autopipe.search import feasible, objective, rules, setups, suggest
 from autopipe.search.belief import Belief
-from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
-from autopipe.search.measurer import Baseline, Effort, Measurer
+from autopipe.search.events import OnEvent, TrialFinished, TrialGivenBack, TrialStarted
+from autopipe.search.measurer import Effort, Measurer
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.participants import ALONE, Others
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings
-from autopipe.search.stopping import Standing
+
+_CHOOSING_SECONDS = 0.05  # a sampler takes some times as long
 
 Measured = TypeVar("Measured")
 
@@ -45,9 +47,10 @@ class Session:
         settings: how to search.
         record: the study.
         on_event: is told what happens.
+        others: who share the study.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that a search is made of
         self,
         trimmed: feasible.Trimmed,
         measurer: Measurer,
@@ -55,22 +58,25 @@ class Session:
         settings: Settings,
         record: Record,
         on_event: OnEvent,
+        *,
+        others: Others = ALONE,
     ) -> None:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
-        self.record, self.on_event = record, on_event
+        self.record, self.on_event, self.others = record, on_event, others
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
         self.believed: tuple[int, Belief] | None = None  # after so many trials
         self._costs: Costs | None = None
         self._points: dict[str, Point] = {}
-        self._gathered = 0  # how many measurements `_points` holds
+        self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
-        self._earlier = sum(row.seconds for row in record.rows())
+        # What others measure is not held against this one's budget.
+        self._earlier = 0.0 if others.me is not None else sum(row.seconds for row in record.rows())
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
         """Take up what the ceilings say; predictions become possible where they hold op costs."""
         self.ceilings = ceilings
-        self._gathered = 0  # one-time costs, and with them values, may become known
+        self._gathered.clear()  # one-time costs, and with them values, may become known
         self.believed = None
         known = any(ceiling.op_costs for ceiling in ceilings)
         self._costs = Costs.of(ceilings, self.facts) if known else None
@@ -98,18 +104,12 @@ class Session:
         """Return the trials so far that are no blocks of a confirmation run."""
         return [row for row in self.record.rows() if row.block is None]
 
-    def beyond_baselines(self) -> bool:
-        """Whether anything beside the baselines was tried."""
-        ended = (row.origin.asker for row in self.search_rows() if row.outcome is not None)
-        return any(asker not in (Asker.BASELINE, Asker.AGAIN) for asker in ended)
-
     def points(self) -> dict[str, Point]:
         """Return everything measured so far, by key."""
         rows = [row for row in self.record.rows() if isinstance(row.outcome, Measurement)]
-        for row in rows[self._gathered :]:
-            same = [each for each in rows if each.key == row.key]
-            self._points[row.key] = self._point(row.key, same)
-        self._gathered = len(rows)
+        for key in {row.key: None for row in rows if row.number not in self._gathered}:
+            self._points[key] = self._point(key, [each for each in rows if each.key == key])
+        self._gathered.update(row.number for row in rows)
         return self._points
 
     def _point(self, key: str, rows: Sequence[Row]) -> Point:
@@ -132,26 +132,6 @@ class Session:
         """Return the best point that keeps the limits, or None."""
         points = [point for point in self.points().values() if point.feasible]
         return max(points, key=lambda point: (point.value, point.key), default=None)
-
-    def standing(self) -> Standing:
-        """Return how the search stands."""
-        rows = self.search_rows()
-        best: list[Estimate | None] = []
-        for row in rows:
-            here = self._scored(row) if row.feasible and self.allowed(row.config) else None
-            last = best[-1] if best else None
-            best.append(here if last is None or (here is not None and here.value > last.value) else last)
-        tried = {row.key for row in rows if row.outcome is not None}
-        untried = sum(candidate.key not in tried for candidate in self.trimmed.candidates)
-        ended = sum(row.outcome is not None for row in rows)  # a trial that was cut off is not held against the budget
-        return Standing(trials=ended, seconds=self.seconds(), best=best, untried=untried)
-
-    def _scored(self, row: Row) -> Estimate | None:
-        if not isinstance(row.outcome, Measurement):
-            return None
-        raw = row.outcome.images_per_second
-        low, value, high = (self.score(row.config, [row.outcome], rate) for rate in (raw.low, raw.value, raw.high))
-        return Estimate(value=value, low=low, high=high)
 
     def trial_seconds(self) -> float:
         """Return how long a trial takes here, or 0 if none has run."""
@@ -193,11 +173,6 @@ class Session:
         """Whether the cost model has what it needs."""
         return self._costs is not None
 
-    def wanted_setups(self, baselines: Sequence[Baseline]) -> list[ModelSetup]:
-        """Return the setups of the model that can occur in this search, in the order in which to measure them."""
-        configs = [*(each.config for each in self.trimmed.candidates), *(each.config for each in baselines)]
-        return setups.ordered(config.model_setup for config in configs)
-
     def pointless(self, ceilings: Sequence[Ceiling], wanted: Sequence[ModelSetup]) -> dict[setups.Setting, str]:
         """Return the settings that bring nothing by these ceilings; what the user has named is not among them."""
         return self._unnamed(setups.pointless(ceilings, wanted))
@@ -231,14 +206,39 @@ class Session:
 
     def run_next(self) -> None:
         """Run the trial that is enqueued, or else the one that the sampler chooses."""
-        trial = self.record.ask()
+        self.take_over()
+        trial = self.record.ask(self.others.me)
         try:
             asked = self._what(trial)
-            if asked is not None:
+            if asked is not None and self._yields(trial):
+                self.record.refuse(trial, "another participant of the study measures it")
+            elif asked is not None:
                 self._measure(trial, *asked)
         except BaseException:  # Ctrl-C above all: the study must not hold a trial that seems to go on
             self.record.give_up(trial)
             raise
+
+    def _yields(self, trial: optuna.Trial) -> bool:
+        """Whether another participant measures, or has measured, what this trial would."""
+        if self.others.me is None:
+            return False
+        while (elsewhere := self.record.is_elsewhere(trial)) is None:
+            time.sleep(_CHOOSING_SECONDS)
+            self.take_over()  # whoever chooses may have died
+        return elsewhere
+
+    def take_over(self) -> None:
+        """Give back the trials of participants that have died.
+
+        Raises:
+            TrialError: the others took this one for dead.
+        """
+        if self.others.me is None:
+            return
+        self.others.require_here()
+        for trial in self.record.recover(self.others.lost(), again=True):
+            host = str(trial.user_attrs.get("owner", {}).get("host", "another machine"))
+            self.on_event(TrialGivenBack(number=trial.number, host=host))
 
     def _what(self, trial: optuna.Trial) -> tuple[PipelineConfig, AskedBy] | None:
         attributes = trial.user_attrs
@@ -273,6 +273,7 @@ class Session:
         outcome = self.measurer.measure(config, effort=Effort.PROOF if proving else Effort.SEARCH, must_reach=hopeless)
         value, constraints = self._judged(config, outcome)
         self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=settings.clock() - before)
+        self.others.require_here()
         now = self.best()
         self.on_event(
             TrialFinished(

@@ -52,6 +52,7 @@ class Settings:
         study_name: in the storage; one study is one workload on one kind of machine.
         digests: what must be equal to go on with a study, e.g. `{"workload": ..., "hardware": ...}`.
         fresh: begin anew even if there is such a study.
+        join: share the study with other processes that search for the same on machines like this one.
         lock: the name under which tunes on one machine queue up; None to do without.
         options: what a trial of a configuration is asked for beyond the usual.
         command: the line that repeats it, for whoever reads the result.
@@ -84,6 +85,7 @@ class Settings:
     study_name: str = STUDY
     digests: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
+    join: bool = False
     lock: str | None = None
     options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
     command: str = ""

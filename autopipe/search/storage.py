@@ -11,6 +11,7 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ import sqlalchemy
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from autopipe.errors import TrialError
 
@@ -30,6 +31,7 @@ STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError, grpc.RpcError)
 
 _BUSY_SECONDS = 1.0  # that SQLite waits by itself, deaf to Ctrl-C; `Patience` goes on from there
 _PAUSE_SECONDS = 0.2
+_TABLES = 4  # that Optuna makes one after the other, and may be outrun at
 _PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
 _READY_SECONDS = 30.0
 _GRPC_PORT = 13000  # the one that Optuna takes where none is given
@@ -109,9 +111,17 @@ def open_storage(url: str | None, patience: Patience | None = None) -> BaseStora
     connecting = {"connect_args": {"timeout": _BUSY_SECONDS, "factory": _Connection}}
     engine = connecting if url.startswith("sqlite:") else None
     try:
-        return (patience or Patience()).ask(lambda: RDBStorage(url, engine_kwargs=engine))
+        return (patience or Patience()).ask(lambda: _database(url, engine))
     except (OSError, ValueError, ImportError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
         raise unusable(url, error) from error
+
+
+def _database(url: str, engine: dict[str, Any] | None) -> BaseStorage:
+    """Open a database, where another process may be making the same tables: who comes second goes on with those."""
+    for _ in range(_TABLES):
+        with suppress(IntegrityError, ProgrammingError):
+            return RDBStorage(url, engine_kwargs=engine)
+    return RDBStorage(url, engine_kwargs=engine)
 
 
 def _proxied(url: str, place: str) -> BaseStorage:

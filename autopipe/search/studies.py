@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import optuna
 
 from autopipe.core.config import PipelineConfig
-from autopipe.search.record import Record
+from autopipe.search.record import CONCLUSION, Record
 from autopipe.search.storage import STORAGE_ERRORS, open_storage, settle, unusable
 
 
@@ -65,6 +65,30 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
     found = [] if storage_url is None else every(storage_url, workload)
     best = [each.best[0] for each in reversed(found) if each.best is not None]
     return list({config.key(): config for config in best}.values())
+
+
+def digests_of(storage_url: str, workload: str) -> dict[str, tuple[dict[str, str], bool]]:
+    """Return what each study of a workload is of, by name, and whether it is a shared one that has ended.
+
+    Args:
+        storage_url: an Optuna storage.
+        workload: the digest that the studies were opened with.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    storage = open_storage(storage_url)
+    found = {}
+    try:
+        for name in optuna.get_all_study_names(storage):
+            attributes = storage.get_study_user_attrs(storage.get_study_id_from_name(name))
+            digests = attributes.get("digests")
+            if isinstance(digests, dict) and digests.get("workload") == workload:
+                found[name] = digests, CONCLUSION in attributes
+    except STORAGE_ERRORS as error:
+        raise unusable(storage_url, error) from error
+    settle(storage)
+    return found
 
 
 def remove(storage_url: str, names: Sequence[str]) -> None:

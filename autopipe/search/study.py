@@ -14,7 +14,17 @@ from optuna.samplers import RandomSampler
 
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
-from autopipe.search import budget, conclusion, confirmation, decision, lock, reasoned, stopping
+from autopipe.search import (
+    budget,
+    conclusion,
+    confirmation,
+    decision,
+    lock,
+    participants,
+    reasoned,
+    stopping,
+    together,
+)
 from autopipe.search.arrival import Arrival
 from autopipe.search.events import (
     CeilingMeasured,
@@ -28,7 +38,7 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.record import open_record
+from autopipe.search.opening import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import SamplerContext
 from autopipe.search.session import Session
@@ -92,21 +102,25 @@ def search(
     with queue:
         if settings.began is not None:  # waiting for another tune is not held against the budget
             settings = dataclasses.replace(settings, began=settings.began + settings.clock() - asked)
+        patience = budget.patience(settings, on_event)
         record, lost = open_record(
             settings.storage,
             settings.study_name,
             sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
             digests={**settings.digests, "space": space_digest(trimmed.space)},
             fresh=settings.fresh,
-            patience=budget.patience(settings, on_event),
+            patience=patience,
             on_lost=lambda reason: on_event(StorageLost(reason=reason)),
         )
-        session = Session(trimmed, measurer, facts, settings, record, on_event)
-        on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
-        try:
-            return _Search(session).run()
-        finally:
-            record.settle()
+        shared = settings.storage if settings.join else None
+        with participants.joined(shared, settings.study_name, patience) as others:
+            session = Session(trimmed, measurer, facts, settings, record, on_event, others=others)
+            on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
+            together.tell(session)
+            try:
+                return _Search(session).run()
+            finally:
+                record.settle()
 
 
 def _waits(who: str) -> Event:
@@ -118,30 +132,49 @@ class _Search:
         self._session = session
         self._settings = session.settings
         self._baselines: tuple[Baseline, ...] = ()
-        self._interrupted = False
         self._arrival = Arrival(session)
+        self._entered: list[decision.Finalist] = []
         self._most_for_confirmation = math.inf  # of the time; with less than it takes, it makes do with two blocks
 
     def run(self) -> SearchResult:
-        entered: list[decision.Finalist] = []
+        session, interrupted = self._session, False
+        told: together.Conclusion | None = None
+        extra: list[Baseline] = []
+        self._arrival.baselines = self._baselines = tuple(session.measurer.baselines())
         try:
-            stop = self._search()
-            self._session.on_event(SearchStopped(stop=stop))
-            self._baselines += tuple(reasoned.run_baselines_on(self._session, self._baselines))
-            if self._settings.blocks[1] > 0 and self._session.best() is not None and not self._nothing_to_confirm(stop):
-                everybody = confirmation.finalists(self._session, self._baselines)
-                entered = confirmation.affordable(self._session, everybody, self._baselines)
-                if entered:
-                    confirmation.run(self._session, entered)
+            stop = together.told_to_stop(session) or self._search()
+            session.on_event(SearchStopped(stop=stop))
+            told = together.conclusion(session, stop)
+            if told is None:
+                extra = self._confirm(stop)
+            else:
+                stop, extra = told.stop, told.extra_baselines()
+                self._baselines += tuple(extra)
+                self._entered = confirmation.named(session, told.entered, self._baselines)
         except KeyboardInterrupt:
-            self._interrupted = True
-            stop = Stop(reason=Reason.INTERRUPTED, message="Interrupted: this is the best so far.")
-            self._session.on_event(SearchStopped(stop=stop))
-        proved = confirmation.judge(self._session, entered) if entered else None
-        return conclusion.result(self._session, self._baselines, stop, proved, interrupted=self._interrupted)
+            interrupted = True
+            stop = together.interrupted(session)
+            session.on_event(SearchStopped(stop=stop))
+        together.level(session)
+        proved = confirmation.judge(session, self._entered) if self._entered else None
+        result = conclusion.result(session, self._baselines, stop, proved, interrupted=interrupted)
+        if told is not None:
+            return together.as_concluded(result, told)
+        return together.conclude(session, result, [each.key for each in self._entered], extra)
+
+    def _confirm(self, stop: Stop) -> list[Baseline]:
+        """Run the confirmation, and return the baselines that were measured for the sake of the best."""
+        session = self._session
+        extra = reasoned.run_baselines_on(session, self._baselines)
+        self._baselines += tuple(extra)
+        if self._settings.blocks[1] > 0 and session.best() is not None and not self._nothing_to_confirm(stop):
+            everybody = confirmation.finalists(session, self._baselines)
+            self._entered = confirmation.affordable(session, everybody, self._baselines)
+            if self._entered:
+                confirmation.run(session, self._entered)
+        return extra
 
     def _search(self) -> Stop:
-        self._arrival.baselines = self._baselines = tuple(self._session.measurer.baselines())
         self._measure_ceilings()
         self._most_for_confirmation = budget.for_confirmation(self._session)
         if (plan := budget.planned(self._session, self._trials_in_confirmation())) is not None:
@@ -175,10 +208,8 @@ class _Search:
 
     def _measure_ceilings(self) -> None:
         session = self._session
-        ceilings = session.record.ceilings()
-        if not ceilings:
-            ceilings = budget.ceilings(session, session.wanted_setups(self._baselines))
-            session.record.keep_ceilings(ceilings)
+        wanted = budget.wanted_setups(session, self._baselines)
+        ceilings = together.ceilings(session, lambda: budget.ceilings(session, wanted))
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
         session.know_ceilings(ceilings)
@@ -198,28 +229,26 @@ class _Search:
     # ------------------------------------------------------------ the end
 
     def _over(self) -> Stop | None:
-        """Return why the search is over, or None.
-
-        What seems to be at the ceiling is measured once more before that, and so is the ceiling.
-        """
+        """Return why the search is over, or None."""
         return (
-            self._arrival.of_the_best()
+            together.told_to_stop(self._session)
+            or self._arrival.of_the_best()
             or self._time_is_up()
-            or stopping.no_gain_stop(self._session.standing(), patience=self._settings.patience)
+            or stopping.no_gain_stop(budget.standing(self._session), patience=self._settings.patience)
         )
 
     def _time_is_up(self) -> Stop | None:
         stop = self._budget_stop(2 * self._trials_in_confirmation() * self._session.trial_seconds())
         if stop is not None and stop.reason is Reason.TIME:  # only near the end it pays to look closer
             stop = self._budget_stop(self._confirmation_seconds())
-        if stop is not None and stop.reason is Reason.TIME and not self._session.beyond_baselines():
+        if stop is not None and stop.reason is Reason.TIME and not budget.beyond_baselines(self._session):
             return None  # a search that tried nothing would say nothing
         return stop
 
     def _budget_stop(self, confirmation_seconds: float) -> Stop | None:
         settings, trial = self._settings, self._session.trial_seconds()
         return stopping.budget_stop(
-            self._session.standing(),
+            budget.standing(self._session),
             trials=settings.trials,
             budget_seconds=settings.budget_seconds,
             reserve_seconds=trial + budget.reserve(trial, confirmation_seconds, self._most_for_confirmation),
@@ -244,5 +273,5 @@ class _Search:
     def _nothing_to_confirm(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling: no gain is claimed then."""
         return stop.reason is Reason.CEILING and (
-            self._arrival.theirs_is_there() or not self._session.beyond_baselines()
+            self._arrival.theirs_is_there() or not budget.beyond_baselines(self._session)
         )

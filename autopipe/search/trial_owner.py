@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Collection
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,12 +15,19 @@ from optuna.trial import FrozenTrial
 _GRACE = timedelta(seconds=60)
 
 
-def is_orphan(trial: FrozenTrial) -> bool:
-    """Return whether the process of a trial that runs is dead, as far as can be told from here."""
+def is_orphan(trial: FrozenTrial, lost: Collection[str] = ()) -> bool:
+    """Return whether the process of a trial that runs is dead, as far as can be told from here.
+
+    Args:
+        trial: the trial.
+        lost: ids of participants of the study that are known to be dead, wherever they ran.
+    """
     owner = trial.user_attrs.get("owner")
     if owner is None:  # it died between two statements, or is just between them
         return trial.datetime_start is None or datetime.now() - trial.datetime_start > _GRACE
-    if owner["host"] != socket.gethostname():
+    if owner.get("participant") in lost:
+        return True
+    if owner["host"] != socket.gethostname() or owner.get("processes", _processes()) != _processes():
         return False
     try:
         return bool(abs(psutil.Process(owner["pid"]).create_time() - owner["started"]) > 1.0)
@@ -26,6 +35,15 @@ def is_orphan(trial: FrozenTrial) -> bool:
         return True
 
 
-def me() -> dict[str, Any]:
-    """Return what this process is known by in a trial."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+def me(participant: str | None = None) -> dict[str, Any]:
+    """Return what this process is known by in a trial; `participant` is its id where others share the study."""
+    mine = {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+    return mine if participant is None else {**mine, "participant": participant, "processes": _processes()}
+
+
+def _processes() -> str:
+    """Return what tells the processes of one container from those of another, whose host may be called the same."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""

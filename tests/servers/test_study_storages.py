@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import pwd
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +22,7 @@ from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.search.studies import best_elsewhere
 from tests.fakes.surface import Surface
+from tests.servers.postgres import Postgres, started
 
 SPACE = """
 schema_version: 1
@@ -83,50 +80,10 @@ def unharmed() -> SearchResult:
     return searched(None)
 
 
-class Postgres:
-    """A server of its own in a folder of its own, on a Unix socket."""
-
-    def __init__(self, folder: Path, programs: Path) -> None:
-        self._folder = folder
-        self._programs = programs
-        # The server refuses to be root's.
-        self._user = "postgres" if os.getuid() == 0 else None
-        self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "tuner", "--no-sync")
-        self.start()
-        self.url = f"postgresql+psycopg://tuner@/postgres?host={folder}"
-
-    def start(self) -> None:
-        options = f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
-        log = str(self._folder / "log")
-        self._run("pg_ctl", "-D", str(self._folder / "data"), "-l", log, "-o", options, "-w", "start")
-
-    def stop(self) -> None:
-        self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "-w", "stop")
-
-    def restart(self) -> None:
-        """Kill it and start it again; every connection breaks."""
-        self.stop()
-        self.start()
-
-    def _run(self, program: str, *arguments: str) -> None:
-        command = [str(self._programs / program), *arguments]
-        subprocess.run(command, user=self._user, cwd=self._folder, check=True, stdout=subprocess.DEVNULL)
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    if (program := shutil.which("initdb")) is not None:
-        found.append(Path(program).parent)
-    if not found:
-        pytest.fail("PostgreSQL is missing: apt-get install postgresql")
-    with tempfile.TemporaryDirectory(prefix="pg-") as made:  # a socket's path may have 107 characters at most
-        folder = Path(made)
-        if os.getuid() == 0:
-            os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
-        server = Postgres(folder, found[-1])
+    with started() as server:
         yield server
-        server.stop()
 
 
 def same(found: SearchResult, unharmed: SearchResult) -> bool:

@@ -17,6 +17,10 @@ def tune(
     workload: workload_options.WorkloadOptions = workload_options.USUAL,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
     search: search_options.SearchOptions = search_options.USUAL,
+    join: Annotated[
+        bool,
+        typer.Option("--join", help="Share the study in --storage, and its trials, with other machines like this one."),
+    ] = False,
     trace: search_options.Trace = None,
     as_json: search_options.AsJson = False,
     verbose: search_options.Verbose = False,
@@ -34,7 +38,9 @@ def tune(
 
     chosen = workload.chosen()
     folder = writable_folder(out)
-    settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this())
+    settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this(), join=join)
+    if join and search.storage is None:
+        settings = dataclasses.replace(settings, storage=None)  # and not the file beside the artefact
     console = Console(stderr=True)
     with (
         Progress(console, verbose=verbose, budget_seconds=settings.budget_seconds) as progress,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import optuna
 
-from autopipe.search import record
+from autopipe.search import opening
 from autopipe.tuned import artifact as files
 from tests.fakes.profiles import artifact
 from tests.unit.cli.conftest import Autopipe
@@ -35,7 +35,7 @@ def test_studies_are_only_deleted_with_yes(autopipe: Autopipe, tmp_path: Path) -
 def test_a_study_that_is_just_beginning_is_not_deleted(autopipe: Autopipe, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     for name in ("just begun", "begun long ago"):
-        record.open_record(url, name, sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
+        opening.open_record(url, name, sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
     optuna.load_study(study_name="begun long ago", storage=url).set_user_attr("began", "2020-01-01T00:00:00+00:00")
     assert "deleted  begun long ago" in autopipe("fleet", url, "--prune", "--older-than", "1d", "--yes").err
     assert optuna.get_all_study_names(url) == ["just begun"]

@@ -28,6 +28,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--simulate-step", "quick"), "`--simulate-step` must be a duration"),
         (("--trials", "0"), "--trials"),
         (("--page-cache", "lukewarm"), "--page-cache"),
+        (("--join",), "`--join` needs a storage that all participants reach, but got none."),
+        (("--join", "--storage", "sqlite:///study.db"), "Name it with --storage or AUTOPIPE_STORAGE"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

@@ -13,8 +13,9 @@ from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import to_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
+from autopipe.search.opening import open_record
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.record import Record, open_record
+from autopipe.search.record import Record
 from tests.fakes.surface import Surface
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "cache": "memory"})
@@ -125,3 +126,52 @@ def test_optunas_own_verbosity_is_left_as_it_was() -> None:
     before = optuna.logging.get_verbosity()
     opened(None)
     assert optuna.logging.get_verbosity() == before
+
+
+def begun(record: Record, space: Space, origin: str, participant: str) -> optuna.Trial:
+    record.enqueue(space, CONFIG, origin=AskedBy.parse(origin), predicted=None)
+    return record.ask(participant)
+
+
+def test_of_two_participants_with_one_configuration_the_later_yields(space: Space) -> None:
+    record = opened(None)
+    first, second = (begun(record, space, "seed:guess", each) for each in ("one", "two"))
+    assert (record.is_elsewhere(first), record.is_elsewhere(second)) == (False, True)
+    record.refuse(second, "another participant of the study measures it")
+    again = begun(record, space, "again:ceiling", "two")  # a second look is meant to be one
+    assert not record.is_elsewhere(again)
+
+
+def test_an_earlier_trial_for_which_something_is_being_chosen_has_to_be_waited_for(space: Space) -> None:
+    record = opened(None)
+    choosing = record.ask("one")
+    trial = begun(record, space, "surrogate", "two")
+    assert record.is_elsewhere(trial) is None
+    record.describe(choosing, CONFIG, origin=AskedBy.parse("surrogate"), predicted=None)
+    assert record.is_elsewhere(trial) is True
+    assert record.is_elsewhere(choosing) is False
+    record.give_up(choosing)
+    assert record.is_elsewhere(trial) is False
+
+
+def test_what_a_dead_participant_was_running_is_run_again_and_its_block_of_a_confirmation_is_not(space: Space) -> None:
+    record = opened(None)
+    lost, block, other = (
+        begun(record, space, origin, who) for origin, who in (("baseline:fit", "a"), ("proof:0", "a"), ("x", "b"))
+    )
+    assert record.recover() == []  # their process, this one, is alive
+    cut = record.recover({"a"}, again=True)
+    assert [each.number for each in cut] == [lost.number, block.number]
+    assert record.under_way() == {CONFIG.key()}
+    trial = record.ask("b")
+    assert (trial.number, trial.user_attrs["origin"]) == (other.number + 1, "baseline:fit")
+    assert not record.waiting()
+
+
+def test_an_outcome_comes_too_late_for_a_trial_that_was_given_back(space: Space) -> None:
+    record = opened(None)
+    trial = begun(record, space, "x", "a")
+    record.recover({"a"})
+    record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    assert [row.outcome for row in record.rows()] == [None]
+    record.give_up(trial)

@@ -22,7 +22,7 @@ from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
-from autopipe.search import library, study
+from autopipe.search import budget, library, study
 from autopipe.search.events import (
     BudgetPlanned,
     CeilingMeasured,
@@ -36,8 +36,8 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.opening import open_record
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.rules import Rule
 from autopipe.search.samplers import Sampler
@@ -435,7 +435,7 @@ def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) 
     keras, tfdata = surface.baselines()
     session.run_config(tfdata.config, AskedBy(Asker.BASELINE, "tfdata"))
     session.run_config(keras.config, AskedBy(Asker.BASELINE, "keras"))
-    best = session.standing().best
+    best = budget.standing(session).best
     assert best[0] is None  # tf.data takes all cores
     assert best[1] is not None
 

@@ -1,0 +1,78 @@
+"""Opening a study, or going on with it: its storage, what it has to be of, and the trials of processes that died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import optuna
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage, get_storage
+
+from autopipe.search import continuing, storage
+from autopipe.search.mirror import Mirror
+from autopipe.search.record import Record
+from autopipe.search.storage import Patience
+
+SCHEMA_VERSION = 1
+
+
+def open_record(  # noqa: PLR0913  what a study is known by, and who is told of its storage
+    storage_url: str | None,
+    name: str,
+    *,
+    sampler: BaseSampler,
+    digests: Mapping[str, str],
+    fresh: bool,
+    patience: Patience | None = None,
+    on_lost: Callable[[str], None] = lambda reason: None,
+) -> tuple[Record, int]:
+    """Open a study, or go on with it.
+
+    Args:
+        storage_url: any Optuna storage; None keeps the study in memory.
+        name: the study's.
+        sampler: what chooses its next trials.
+        digests: what must be the same as when the study began.
+        fresh: delete a study of that name first.
+        patience: how long a storage that is locked is waited for.
+        on_lost: told the reason if the storage fails later on; the study then goes on in memory.
+
+    Returns:
+        The record, and how many of its trials were cut off by the death of their process.
+
+    Raises:
+        TrialError: the study is of another workload, machine or space; or the storage cannot be used.
+    """
+    patience = patience or Patience()
+    kept = get_storage(storage.open_storage(storage_url, patience))
+    try:
+        with _quiet():
+            study = patience.ask(lambda: _opened(kept, name, sampler, fresh=fresh))
+            mirror = None if storage_url is None else Mirror(kept, name, patience, on_lost)
+    except (*storage.STORAGE_ERRORS, OSError) as error:
+        raise storage.unusable(storage_url, error) from error
+    if mirror is not None:
+        study = optuna.load_study(study_name=name, storage=mirror, sampler=sampler)
+    continuing.check(study, {"schema_version": str(SCHEMA_VERSION), **digests})
+    record = Record(study, mirror)
+    return record, len(record.recover())
+
+
+def _opened(kept: BaseStorage, name: str, sampler: BaseSampler, *, fresh: bool) -> optuna.Study:
+    if fresh and name in optuna.get_all_study_names(kept):
+        optuna.delete_study(study_name=name, storage=kept)
+    return optuna.create_study(
+        storage=kept, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Optuna from announcing each study on stderr; whoever uses Optuna beside autopipe keeps their own setting."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

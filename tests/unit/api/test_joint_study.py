@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autopipe.api import joint_study
+from autopipe.core.facts import Limits
+from autopipe.errors import ConfigError, TrialError
+from autopipe.search.record import CONCLUSION
+from autopipe.search.settings import Settings
+from autopipe.search.storage import open_storage
+from autopipe.tuned.schema import Hardware
+from tests.fakes.profiles import GIB, hardware
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(storage=f"journal:///{tmp_path}/studies.log", join=True)
+
+
+def begin(settings: Settings, machine: Hardware, data: str = "d", *, over: bool = False) -> str:
+    """Begin the study that such a machine would take part in, and return its name."""
+    joint = joint_study.find(settings, "w", data, machine)
+    study = optuna.create_study(
+        storage=open_storage(settings.storage), study_name=joint.name, load_if_exists=True, direction="maximize"
+    )
+    request = joint_study.request_of(settings)
+    study.set_user_attr("digests", {"workload": "w", "data": data, "hardware": joint.hardware, "request": request})
+    if over:
+        study.set_user_attr(CONCLUSION, "{}")
+    return joint.name
+
+
+@pytest.mark.parametrize(("storage", "got"), [(None, "none"), ("sqlite:////mnt/study.db", "'sqlite:////mnt/study.db'")])
+def test_a_storage_of_ones_own_cannot_be_shared(storage: str | None, got: str) -> None:
+    with pytest.raises(ConfigError, match=f"storage that all participants reach, but got {got}") as caught:
+        joint_study.require_shared(Settings(storage=storage, join=True))
+    assert "--storage or AUTOPIPE_STORAGE" in str(caught.value.hint)
+    joint_study.require_shared(Settings(storage=storage))
+
+
+def test_machines_that_are_alike_take_part_in_one_study(settings: Settings) -> None:
+    name = begin(settings, hardware())
+    joint = joint_study.find(settings, "w", "d", hardware(memory_bytes=8 * GIB - 2**20))
+    assert joint.name == name
+    assert joint.hardware == hardware().model_dump_json()
+    assert joint.differing == ()
+
+
+def test_another_machine_begins_its_own_and_is_told_why(settings: Settings) -> None:
+    name = begin(settings, hardware())
+    joint = joint_study.find(settings, "w", "d", hardware(cores=4))
+    assert joint.name != name
+    assert joint.differing == (f"`{name}` is of machines unlike this one: usable cores: 2 there, 4 here",)
+    software = joint_study.find(settings, "w", "d", hardware(packages={"tensorflow": "2.22.0", "keras": "3.15.0"}))
+    assert "tensorflow: 2.21 there, 2.22 here" in software.differing[0]
+
+
+def test_another_workload_has_nothing_to_do_with_it(settings: Settings) -> None:
+    name = begin(settings, hardware())
+    joint = joint_study.find(settings, "another", "d", hardware())
+    assert (joint.name == name, joint.differing) == (False, ())
+
+
+def test_a_study_that_goes_on_is_joined_by_those_who_ask_for_the_same_only(settings: Settings) -> None:
+    begin(settings, hardware())
+    asked = dataclasses.replace(settings, epochs=30, limits=Limits(only={"cache": ("none",)}))
+    with pytest.raises(TrialError, match="epochs is None there, and 30 here; only cache is None there"):
+        joint_study.find(asked, "w", "d", hardware())
+    with pytest.raises(TrialError, match="data is 'd' there, and 'more' here"):
+        joint_study.find(settings, "w", "more", hardware())
+    own = dataclasses.replace(settings, budget_seconds=30.0, seed=7)  # each may have its own
+    assert joint_study.find(own, "w", "d", hardware()).name == begin(settings, hardware())
+
+
+def test_one_that_has_ended_is_joined_for_its_result_unless_something_else_or_a_new_one_is_asked_for(
+    settings: Settings,
+) -> None:
+    name = begin(settings, hardware(), over=True)
+    assert joint_study.find(settings, "w", "d", hardware()).name == name
+    for other in (dataclasses.replace(settings, fresh=True), dataclasses.replace(settings, epochs=30)):
+        following = joint_study.find(other, "w", "d", hardware()).name
+        assert following == f"{name[:-1]}2"
+    fresh = dataclasses.replace(settings, fresh=True)
+    begun = begin(fresh, hardware())
+    assert joint_study.find(fresh, "w", "d", hardware()).name == begun  # that of two who begin anew at once
