@@ -86,10 +86,6 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
     here = fingerprint.detect()
     if _is_known(path, here):
         return
-    from autopipe.api import retuning, stored_workload  # with Optuna, which a training does without
-    from autopipe.api.searching import Watcher
-    from autopipe.search.settings import Settings
-
     kind = digests.digest(here.model_dump_json())[:8]
     lock = filelock.FileLock(
         path.with_name(f".{path.name}.{kind}.lock"), timeout=max(_AT_LEAST_SECONDS, _PATIENCE * seconds)
@@ -98,15 +94,25 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
         with lock:
             if _is_known(path, here):  # by now
                 return
-            named = workload if isinstance(workload, str) else None
-            stored = stored_workload.read(path, workload=named, allow_outside=allow_outside)
-            if isinstance(workload, Workload):
-                stored = dataclasses.replace(stored, workload=workload)
-            settings = Settings(trials=retuning.TRIALS, budget_seconds=seconds)
-            retuning.run(stored, settings, Watcher(), given=["budget_seconds"])
+            _retune(path, workload, seconds, allow_outside=allow_outside)
     except (AutopipeError, OSError) as error:  # a lock that nobody gives up is an OSError, too
         said = f"This machine has no profile in `{path}`, and a retune came to nothing: {error}"
         warnings.warn(said, ProfileWarning, stacklevel=3)
+
+
+def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
+    from autopipe.api import retuning, stored_workload  # with Optuna, which whoever waits for a retune does without
+    from autopipe.api.searching import Watcher, nothing_measured
+    from autopipe.search.settings import Settings
+
+    named = workload if isinstance(workload, str) else None
+    stored = stored_workload.read(path, workload=named, allow_outside=allow_outside)
+    if isinstance(workload, Workload):
+        stored = dataclasses.replace(stored, workload=workload)
+    settings = Settings(trials=retuning.TRIALS, budget_seconds=seconds)
+    done = retuning.run(stored, settings, Watcher(), given=["budget_seconds"])
+    if done.profile is None and done.result is not None:
+        raise nothing_measured(done.result)
 
 
 def _is_known(path: Path, here: Hardware) -> bool:

@@ -9,12 +9,15 @@ import pytest
 import autopipe as ap
 from autopipe.api import retuning
 from autopipe.errors import ArtifactError, ConfigError, TrialError
+from autopipe.search import library, study
+from autopipe.search.settings import Settings
 from autopipe.trial import protocol
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint, joining
 from autopipe.tuned.factory import ProfileWarning
 from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import artifact, profile
+from tests.unit.api.test_searching import Failing
 
 
 @pytest.fixture
@@ -29,9 +32,11 @@ def retunes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The budgets of the retunes that were run; each adds a profile of this machine."""
     ran: list[float] = []
 
-    def run(stored: Any, settings: Any, watcher: Any, **_: Any) -> None:
+    def run(stored: Any, settings: Any, watcher: Any, **_: Any) -> retuning.Retuned:
         ran.append(settings.budget_seconds)
-        joining.renew(stored.artifact, profile(hardware=fingerprint.detect()), stored.path)
+        found = profile(hardware=fingerprint.detect())
+        joining.renew(stored.artifact, found, stored.path)
+        return retuning.Retuned(profile=found)
 
     monkeypatch.setattr(retuning, "run", run)
     return ran
@@ -69,6 +74,16 @@ def test_where_a_retune_comes_to_nothing_the_nearest_is_taken(path: Path, monkey
         tuned = ap.load(path, on_new_hardware="retune")
     assert "a retune came to nothing: the study is another workload's" in str(warnings[0].message)
     assert tuned.profile == files.read(path).profiles[0]
+
+
+def test_a_retune_that_measures_nothing_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    surface = Failing()
+    space = library.load("quick", {"cores": 2, "gpus": 0})
+    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2))
+    monkeypatch.setattr(retuning, "run", lambda *_, **__: retuning.Retuned(result=result))
+    with pytest.warns(ProfileWarning) as warnings:
+        ap.load(path, on_new_hardware="retune")
+    assert "a retune came to nothing: No configuration could be measured" in str(warnings[0].message)
 
 
 def test_a_trial_that_imports_the_script_does_not_retune(

@@ -1,0 +1,124 @@
+"""Machines that nobody here has, and trials on them by arithmetic: a fleet in one process, without any framework.
+
+What is replaced is what looks at the machine, and the child process that runs trials; all the rest is as users have it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pytest
+from replaying.synthetic import measurement
+
+from autopipe.api import checking, retuning, searching, tuning
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.description import Description
+from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.value import JsonObject
+from autopipe.hardware import backend, machine
+from autopipe.hardware.cpu import Cpu
+from autopipe.hardware.gpu import Gpu
+from autopipe.hardware.machine import Machine, Versions
+from autopipe.hardware.memory import Memory
+from autopipe.search.measurer import Effort
+from tests.fakes.profiles import DESCRIBED, GIB
+from tests.fakes.surface import Surface
+
+BASELINE_RATE = 300.0
+"""Images/s of other people's code, on each machine."""
+
+
+def imaginary(*, cores: int = 4, gpus: int = 0, keras: str = "3.15.0") -> Machine:
+    """Return a machine with so many cores and cards, and that version of Keras."""
+    versions = Versions(
+        autopipe="0.1.0",
+        tensorflow="2.21.0",
+        keras=keras,
+        jax=None,
+        torch=None,
+        opencv="4.10.0",
+        numpy="2.1.0",
+        optuna="4.5.0",
+    )
+    return Machine(
+        cpu=Cpu(model="Imaginary 9000", cores=cores, logical_cores=cores),
+        memory=Memory(usable_bytes=64 * GIB, available_bytes=60 * GIB),
+        gpus=(Gpu(name="Imaginary GPU", memory_bytes=80 * GIB, driver="600.1"),) * gpus,
+        os="Imaginary Linux 1",
+        kernel="Linux 6.8.0",
+        python="3.11.7",
+        versions=versions,
+    )
+
+
+@dataclass
+class Trials:
+    """Plays `TrialRunner`: trials on a surface.
+
+    Attributes:
+        surface: what measures.
+        accelerators: how many the workload's backend sees.
+        on_describe: called when a command has begun.
+        on_measure: called at each trial.
+    """
+
+    surface: Surface
+    accelerators: int = 0
+    on_describe: Callable[[], None] = lambda: None
+    on_measure: Callable[[], None] = lambda: None
+    pid: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self) -> None:
+        """Nothing has to be started."""
+
+    def start(self) -> None:
+        """Nothing has to be started."""
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+    def describe(self) -> Description:
+        self.on_describe()
+        changes = {"backend": backend.keras_backend(), "accelerators": self.accelerators, "fixed_bytes": 10**6}
+        return DESCRIBED.model_copy(update=changes)
+
+    def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
+        return self.surface.model_alone(setup)
+
+    def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
+        self.on_measure()
+        if config.loader.is_foreign:
+            return measurement(config, [BASELINE_RATE] * 12, batch_size=32)
+        return self.surface.measure(config, effort=Effort.SEARCH)
+
+
+@dataclass
+class Fleet:
+    """The machines, on one of which everything runs; `at` goes to another one."""
+
+    patch: pytest.MonkeyPatch
+    trials: Trials = field(default_factory=lambda: Trials(Surface()))
+
+    def __post_init__(self) -> None:
+        def runner_for(*_: Any, **__: Any) -> Trials:
+            return self.trials
+
+        for module in (tuning, retuning, checking):
+            self.patch.setattr(module, "runner_for", runner_for)
+        self.patch.setattr(searching, "foreign_runner", runner_for)
+        self.patch.setattr(searching, "MEASURING", f"autopipe-test-{os.getpid()}")
+
+    def at(self, here: Machine, surface: Surface) -> None:
+        """Let this process run on a machine from now on."""
+        self.patch.setattr(machine, "detect", lambda *_: here)
+        self.trials = Trials(surface, accelerators=len(here.gpus))
