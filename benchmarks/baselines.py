@@ -232,8 +232,9 @@ def compared(folder: Path, kind: str, form: str, rounds: int, seconds: float) ->
         for number in range(rounds + 1):  # the first compiles
             outcome = measures.measure(config, {"min_seconds": seconds, "max_seconds": seconds, "page_cache": "warm"})
             theirs = ask(seconds)
-            assert isinstance(outcome, Measurement), outcome
-            if number:
+            if not isinstance(outcome, Measurement):
+                print(f"{kind}, {form}: a block is left out: {outcome.message}", file=sys.stderr)
+            elif number:
                 found.append((outcome.images_per_second.value, theirs))
     return found
 
@@ -259,7 +260,8 @@ def main() -> None:
             draw(folder)
         for kind in arguments.only.split(","):
             for form in (each for each in FORMS.get(kind, ("tf.data", "keras")) if each in arguments.forms.split(",")):
-                blocks = compared(folder, kind, form, arguments.rounds, arguments.seconds)
+                if not (blocks := compared(folder, kind, form, arguments.rounds, arguments.seconds)):
+                    continue
                 printed, outer = (median([pair[side] for pair in blocks]) for side in (0, 1))
                 ratio = median([mine / theirs for mine, theirs in blocks])
                 found[f"{kind}, {form}"] = {"printed": printed, "outside": outer, "ratio": ratio, "blocks": blocks}
