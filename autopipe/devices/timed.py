@@ -29,13 +29,9 @@ class TimedLoader(Loader):
     def __init__(self, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
         self.loader = loader
         self._clock = clock
-        self.spec = loader.spec
-        self.finish = loader.finish
-        self.batch_size = loader.batch_size
-        self.last_batch_samples = loader.last_batch_samples
-        self.has_dataset = loader.has_dataset
-        self.buffered_batches = loader.buffered_batches
-        self.hand_over_seconds = loader.hand_over_seconds
+        for name in Loader.__annotations__:
+            if not name.startswith("_"):
+                setattr(self, name, getattr(loader, name))
         self.waited_seconds = 0.0
         self.taken = 0
         self.first_taken: float | None = None
