@@ -41,6 +41,9 @@ class Table:
         csv: the file, or its URL; its first row names the columns, which are separated by commas, semicolons or tabs.
         path: the column with the images' paths, or URLs.
         label: the column with the labels, or several columns; None for images alone.
+        features: columns of numbers that belong to the image, for a model with two inputs: x is then a dictionary of
+            "image" and "features", a float32 vector.
+        sample_weight: the column with what weights each sample in the loss.
         label_mode: "number" for float32 values also where all of them are whole numbers; "class" for classes also where
             their names are numbers; "auto" for what they look like, as told above.
         root: the folder or URL that relative paths start from; by default the one that holds the CSV file.
@@ -56,15 +59,17 @@ class Table:
         >>> data = ap.Table("labels.csv", path="file", label="breed", root="images/")   # doctest: +SKIP
     """
 
-    x_kind = FieldKind.ENCODED
+    x_kind: Any = FieldKind.ENCODED
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each names columns of the one table
         self,
         csv: str | os.PathLike[str],
         *,
         path: str = "path",
         label: str | Sequence[str] | None = "label",
         label_mode: Literal["auto", "class", "number"] = "auto",
+        features: Sequence[str] = (),
+        sample_weight: str | None = None,
         root: str | os.PathLike[str] | None = None,
     ) -> None:
         if label_mode not in ("auto", "class", "number"):
@@ -74,9 +79,20 @@ class Table:
         names = () if label is None else (label,) if isinstance(label, str) else tuple(label)
         if label is not None and not names:
             raise DataError("`label` must name a column, or several, but got an empty list.", hint="Pass label=None.")
-        is_plain = label_mode == "auto" and (label is None or isinstance(label, str))
+        if isinstance(features, str) or (sample_weight is not None and label is None):
+            raise DataError(
+                "`features` must be a list of columns, and `sample_weight` needs a label, "
+                f"but got {features=}, {label=}."
+            )
+        more = (*features, *(() if sample_weight is None else (sample_weight,)))
+        is_plain = label_mode == "auto" and not more and (label is None or isinstance(label, str))
         self._columns = (place, path, names[0] if names else None) if is_plain else None
-        paths, labels, self._rows = _read_columns(place, path, names)
+        paths, columns, self._rows = _read_columns(place, path, (*names, *more))
+        labels, numbers = columns[: len(names)], _number_columns(columns[len(names) :], more)
+        self._features = numbers[:, : len(features)] if features else None
+        self._weights = numbers[:, -1] if sample_weight is not None else None
+        if features:
+            self.x_kind = {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
         base = places.root_of(os.path.dirname(place) if root is None else root)  # noqa: PTH120  it may be a URL
         self._paths = places.named(base, [_split(text) for text in paths])
         self.remote = places.kind(self._paths)
@@ -100,9 +116,12 @@ class Table:
         return f"Table({self._csv!r}: {len(self)} images)"
 
     def read(self, index: int) -> object:
-        """Return the image's file as bytes, and its label; or the bytes alone where the table has no label column."""
+        """Return x, the image's file as bytes, with its features if there are any; and its label and weight."""
         content = self._paths.read(index)
-        return content if self._labels is None else (content, self._labels[index])
+        x = content if self._features is None else {"image": content, "features": self._features[index]}
+        if self._labels is None:
+            return x
+        return (x, self._labels[index]) if self._weights is None else (x, self._labels[index], self._weights[index])
 
     def name(self, index: int) -> str:
         """Return the path of an image, and the row that names it."""
@@ -113,15 +132,20 @@ class Table:
         return self._paths.files(indices)
 
     def mean_bytes(self) -> float:
-        """Return the mean size of an image's file, and of its labels where they are several."""
+        """Return the mean size of an image's file, its features, and its labels where they are several."""
         labels = self._labels[0].nbytes if isinstance(self._labels, np.ndarray) and self._labels.ndim == 2 else 0
-        return self._paths.mean_bytes() + float(labels)
+        return self._paths.mean_bytes() + float(labels + (0 if self._features is None else self._features[0].nbytes))
 
     def digest(self) -> str:
         """Describe the labels and the files (number, names, sizes, times) without reading the images."""
         labels = b"" if self._labels is None else self._labels.tobytes()
         classes = "\0".join(map(str, self.classes or ())).encode()
-        return f"{self._paths.digest()} labels={short_digest(labels + classes)}"
+        more = [f" {name}={short_digest(part.tobytes())}" for name, part in self._numbers().items()]
+        return f"{self._paths.digest()} labels={short_digest(labels + classes)}{''.join(more)}"
+
+    def _numbers(self) -> dict[str, NDArray[np.float32]]:
+        found = {"features": self._features, "weights": self._weights}
+        return {name: part for name, part in found.items() if part is not None}
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
         """Return how plain NumPy code gets at the images; None where it needs this source."""
@@ -251,6 +275,12 @@ def _as_labels(
     classes = sorted(set(texts))
     number = {name: label for label, name in enumerate(classes)}
     return FieldKind.LABEL, tuple(classes), array("q", (number[text] for text in texts))
+
+
+def _number_columns(columns: list[list[str]], names: Sequence[str]) -> NDArray[np.float32]:
+    """Return some columns of numbers as the columns of an array."""
+    made = [_as_labels(texts, "number", name)[2] for texts, name in zip(columns, names, strict=True)]
+    return np.stack([np.asarray(values) for values in made], axis=1) if made else np.empty((0, 0), np.float32)
 
 
 def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ON_JAX = ("photos", "custom_source", "existing_pydataset")  # it is imported in a second
+ON_JAX = ("photos", "custom_source", "existing_pydataset", "two_inputs")  # it is imported in a second
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/train.py"))
 
 
@@ -22,6 +23,15 @@ def test_an_example_trains_without_the_tuner(example: Path) -> None:
     if maker.exists() and not (example / "demo").exists():
         _run(maker)
     assert "loss" in _run(example / "train.py")
+
+
+def test_a_model_of_two_inputs_takes_ten_lines_that_differ_from_plain_keras() -> None:
+    plain, with_autopipe = (
+        (ROOT / "examples" / "two_inputs" / name).read_text().split('"""', 2)[2].splitlines()
+        for name in ("by_keras.py", "train.py")
+    )
+    lines = list(difflib.unified_diff(plain, with_autopipe, n=0))[2:]
+    assert 0 < len([line for line in lines if line.startswith("+") and line.strip("+ ")]) <= 10
 
 
 def _run(script: Path) -> str:

@@ -79,6 +79,31 @@ def test_several_columns_are_one_vector(folder: Path) -> None:
         table(folder, text, label=[])
 
 
+def test_features_and_weights_go_with_the_image(folder: Path) -> None:
+    text = "path,rooms,age,price,trust\n1.jpg,3,0.5,70,1\n2.jpg,4,12,80,0.25\n"
+    houses = table(folder, text, label="price", features=["rooms", "age"], sample_weight="trust")
+    x, y, weight = pickle.loads(pickle.dumps(houses)).read(1)
+    assert x["image"] == b"2.jpg"
+    assert x["features"].dtype == np.float32
+    assert (x["features"].tolist(), y, weight) == ([4, 12], 80, 0.25)
+    assert houses.x_kind == {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
+    assert houses.mean_bytes() == 5 + 8
+    alone = table(folder, text, label=None, features=["rooms"])
+    assert alone.read(0)["features"].tolist() == [3]  # type: ignore[index]  # a dictionary
+    others = [table(folder, text.replace("12", "13"), label="price", features=["rooms", "age"], sample_weight="trust")]
+    others += [table(folder, text, label="price"), table(folder, text, label="price", sample_weight="trust")]
+    assert len({each.digest() for each in (houses, *others)}) == 4
+
+
+def test_features_and_weights_are_columns_of_numbers(folder: Path) -> None:
+    text = "path,rooms,label\n1.jpg,three,1\n2.jpg,4,0\n"
+    with pytest.raises(DataError, match="column `rooms` must hold numbers, but one is 'three'"):
+        table(folder, text, features=["rooms"])
+    for told in ({"features": "rooms"}, {"label": None, "sample_weight": "rooms"}):
+        with pytest.raises(DataError, match="`features` must be a list of columns, and `sample_weight` needs a label"):
+            table(folder, text, **told)
+
+
 def test_without_a_label_column_a_sample_is_x_alone(folder: Path) -> None:
     data = table(folder, "path\n1.jpg\n2.jpg\n", label=None)
     assert read_all(data) == [b"1.jpg", b"2.jpg"]
