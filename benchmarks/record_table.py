@@ -4,14 +4,21 @@
     python benchmarks/record_table.py examples/photos/train.py:workload benchmarks/tables/photos-15ms.jsonl.gz \
         --simulate-step 15ms
 
+    python benchmarks/record_table.py benchmarks/regime_workloads.py:latency_20ms latency-1-core.jsonl.gz \
+        --cores 1 --seconds 60
+
 The trials are those of a search, in random order; those near the best come several times. Run again, it goes on where
-it stopped. Use a machine that does nothing else: what the table says is taken for the truth.
+it stopped, so that --seconds records in pieces. For less memory, run it in a cgroup or container that has less. Use a
+machine that does nothing else: what the table says is taken for the truth.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import sys
+import time
 from pathlib import Path
 
 from replaying import table
@@ -36,7 +43,12 @@ def main() -> None:
     parser.add_argument("--space", default=SPACE, help="a search space")
     parser.add_argument("--simulate-step", help="an accelerator in place of the model: 15ms")
     parser.add_argument("--rounds", type=int, default=3, help="how often those near the best are measured")
+    parser.add_argument("--cores", type=int, help="play a machine with so many of the cores of this one")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after as long; the same again goes on")
     chosen = parser.parse_args()
+    ends = time.monotonic() + chosen.seconds
+    if chosen.cores is not None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: chosen.cores])
     simulate = None if chosen.simulate_step is None else accelerator(chosen.simulate_step, "--simulate-step")
     found = machine.detect()
     with searching.runner_for(chosen.workload, Settings(simulate=simulate)) as runner:
@@ -58,9 +70,18 @@ def main() -> None:
             compact_bytes=facts.compact_bytes,
             finished_bytes=facts.finished_bytes,
             ceilings=list(measurer.ceilings(sorted(setups, key=lambda setup: setup != ModelSetup()))),
+            busy_cores=os.getloadavg()[0],
             baselines={each.name: each.config.model_dump(mode="json") for each in measurer.baselines()},
         )
-        table.record(chosen.table, header, candidates, measurer, rounds=chosen.rounds, on_trial=_tell)
+        table.record(
+            chosen.table,
+            header,
+            candidates,
+            measurer,
+            rounds=chosen.rounds,
+            on_trial=_tell,
+            enough=lambda: time.monotonic() >= ends,
+        )
 
 
 def _tell(done: int, of: int) -> None:

@@ -103,6 +103,32 @@ def compare(
     return search.comparison("tune from nothing", cold), search.comparison("retune", warm)
 
 
+def between(
+    known: Table, there: Table, space: Space, *, seeds: int, trials: int, count: int
+) -> tuple[Comparison, Comparison]:
+    """Tune one recorded machine from nothing, and retune it from what is known of another.
+
+    Args:
+        known: the table of the other.
+        there: the table that is searched.
+        space: the one that both were recorded over, with the bounds of the one that is searched.
+        seeds: how many searches.
+        trials: a search.
+        count: how many configurations a retune knows.
+
+    Returns:
+        The regret of both, by trial.
+    """
+    before, trimmed = search.recorded(known, space), search.recorded(there, space)
+    cold, warm = [], []
+    for seed in range(seeds):
+        best = known_after(known, before, seed=seed, trials=trials, count=count)
+        settings = search.settings_of(SURROGATE, seed=seed, trials=trials, seeding=True)
+        cold.append(search.regret_curve(there, trimmed, settings))
+        warm.append(search.regret_curve(there, trimmed, replace(settings, known=best)))
+    return search.comparison("tune from nothing", cold), search.comparison("retune", warm)
+
+
 def trials_to_match(cold: Comparison, warm: Comparison) -> int | None:
     """Return after how many trials a retune is as near to the best as a tune from nothing in the end; None if never."""
     return next((number for number, regret in enumerate(warm.median, 1) if regret <= cold.median[-1]), None)

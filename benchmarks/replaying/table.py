@@ -34,7 +34,10 @@ _NEAR = 0.85  # of the best: more than what a measurement may be off
 
 
 class Header(pydantic.BaseModel):
-    """The first line of a table."""
+    """The first line of a table.
+
+    `busy_cores` is the load average of the machine when the recording began: on one that is not idle a table is noise.
+    """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -53,6 +56,7 @@ class Header(pydantic.BaseModel):
     trial_seconds: float = 2.5
     ceilings: list[Ceiling] = []
     baselines: dict[str, JsonObject] = {}
+    busy_cores: float | None = None
 
     def facts(self) -> Facts:
         """Return what a search knows beforehand."""
@@ -146,7 +150,7 @@ def _open(path: Path, mode: Literal["rt", "at"]) -> IO[str]:
     return path.open(mode, encoding="utf-8")
 
 
-def record(
+def record(  # noqa: PLR0913  what is recorded, and who is told
     path: Path,
     header: Header,
     candidates: Sequence[Candidate],
@@ -154,6 +158,7 @@ def record(
     *,
     rounds: int = 1,
     on_trial: Callable[[int, int], None] = lambda done, of: None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> Table:
     """Measure every candidate in random order, appending to `path`; what is there already is not measured again.
 
@@ -165,6 +170,7 @@ def record(
         rounds: how often those near the best are measured, each time all of them in another order: among them a
             search has to choose, so their rates have to be the truest.
         on_trial: is told how many of how many are done in a round.
+        enough: whether to stop before the next trial; called again, it goes on from there.
     """
     if not path.exists():
         with _open(path, "at") as file:
@@ -177,6 +183,8 @@ def record(
         keys = [key for key in todo if key not in entries] if number == 0 else _short_of(number + 1, entries)
         np.random.default_rng(number).shuffle(keys)
         for done, key in enumerate(keys, start=1):
+            if enough():
+                return read(path)
             outcome = measurer.measure(entries[key].config if number else todo[key], effort=Effort.SEARCH)
             with _open(path, "at") as file:
                 file.write(outcome.model_dump_json() + "\n")

@@ -11,8 +11,9 @@ from replaying.table import Header, Table
 
 from autopipe.core.config import ModelSetup
 from autopipe.core.facts import Limits
+from autopipe.core.params import from_config
 from autopipe.core.space import Space
-from autopipe.search.feasible import trim
+from autopipe.search.feasible import Candidate, trim
 from tests.fakes.surface import Surface
 
 TRIALS = 16
@@ -77,3 +78,24 @@ def test_a_retune_that_never_comes_as_near_matches_nowhere() -> None:
     warm = Comparison(sampler="warm", median=(0.3, 0.2), worst=(0.3, 0.2))
     assert machines.trials_to_match(cold, warm) is None
     assert machines.trials_to_match(warm, cold) == 2
+
+
+def test_from_one_recorded_machine_to_another_a_retune_begins_nearer_to_the_best(recorded: Table, space: Space) -> None:
+    there = machines.other_machine(recorded, seed=3)
+    cold, warm = machines.between(recorded, there, space, seeds=1, trials=8, count=3)
+    assert (cold.sampler, warm.sampler) == ("tune from nothing", "retune")
+    assert warm.median[5] <= cold.median[5]
+
+
+def test_a_recording_stops_when_it_is_enough_and_goes_on_from_there(recorded: Table, tmp_path: Path) -> None:
+    surface = Surface(cores=4, model_rate=60_000.0)
+    candidates = [
+        Candidate(params=from_config(each.config), config=each.config, key=key)
+        for key, each in recorded.entries.items()
+    ]
+    path, looks = tmp_path / "part.jsonl", iter([False, False, True])
+    part = table.record(path, recorded.header, candidates, surface, enough=lambda: next(looks))
+    assert len(part.entries) == 2
+    whole = table.record(path, recorded.header, candidates, surface)
+    assert whole.entries.keys() == recorded.entries.keys()
+    assert len(surface.measured) == len(recorded.entries)
