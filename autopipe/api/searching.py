@@ -20,13 +20,14 @@ from autopipe.api.trial_measurer import TrialMeasurer, failed
 from autopipe.core import digests
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
-from autopipe.core.outcome import TrialFailure
+from autopipe.core.outcome import Measurement, Resources, TrialFailure
 from autopipe.core.params import Value, parameter_types
 from autopipe.core.space import Space
 from autopipe.core.workload import Workload
 from autopipe.errors import NothingMeasuredError, SpaceError, TrialError
 from autopipe.hardware import machine, virtual
 from autopipe.hardware.machine import Machine
+from autopipe.hardware.memory import size_text
 from autopipe.search import library, study
 from autopipe.search.events import NotJoined, OnEvent
 from autopipe.search.lock import MEASURING
@@ -184,6 +185,13 @@ def nothing_measured(result: SearchResult) -> NothingMeasuredError:
             f"No configuration could be measured: {count} failed. The reason{last}: {failures[-1].message}",
             hint=failures[-1].hint,
         )
+    over = [row.outcome.resources for row in result.trials if isinstance(row.outcome, Measurement) and not row.feasible]
+    if over:
+        return NothingMeasuredError(
+            f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
+            f"the least {_least(over)}.",
+            hint="Allow more with --max-memory or --max-cpu.",
+        )
     if result.interrupted:
         return NothingMeasuredError("The search was interrupted before any configuration could be measured.")
     refused = [str(trial.user_attrs["refused"]) for trial in result.study.trials if "refused" in trial.user_attrs]
@@ -193,6 +201,14 @@ def nothing_measured(result: SearchResult) -> NothingMeasuredError:
         f"No configuration could be measured, because none could be tried{said}",
         hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
     )
+
+
+def _least(taken: Sequence[Resources]) -> str:
+    """Return the least memory and processor time that any of these took, as far as they were measured."""
+    memory = min((each.peak_rss_bytes for each in taken if each.peak_rss_bytes is not None), default=None)
+    cpu = min((each.cpu_percent for each in taken if each.cpu_percent is not None), default=None)
+    said = [] if memory is None else [f"{size_text(memory)} of memory"]
+    return " and ".join(said if cpu is None else [*said, f"{cpu:.0f} % of a core"])
 
 
 def refuse_in_trial() -> None:

@@ -220,7 +220,7 @@ class Progress:
     def _finished(self, event: events.TrialFinished) -> None:
         outcome = event.outcome
         asker, detail = event.origin.asker, event.origin.detail
-        better = self._best is None or (event.best is not None and event.best > self._best)
+        better = event.best is not None and (self._best is None or event.best > self._best)
         if (
             event.best is not None and asker is not Asker.PROOF
         ):  # a confirmation run measures again what the best was chosen by

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import pydantic
 
 from autopipe.core.registry import Registry
-from autopipe.errors import ConfigError, near
+from autopipe.errors import ConfigError, near, shortened
 
 if TYPE_CHECKING:
     from autopipe.core.job import LoadJob
@@ -54,7 +54,9 @@ def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) ->
         return f"`{cls.__name__}` has no key `{key}`; it takes {', '.join(known)}.{near(key, known)}"
     if first["type"] == "missing":
         return f"`{cls.__name__}` needs `{key}`, which was not given."
-    return f"`{key}` of `{cls.__name__}` is wrong: {first['msg']}, but got {key}={first['input']!r}."
+    if not key:
+        return f"A `{cls.__name__}` must be an object of that class, but got {shortened(first['input'])}."
+    return f"`{key}` of `{cls.__name__}` is wrong: {first['msg']}, but got {key}={shortened(first['input'])}."
 
 
 class LoaderConfig(_Strict):

@@ -17,6 +17,7 @@ from autopipe import frameworks
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Field
 from autopipe.core.structure import leaves, triple
+from autopipe.core.workload import Workload
 from autopipe.devices.strategy import DeviceStrategy
 from autopipe.errors import ModelError, shortened
 
@@ -70,6 +71,19 @@ def _checked_compiled(model: keras.Model) -> keras.Model:
             hint="Call model.compile(optimizer=..., loss=...) before returning it.",
         )
     return model
+
+
+def refuse_workload(data: Any) -> None:
+    """Refuse a workload where samples are wanted: Keras would print all of it, and say nothing.
+
+    Raises:
+        ModelError: it is one.
+    """
+    if isinstance(data, Workload):
+        raise ModelError(
+            "Samples, a loader or what Keras takes must be given, but got a whole Workload.",
+            hint="Pass its samples, `workload.data`: they go through the ops of the trainer's own workload.",
+        )
 
 
 def finished_batch(loader: Loader) -> tuple[Any, ...]:

@@ -259,6 +259,7 @@ class Trainer:
         if isinstance(data, Loader):
             self._check_last(data, steps)
             return data
+        models.refuse_workload(data)
         if not isinstance(data, Source):
             return None
         if self._evaluation_loader is None:

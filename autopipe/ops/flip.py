@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autopipe.core.plain_code import Lines, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, shortened
 from autopipe.ops.pixels import PixelOp
 
 
@@ -30,6 +30,12 @@ class RandomFlip(PixelOp):
     draws: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.horizontal, bool) and isinstance(self.vertical, bool)):
+            raise ConfigError(
+                "`horizontal` and `vertical` of RandomFlip must be True or False, "
+                f"but got horizontal={shortened(self.horizontal)}, vertical={shortened(self.vertical)}.",
+                hint='What Keras calls "horizontal_and_vertical" is ap.RandomFlip(horizontal=True, vertical=True).',
+            )
         if not (self.horizontal or self.vertical):
             raise ConfigError("RandomFlip must be `horizontal`, `vertical` or both, but got neither.")
 

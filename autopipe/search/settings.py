@@ -10,7 +10,7 @@ from typing import Literal
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import virtual
 from autopipe.search.samplers import SURROGATE, Sampler
 
@@ -92,6 +92,13 @@ class Settings:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
+        if not isinstance(self.trials, int) or self.trials < 1:
+            raise ConfigError(f"`trials` must be a whole number of 1 or more, but got {shortened(self.trials)}.")
+        if not isinstance(self.budget_seconds, int | float | None):
+            raise ConfigError(
+                f"`budget` must be a number of seconds, or None, but got {shortened(self.budget_seconds)}.",
+                hint="`budget=120` is two minutes; `--budget 2m` on a command line.",
+            )
         if self.budget_seconds is not None and not self.budget_seconds > 0:
             raise ConfigError(
                 f"The budget must be longer than 0 s, but got {self.budget_seconds:g} s.",

@@ -6,6 +6,7 @@ import pytest
 
 from autopipe.api.searching import nothing_measured
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
@@ -64,6 +65,19 @@ def test_where_no_trial_ran_the_reasons_for_leaving_them_out_are_given(result: S
 def test_without_any_reason_it_is_said_why_the_search_ended(result: SearchResult) -> None:
     none = dataclasses.replace(result, trials=(), dropped=())
     assert nothing_measured(none).message.endswith(f"none could be tried. {result.stopped_because.message}")
+
+
+def test_where_all_exceed_the_limits_it_is_said_what_the_least_took() -> None:
+    surface, space = Surface(), library.load("quick", {"cores": 2, "gpus": 0})
+    settings = Settings(clock=surface.clock, trials=4, limits=Limits(cpu_percent=1.0), blocks=(0, 0))
+    found = study.run(space, surface, surface.facts(), settings)
+    assert found.best_config is None
+    error = nothing_measured(found)
+    assert (
+        "No configuration keeps the limits: 4 were measured and took more than is allowed, the least " in error.message
+    )
+    assert "% of a core" in error.message
+    assert error.hint == "Allow more with --max-memory or --max-cpu."
 
 
 def test_an_interruption_before_the_first_trial_is_told_as_such(result: SearchResult) -> None:

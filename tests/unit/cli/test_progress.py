@@ -48,7 +48,9 @@ class Screen:
         return self.progress.__rich__().plain
 
 
-def finished(outcome: Measurement | TrialFailure, origin: str = "surrogate", best: float = 100.0) -> events.Event:
+def finished(
+    outcome: Measurement | TrialFailure, origin: str = "surrogate", best: float | None = 100.0
+) -> events.Event:
     return events.TrialFinished(
         number=0, origin=AskedBy.parse(origin), config=CONFIG, outcome=outcome, value=None, best=best
     )
@@ -263,3 +265,7 @@ def test_going_on_with_a_study_is_said(resumed: int) -> None:
     shown = Screen().tell(events.StudyOpened(name="autopipe", resumed=resumed, lost=1))
     said = "resumed   12 trials of this study are there already; 1 that were cut off count as failed"
     assert " ".join(" ".join(shown).split()) == (" ".join(said.split()) if resumed else "")
+
+
+def test_what_exceeds_a_limit_is_not_called_the_best() -> None:
+    assert Screen().tell(finished(measured(1000.0), best=None)) == []

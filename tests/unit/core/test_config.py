@@ -82,3 +82,8 @@ def test_what_cannot_be_is_named(make: Any, of: Any, message: str) -> None:
 def test_what_the_models_speed_depends_on_is_a_part_of_the_configuration_with_its_defaults() -> None:
     assert PipelineConfig(loader=Threads(workers=1)).model_setup == OfSetup().setup == ModelSetup()
     assert set(OfSetup.model_fields) == set(ModelSetup._fields) <= set(PipelineConfig.model_fields)
+
+
+def test_a_loader_that_is_a_word_is_refused_with_the_word() -> None:
+    with pytest.raises(ConfigError, match="A `LoaderConfig` must be an object of that class, but got 'threads'"):
+        PipelineConfig(loader="threads")  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from autopipe.core.loader import Loader
+from autopipe.core.workload import Workload
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import ConfigError, ModelError, OpError
 from tests.fakes.loader import ArrayLoader, blobs
@@ -17,6 +18,16 @@ from tests.unit.devices.models import classifier
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
+
+
+class Numbers:
+    """Samples that nobody reads."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> int:
+        return index
 
 
 def loader(batch_size: int = 4, **arguments: Any) -> ArrayLoader:
@@ -42,6 +53,12 @@ def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history() -> 
     assert isinstance(history, keras.callbacks.History)
     assert history.epoch == [0, 1, 2]
     assert same_weights(trainer.model, by_keras(3))
+
+
+def test_a_whole_workload_is_no_validation_data_and_the_message_says_what_is() -> None:
+    workload = Workload(data=Numbers(), ops=[], batch_size=4)
+    with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
+        Trainer(classifier(), loader()).fit(validation=workload, verbose=0)
 
 
 def test_a_short_last_batch_is_trained_too() -> None:

@@ -51,6 +51,7 @@ MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), np.dtype("uint8
         (lambda of: of(True, 5), RandomCrop, "height=True"),
         (lambda of: of(5, -1), Pad, "width=-1"),
         (lambda of: of(horizontal=False), RandomFlip, "neither"),
+        (lambda of: of("horizontal_and_vertical"), RandomFlip, "horizontal='horizontal_and_vertical'"),
         (lambda of: of(0), RandomBrightness, "delta=0"),
         (lambda of: of(factor=(2, 1)), RandomBrightness, "factor="),
         (lambda of: of(1.5, 0.5), RandomContrast, "lower=1.5"),
