@@ -28,3 +28,8 @@ class Estimate(Value):
         if self.low > self.high:
             raise ValueError(f"`low` must not exceed `high`, but got low={self.low} and high={self.high}.")
         return self
+
+
+def rate_text(value: float) -> str:
+    """Return images/s with digits that differ where the rates do: a segmentation model may take eight."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

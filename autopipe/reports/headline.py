@@ -7,7 +7,7 @@ import math
 from autopipe.core import bottleneck
 from autopipe.core import limits as core_limits
 from autopipe.core.bottleneck import MODEL_SHARE
-from autopipe.core.ceiling import OVERTAKEN, Ceiling
+from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, Limits
 from autopipe.reports import wording
@@ -131,8 +131,7 @@ def _contest(profile: Profile, rival: Baseline) -> Contest | None:
 def share(profile: Profile) -> float | None:
     """Return how much of the model alone the winner reaches, side by side where that was measured; None: not known."""
     measured = None if profile.findings is None else profile.findings.share_of_model
-    reached = profile.share_of_ceiling if measured is None else measured
-    return None if reached is None or reached > OVERTAKEN else reached
+    return profile.share_of_ceiling if measured is None else measured
 
 
 def _reached(profile: Profile) -> str:

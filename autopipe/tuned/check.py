@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.value import Estimate
+from autopipe.core.value import Estimate, rate_text
 from autopipe.tuned import pick
 from autopipe.tuned.fingerprint import MatchLevel, compare_hardware, compare_workload
 from autopipe.tuned.schema import Artifact, Hardware, Profile, WorkloadDigest
@@ -154,12 +154,7 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
         said = f"it reaches {share:.0%} of what the model can take, but {recorded:.0%} when it was tuned"
     else:
         lowest, highest = then.low, now.high
-        said = f"it feeds {_rate(now.value)} images/s, but {_rate(then.value)} when it was tuned"
+        said = f"it feeds {rate_text(now.value)} images/s, but {rate_text(then.value)} when it was tuned"
     if highest >= lowest * (1 - DRIFT_TOLERANCE):
         return result
     return dataclasses.replace(result, verdict=Verdict.DRIFTED, reasons=(*result.reasons, said))
-
-
-def _rate(value: float) -> str:
-    """Return images/s with digits that differ where the rates do: a segmentation model may take eight."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

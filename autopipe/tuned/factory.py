@@ -19,6 +19,7 @@ from autopipe import assembly
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Source
+from autopipe.core.value import rate_text
 from autopipe.core.workload import Workload
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
@@ -139,7 +140,9 @@ class Tuned:
         if self.ceiling is not None:
             rates.append(("the model alone", self.ceiling.model_images_per_second))
         facts = [("config", self.config.short())]
-        facts += [(name, f"{each.value:,.4g} ({each.low:,.4g} to {each.high:,.4g}) images/s") for name, each in rates]
+        for name, each in rates:
+            value, low, high = map(rate_text, (each.value, each.low, each.high))
+            facts.append((name, f"{value} ({low} to {high}) images/s"))
         count = len(self.artifact.profiles)
         machine = self.profile.hardware
         facts.append(("machine", f"{machine.cpu_model}, {machine.cores} cores" + f" (1 of {count})" * (count > 1)))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from autopipe.core.ceiling import Ceiling
+from autopipe.core.ceiling import OVERTAKEN, Ceiling
 from autopipe.core.outcome import Measurement
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.tuned.findings import Findings
@@ -248,10 +248,11 @@ class Profile(Record):
 
     @property
     def share_of_ceiling(self) -> float | None:
-        """The measured rate as a part of what the model alone can take, or None where that was not measured."""
+        """The measured rate as a part of what the model alone can take; None where it was not read, or too low."""
         if self.ceiling is None or self.ceiling.model_images_per_second.value <= 0:
             return None
-        return self.measurement.images_per_second.value / self.ceiling.model_images_per_second.value
+        share = self.measurement.images_per_second.value / self.ceiling.model_images_per_second.value
+        return share if share <= OVERTAKEN else None
 
 
 class Artifact(Record):

@@ -7,7 +7,7 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.tuned.check import Rates, Verdict, check, judge
-from autopipe.tuned.schema import WorkloadDigest
+from autopipe.tuned.schema import Limit, WorkloadDigest
 from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
 
 TOMORROW = NOON + datetime.timedelta(days=1)
@@ -99,6 +99,13 @@ def test_without_a_ceiling_the_plain_rates_are_compared(rate: float, verdict: Ve
     known = artifact(profile(ceiling=None))
     result = check(known, hardware(), TOMORROW, measure=lambda config: _rates(rate))
     assert result.verdict is verdict
+
+
+def test_a_ceiling_that_was_read_too_low_when_it_was_tuned_makes_no_drift() -> None:
+    low = Limit(model_images_per_second=Estimate(value=200.0, low=190.0, high=210.0))
+    result = check(artifact(profile(ceiling=low)), hardware(), TOMORROW, measure=lambda config: _rates(1000.0))
+    assert result.recorded_share is None
+    assert result.verdict is Verdict.FITS
 
 
 def test_drift_outweighs_staleness_and_keeps_its_reasons() -> None:

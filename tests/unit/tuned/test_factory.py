@@ -66,6 +66,13 @@ def test_it_shows_a_summary_and_not_all_that_it_knows(tmp_path: Path, importer: 
     assert len(tuned._repr_html_()) < 1000
 
 
+def test_high_rates_are_shown_in_full(tmp_path: Path, importer: _Importer) -> None:
+    fast = profile().model_copy(update={"measurement": figures(14_912.0)})
+    path = files.write(artifact(fast), tmp_path / "autopipe.json")
+    tuned = factory.load(path, import_workload=importer, here=hardware())
+    assert "measured 14,912 (14," in repr(tuned)
+
+
 def test_what_a_summary_shows_of_an_artefact_is_text(tmp_path: Path, importer: _Importer) -> None:
     hostile = profile(hardware=hardware(cpu_model="<script>alert(1)</script>"))
     path = files.write(artifact(hostile), tmp_path / "autopipe.json")
