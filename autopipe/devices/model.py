@@ -137,9 +137,10 @@ def _check_inputs(model: keras.Model, x: Any) -> None:
     takes = model.input if isinstance(model.input, dict) else {each.name: each for each in model.inputs}
     gets = x if isinstance(x, dict) else dict(zip(takes, leaves(x), strict=False))
     if not gets.keys() >= takes.keys() or (gets is not x and len(leaves(x)) != len(takes)):
-        found = f"the parts {', '.join(map(repr, x))}" if isinstance(x, dict) else f"{len(leaves(x))} parts"
+        found = f"has the parts {', '.join(map(repr, x))}" if isinstance(x, dict) else f"has {len(leaves(x))} parts"
         raise ModelError(
-            f"`model` takes {len(takes)} inputs ({', '.join(map(repr, takes))}), but x has {found}.",
+            f"`model` takes {len(takes)} inputs ({', '.join(map(repr, takes))}), "
+            f"but x {found if isinstance(x, tuple | dict) else 'is one part'}.",
             hint="Give x a part for each input: a tuple in their order, or a dictionary of their names.",
         )
     for name, each in takes.items():

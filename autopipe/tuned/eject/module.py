@@ -107,7 +107,8 @@ def module(
     if plan.source.structure is not None:
         raise PlainCodeError(
             f"its samples have several parts ({', '.join(plan.source.labels)}), and plain code is written of x and y "
-            "of one part each"
+            "of one part each",
+            hint="tuned_pipeline.make_dataset() feeds a `fit` of your own.",
         )
     if config == FIT:
         return _arrays(workload, plan, date, own=own)
