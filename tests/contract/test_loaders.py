@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import gc
 import hashlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.table import Table
 from autopipe.errors import LoaderError
+from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
@@ -60,7 +62,10 @@ LOADERS: dict[str, LoaderConfig] = {
     **{f"processes-2-ahead-{n}": Processes(workers=2, queue_size=2, read_ahead=n) for n in (1, 64)},
     **{f"tfdata-2-ahead-{n}": TfData(num_parallel_calls=2, prefetch=2, read_ahead=n) for n in (1, 64)},
 }
-ONE_OF_EACH = ("threads-2", "processes-2", "tfdata-2", "keras-2")
+ONE_OF_EACH = ["threads-2", "processes-2", "tfdata-2", "keras-2"]
+if importlib.util.find_spec("grain") is not None:  # its processes: tests/integration/test_grain_processes.py
+    LOADERS |= {f"grain-{n}": Grain(num_threads=n, buffer_size=max(2, n)) for n in (1, 2, 5)}
+    ONE_OF_EACH.append("grain-2")
 STORAGES = ("files",)
 BATCH = 4
 

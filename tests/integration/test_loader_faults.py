@@ -35,6 +35,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
 from autopipe.hardware import memory
+from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
@@ -51,6 +52,7 @@ OWN = [
     Processes(workers=2, queue_size=2, read_ahead=8),
 ]
 FOREIGN = [TfData(num_parallel_calls=2, prefetch=2), Keras(), Keras(workers=2)]
+GRAIN = Grain(num_threads=2, buffer_size=2)
 PROCESSES = Processes(workers=2, queue_size=2)
 GONE_SECONDS = 30
 ROOT = Path(__file__).parents[2]
@@ -357,7 +359,7 @@ class Ends:
 
 @pytest.mark.parametrize("place", ["read", "op"])
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration])
-@pytest.mark.parametrize("loader", [*OWN, FOREIGN[0], Keras(workers=2)])
+@pytest.mark.parametrize("loader", [*OWN, FOREIGN[0], Keras(workers=2), GRAIN])
 def test_whatever_ends_a_worker_reaches_the_consumer(
     loader: LoaderConfig, error: type[BaseException], place: str
 ) -> None:
@@ -403,7 +405,7 @@ def test_whatever_ends_a_process_of_keras_reaches_the_consumer(tmp_path: Path) -
     assert "KeyboardInterrupt" in second
 
 
-@pytest.mark.parametrize("loader", [*OWN, FOREIGN[0], Keras()])
+@pytest.mark.parametrize("loader", [*OWN, FOREIGN[0], Keras(), GRAIN])
 def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
     photos: Path, tmp_path: Path, loader: LoaderConfig
 ) -> None:
@@ -465,7 +467,7 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN, GRAIN])
 def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
     damaged: Path, loader: LoaderConfig, cache: str
 ) -> None:
@@ -530,7 +532,7 @@ DAMAGE = [_truncate, _empty, _corrupt, _unlink, _damage_the_middle, _claim_much,
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN, GRAIN])
 def test_a_bad_image_is_named(damaged: Path, loader: LoaderConfig, damage: Callable[[Path], None]) -> None:
     work = workload(damaged)
     damage(damaged / "9.jpg")
@@ -543,7 +545,7 @@ def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
     damaged: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     found = []
-    for number, loader in enumerate(OWN):
+    for number, loader in enumerate([*OWN, GRAIN]):
         log = tmp_path / f"{number}.jsonl"
         work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(log))
         path = damaged / "9.jpg"
@@ -561,7 +563,7 @@ def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
     assert sorted([*range(9), 10, *range(10, 23)] * 2) == sorted(found[0])
 
 
-@pytest.mark.parametrize("loader", OWN)
+@pytest.mark.parametrize("loader", [*OWN, GRAIN])
 def test_an_epoch_with_too_many_bad_samples_fails(damaged: Path, tmp_path: Path, loader: LoaderConfig) -> None:
     work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"))
     for number in (4, 9):
@@ -596,6 +598,7 @@ SCRIPT = """
     from autopipe.core.config import PipelineConfig
     from autopipe.core.workload import Workload
     from autopipe.data.table import Table
+    from autopipe.loaders.grain import Grain
     from autopipe.loaders.keras import Keras
     from autopipe.loaders.processes import Processes
     from autopipe.loaders.tfdata import TfData
@@ -627,6 +630,7 @@ ENDS = {
 HOW = [
     *((loader, end) for loader in OWN[:3] for end in ENDS),
     *((FOREIGN[0], end) for end in ("interrupt", "exception", "never closed")),
+    (GRAIN, "never closed"),
 ]
 
 
@@ -663,7 +667,7 @@ def _code(loader: LoaderConfig) -> str:
     return f"{type(loader).__name__}({knobs})"
 
 
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN, GRAIN])
 def test_a_closed_loader_says_so(photos: Path, loader: LoaderConfig) -> None:
     made = opened(workload(photos), loader)
     batches = made.batches(0)
@@ -688,7 +692,7 @@ def test_a_batch_outlives_its_loader(photos: Path, loader: LoaderConfig) -> None
 # ---------------------------------------------------------------- where it cannot run
 
 
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN])
+@pytest.mark.parametrize("loader", [*OWN, *FOREIGN, GRAIN])
 def test_too_little_memory_is_refused_with_the_bytes(
     photos: Path, loader: LoaderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -740,7 +744,7 @@ def test_keras_processes_run_before_any_framework_has(photos: Path, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("loader", [*OWN[:3], *FOREIGN])
+@pytest.mark.parametrize("loader", [*OWN[:3], *FOREIGN, GRAIN])
 def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Path, loader: LoaderConfig) -> None:
     process, epochs = psutil.Process(), 90 if loader.kind == "keras" else 300  # Keras starts its pool for each of them
     with opened(workload(photos, batch_size=12), loader) as made:

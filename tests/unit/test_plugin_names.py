@@ -33,6 +33,7 @@ NAMES = {
     "devices": dict(strategies()).keys() - {"SharingStrategy"},
 }
 OTHER_THINGS = {
+    "grain": "Grain itself: its package, its extra, the plain code for it",
     "keras": "Keras itself: its package, its version, its modules",
     "ray": "Ray itself: its package, and the extra that brings it",
     "files": "the files of a source, of `--files`",

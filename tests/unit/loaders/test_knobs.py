@@ -6,10 +6,15 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
-from autopipe.core.config import LoaderConfig
-from autopipe.errors import ConfigError
+from autopipe.assembly import build_loader
+from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.errors import ConfigError, MissingExtraError
+from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.ray_workers import Ray
@@ -28,6 +33,8 @@ from autopipe.loaders.threads import Threads
         (Keras(workers=4, max_queue_size=2), Keras(workers=4, max_queue_size=2)),
         (Threads(workers=9, queue_size=2), Threads(workers=9, queue_size=2)),
         (TfData(), TfData()),
+        (Grain(num_threads=9, buffer_size=2), Grain(num_threads=2, buffer_size=2)),
+        (Grain(num_threads=1, workers=3, buffer_size=4), Grain(num_threads=1, workers=3, buffer_size=6)),
     ],
 )
 def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderConfig) -> None:
@@ -44,6 +51,8 @@ def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderCon
         (TfData(num_parallel_calls=4, prefetch=0), 4, 1),
         (Keras(), 1, 1),
         (Keras(workers=9, max_queue_size=2), 4, 4),
+        (Grain(num_threads=3, buffer_size=8), 3, 9),
+        (Grain(num_threads=2, workers=2, buffer_size=4), 4, 10),
     ],
 )
 def test_what_would_run_is_known_beforehand(config: LoaderConfig, workers: int | None, buffered: int | None) -> None:
@@ -59,7 +68,7 @@ def test_reading_knobs_imports_no_framework() -> None:
         "    LOADERS[kind]\n"
         "for loader in ({'kind': 'threads', 'workers': 2}, {'kind': 'tfdata'}, {'kind': 'keras'}):\n"
         "    PipelineConfig.model_validate({'loader': loader}).key()\n"
-        "assert not {'tensorflow', 'keras', 'jax', 'torch'} & set(sys.modules)\n"
+        "assert not {'tensorflow', 'keras', 'jax', 'torch', 'grain'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -90,3 +99,11 @@ def test_too_many_knobs_are_refused(values: tuple[int, ...], named: dict[str, in
     threads: Any = Threads
     with pytest.raises(ConfigError, match=said):
         threads(*values, **named)
+
+
+def test_a_loader_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grain", None)
+    workload = Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
+    with pytest.raises(MissingExtraError) as error:
+        build_loader(workload, PipelineConfig(loader=Grain(num_threads=2)))
+    assert "autopipe-tuner[grain]" in str(error.value.hint)

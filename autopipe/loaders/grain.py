@@ -1,0 +1,273 @@
+"""Grain: batches through Google's `grain.MapDataset`, its threads and, where asked for, its worker processes.
+
+The batches themselves are made by the same kernel as everywhere; an element of the dataset is a batch, and its number
+goes on from epoch to epoch, so that Grain reads on into the next one. Which threads and processes make them, and what
+waits between them, is Grain's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import weakref
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.batching.kernel import Kernel
+from autopipe.batching.owner import Owner
+from autopipe.batching.pickling import pickled, unpickled
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
+from autopipe.batching.stream import overtaken
+from autopipe.batching.streaming import BadSampleLedger, require_memory
+from autopipe.batching.traced import traced
+from autopipe.core.config import LoaderConfig
+from autopipe.core.job import LoadJob, Recipe
+from autopipe.core.loader import Loader, WorkloadLoader, closed
+from autopipe.core.order import BatchOrder
+from autopipe.core.sample import Batch
+from autopipe.errors import AutopipeError, LoaderError, MissingExtraError, worker_failure
+from autopipe.hardware import allocator, opencv
+
+_ENDLESS = 2**48  # batches
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where Grain's workers put batches
+
+
+class Grain(LoaderConfig):
+    """A `grain.MapDataset` of batches; it needs the extra `grain`.
+
+    Attributes:
+        num_threads: threads that fill batches, in each process that does.
+        workers: processes of Grain's own that fill batches; 0: the threads are this process's. Grain starts them anew
+            when an epoch does not follow the one before, and has each run the main script again, which therefore needs
+            `if __name__ == "__main__":`; `Processes` does neither.
+        buffer_size: batches that may wait, or be made, ahead of the one in use.
+    """
+
+    kind: Literal["grain"] = "grain"
+    rank: ClassVar[int] = 50
+    num_threads: int = pydantic.Field(ge=1, le=1024)
+    workers: int = pydantic.Field(default=0, ge=0, le=1024)
+    buffer_size: int = pydantic.Field(default=8, ge=1, le=1024)
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if importlib.util.find_spec("grain") else "it is not installed: pip install 'autopipe-tuner[grain]'"
+
+    def normalised(self) -> Self:
+        if self.workers == 0:  # no more batches are under way than wait
+            return self.model_copy(update={"num_threads": min(self.num_threads, self.buffer_size)})
+        return self.model_copy(update={"buffer_size": self.of_each(self.buffer_size) * self.workers})
+
+    def of_each(self, batches: int) -> int:
+        """Return how many of so many batches wait at each process."""
+        return -(-batches // self.workers)
+
+    def worker_count(self) -> int:
+        return max(1, self.workers) * self.num_threads
+
+    def buffered_batches(self) -> int:
+        if self.workers == 0:
+            return self.buffer_size + 1
+        return self.normalised().buffer_size + self.workers * (self.num_threads + 1)
+
+    def shares_lock(self) -> bool:
+        return self.workers <= 1
+
+    def open(self, job: LoadJob) -> Loader:
+        try:
+            import grain  # noqa: F401
+        except ImportError:
+            raise MissingExtraError.of("grain", "grain") from None
+        knobs = self.normalised()
+        knobs = knobs.model_copy(update={"buffer_size": job.setup.queue_size(knobs.buffer_size)}).normalised()
+        require_memory(job, knobs.buffered_batches() + 2)
+        if self.workers:
+            _require_shared_memory(job, knobs.buffered_batches() + 2)
+        opencv.one_thread()
+        return _GrainLoader(job, knobs, MemoryCache.of(job.recipe))
+
+
+def _require_shared_memory(job: LoadJob, batches: int) -> None:
+    needed = RowLayout(job.recipe.spec, job.order.batch_size).size * batches
+    with contextlib.suppress(OSError):
+        room = os.statvfs(_SHARED_MEMORY)
+        free = room.f_bavail * room.f_frsize
+        if needed > free:
+            raise LoaderError(
+                f"Grain's worker processes need {needed:,} bytes in {_SHARED_MEMORY} ({batches} batches), "
+                f"but {free:,} are free.",
+                hint="Use workers=0, a smaller buffer_size or the `processes` loader; in Docker, a larger --shm-size.",
+            )
+
+
+class _GrainLoader(WorkloadLoader):
+    """Owns one iterator of Grain at a time. A jump to another batch than the next begins a new one."""
+
+    def __init__(self, job: LoadJob, knobs: Grain, cache: MemoryCache | None) -> None:
+        super().__init__(job, knobs.buffered_batches())
+        self._knobs = knobs
+        makes = _InProcesses if knobs.workers else _InThreads
+        self._maker = makes(job.recipe, job.order, cache)
+        self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
+        self._owner = Owner()
+        self._turn = 0
+        self._closed = False
+        self._iterators: list[Any] = []  # the one in use, if there is one
+        self._next = -1  # the number of the batch that it gives next
+        self._shut_down = weakref.finalize(self, _end_all, self._owner, self._iterators)
+
+    @property
+    def bad_samples(self) -> dict[int, int]:
+        """How many samples were skipped, by epoch."""
+        twin = self._twin.bad_samples if isinstance(self._twin, _GrainLoader) else {}
+        return {**self._ledger.counts, **twin}
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        self._require_open()
+        self._turn += 1
+        turn = self._turn
+        for number in range(epoch * len(self) + start, (epoch + 1) * len(self)):
+            self._require_open()
+            if turn != self._turn:
+                raise overtaken(epoch)
+            *arrays, bad = self._take(number)
+            self._ledger.record(epoch, bad)
+            yield arrays[0], arrays[1] if len(arrays) > 1 else None
+            del arrays  # the consumer may be done with them: do not hold them while waiting for the next
+
+    def close(self) -> None:
+        self._close_twin()
+        self._closed = True
+        self._shut_down()
+
+    def _take(self, number: int) -> tuple[Any, ...]:
+        if number != self._next:
+            self._begin(number)
+        self._next = -1
+        try:
+            element: tuple[Any, ...] = next(self._iterators[0])
+        except AutopipeError:
+            self._require_open()
+            raise
+        except Exception as error:
+            self._require_open()
+            raise self._failure(number, error) from error
+        self._next = number + 1
+        return element
+
+    def _begin(self, number: int) -> None:
+        import grain
+        from grain.multiprocessing import MultiprocessingOptions
+
+        _end_all(self._owner, self._iterators)
+        threads, waiting = self._knobs.num_threads, self._knobs.buffer_size
+        if self._knobs.workers:
+            threads = waiting = threads if threads > 1 else 0
+        batches: Any = grain.MapDataset.source(_Batches(self._maker, len(self), number))
+        batches = batches.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=waiting))
+        if self._knobs.workers:
+            from absl import flags
+
+            if not flags.FLAGS.is_parsed():
+                flags.FLAGS.mark_as_parsed()  # as a program of absl's would have; Grain reads some where workers start
+            each = self._knobs.of_each(self._knobs.buffer_size)
+            options = MultiprocessingOptions(num_workers=self._knobs.workers, per_worker_buffer_size=each)
+            batches = batches.mp_prefetch(options, worker_init_fn=_begin_worker)
+        self._iterators.append(iter(batches))
+
+    def _failure(self, number: int, error: Exception) -> LoaderError:
+        epoch, batch = divmod(number, len(self))
+        hint = None
+        if self._knobs.workers:
+            hint = 'Does the main script lack `if __name__ == "__main__":`? Grain\'s workers run it. Or use workers=0.'
+        return LoaderError(f"Grain could not make batch {batch} of epoch {epoch}: {error}", hint=hint)
+
+    def _require_open(self) -> None:
+        self._owner.require()
+        if self._closed:
+            raise closed()
+
+
+def _end_all(owner: Owner, iterators: list[Any]) -> None:
+    if owner.is_here:  # in a forked child, threads and processes are not its own
+        while iterators:
+            iterators.pop().close()
+
+
+class _InThreads:
+    """Makes batches."""
+
+    def __init__(self, recipe: Recipe, order: BatchOrder, cache: MemoryCache | None) -> None:
+        self._kernel = Kernel(traced(recipe), cache)
+        self._order = order
+        self._indices: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+
+    def make(self, epoch: int, number: int) -> tuple[Any, ...]:
+        """Return the arrays of a batch, and the samples that were replaced."""
+        of, indices = self._indices
+        if of != epoch:
+            indices = self._order.epoch(epoch)
+            self._indices = epoch, indices
+        indices = indices[number * self._order.batch_size :][: self._order.batch_size]
+        fields = self._kernel.spec.fields
+        arrays = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in fields]
+        try:
+            bad = self._kernel.fill(epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
+        except BaseException as error:  # noqa: BLE001  # Grain's pools must not see what ends a thread
+            failure = worker_failure(error)
+            raise failure from failure.__cause__
+        return *arrays, tuple(bad)
+
+
+class _InProcesses:
+    """The same, in another process than where it was made: it pickles, with the way to the cache."""
+
+    def __init__(self, recipe: Recipe, order: BatchOrder, cache: MemoryCache | None) -> None:
+        self._recipe = pickled(recipe, "Grain")
+        self._order = order
+        self._cache = cache  # its memory lives as long as it does
+        self._made: _InThreads | None = None
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        block = None if self._cache is None else self._cache.block
+        where = None if block is None else (f"/proc/{os.getpid()}/fd/{block.descriptor}", block.size)
+        return self._recipe, self._order, where
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        packed, order, where = state
+        recipe: Recipe = unpickled(packed)
+        block = None if where is None else SharedBlock(where[1], os.open(where[0], os.O_RDWR))
+        self._made = _InThreads(recipe, order, MemoryCache.of(recipe, block))
+
+    def make(self, epoch: int, number: int) -> tuple[Any, ...]:
+        """Return what `_InThreads` does."""
+        assert self._made is not None
+        return self._made.make(epoch, number)
+
+
+class _Batches:
+    """A data source of Grain's: the batches of all epochs, from the `first` on."""
+
+    def __init__(self, maker: _InThreads | _InProcesses, batches: int, first: int) -> None:
+        self._maker = maker
+        self._batches = batches  # of an epoch
+        self._first = first
+
+    def __len__(self) -> int:
+        return _ENDLESS
+
+    def __getitem__(self, number: int) -> tuple[Any, ...]:
+        return self._maker.make(*divmod(self._first + int(number), self._batches))
+
+
+def _begin_worker(number: int, count: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
+    opencv.one_thread()
+    allocator.keep_freed_memory()
