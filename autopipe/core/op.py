@@ -159,6 +159,14 @@ class Op(abc.ABC):
         """
         raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as TensorFlow code (`plain_tensorflow`)")
 
+    def plain_batch(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        """Return lines on the `x` and `y` of a whole batch, for an op that mixes samples; NumPy's draw from `rng`.
+
+        Raises:
+            PlainCodeError: it has no plain form.
+        """
+        raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as code on batches (`plain_batch`)")
+
     def plain_constants(self, step: Step) -> Lines:
         """Return the lines that both need at the top of a file: a table, say."""
         return []

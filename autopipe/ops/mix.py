@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.op import Op, Target
-from autopipe.core.plain_code import Lines
+from autopipe.core.plain_code import Lines, names, part_of
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import OpError, PlainCodeError
 from autopipe.ops import chance
-from autopipe.ops.levels import to_levels
+from autopipe.ops.levels import plain_levels, plain_levels_tensorflow, to_levels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +79,32 @@ class _Mixing(Op):
         """Put the other sample of a row into that row, which keeps about `share` of itself."""
 
     def plain_numpy(self, step: Step) -> Lines:
-        raise PlainCodeError(f"`{type(self).__name__}` mixes the samples of a batch, and plain code makes them singly")
+        raise PlainCodeError(f"`{type(self).__name__}` mixes the samples of a batch: see `plain_batch`")
 
     def plain_tensorflow(self, step: Step) -> Lines:
         return self.plain_numpy(step)
+
+    def plain_batch(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        alpha = self.alpha
+        if library == "np":
+            drawn = [
+                "order = rng.permutation(len(x))",
+                f"share = rng.beta({alpha}, {alpha}, len(x)).astype(np.float32)",
+            ]
+            chosen = f"share = np.where(rng.random(len(x)) < {self.probability}, share, np.float32(1))"
+        else:
+            drawn = [
+                "rows = tf.shape(x)[0]",
+                "order = tf.random.shuffle(tf.range(rows))",
+                f"one, other = tf.random.gamma((rows,), {alpha}), tf.random.gamma((rows,), {alpha})",
+                "share = tf.math.divide_no_nan(one, one + other)  # of a beta distribution",
+            ]
+            chosen = f"share = tf.where(tf.random.uniform((rows,)) < {self.probability}, share, 1.0)"
+        return [*drawn, *([chosen] if self.probability < 1 else []), *self._plain_mixed(step, library)]
+
+    @abc.abstractmethod
+    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        """Return lines that mix with the samples at `order`, by the shares in `share`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +128,9 @@ class MixUp(_Mixing):
         for mine, other in zip(batch, others, strict=True):
             if mine is not None and other is not None:
                 mine[row] = _sum(mine[row], other[row], share)
+
+    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        return [line for part in names(step.before) for line in _plain_sum(part, "share", step, library)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +157,61 @@ class CutMix(_Mixing):
             y[inside] = others[1][inside]
         else:
             y[row] = _sum(y[row], others[1][row], 1 - tall * wide / (height * width))
+
+    def _plain_mixed(self, step: Step, library: Literal["np", "tf"]) -> Lines:
+        found = list(_PLACES[library])
+        for part in names(step.before):
+            field, image = part_of(step.before, part), step.before.x
+            if field.shape is None or image.shape is None or field.shape[:2] != image.shape[:2]:
+                found += _plain_sum(part, "kept", step, library)
+                continue
+            others = f"{part}[order]" if library == "np" else f"tf.gather({part}, order)"
+            inside = "inside" if field.rank == 2 else "inside[..., None]"
+            found.append(f"{part} = {library}.where({inside}, {others}, {part})")
+        return found
+
+
+_PLACES: Final = {
+    "np": [
+        "height, width = x.shape[1:3]",
+        "side = np.sqrt(1 - share)",
+        "tall, wide = (height * side + 0.5).astype(int), (width * side + 0.5).astype(int)",
+        "top = (rng.random(len(x)) * (height - tall + 1)).astype(int)",
+        "left = (rng.random(len(x)) * (width - wide + 1)).astype(int)",
+        "down, across = np.arange(height), np.arange(width)",
+        "down = (down >= top[:, None]) & (down < (top + tall)[:, None])",
+        "across = (across >= left[:, None]) & (across < (left + wide)[:, None])",
+        "inside = down[:, :, None] & across[:, None, :]",
+        "kept = (1 - tall * wide / (height * width)).astype(np.float32)",
+    ],
+    "tf": [
+        "height, width = tf.unstack(tf.cast(tf.shape(x)[1:3], tf.float32))",
+        "side = tf.sqrt(1 - share)",
+        "tall, wide = tf.floor(height * side + 0.5), tf.floor(width * side + 0.5)",
+        "top = tf.floor(tf.random.uniform((rows,)) * (height - tall + 1))",
+        "left = tf.floor(tf.random.uniform((rows,)) * (width - wide + 1))",
+        "down, across = tf.range(height), tf.range(width)",
+        "down = (down >= top[:, None]) & (down < (top + tall)[:, None])",
+        "across = (across >= left[:, None]) & (across < (left + wide)[:, None])",
+        "inside = down[:, :, None] & across[:, None, :]",
+        "kept = 1 - tall * wide / (height * width)",
+    ],
+}
+"""Lines that draw the rectangles, as in `CutMix._mix`: where they are `inside`, and the share that is `kept`."""
+
+
+def _plain_sum(part: str, share: str, step: Step, library: Literal["np", "tf"]) -> Lines:
+    """Return lines that mix a part of all samples by the shares in the variable `share`."""
+    ones = ", 1" * (part_of(step.before, part).rank or 0)
+    if library == "np":
+        mixed = f"{part} * weight + {part}[order] * (1 - weight)"
+        return [f"weight = {share}.reshape((-1{ones}))", f"{part} = {plain_levels(mixed, step, part)}"]
+    levels = f"tf.cast({part}, tf.float32)"
+    mixed = "levels * weight + tf.gather(levels, order) * (1 - weight)"
+    return [
+        f"weight, levels = tf.reshape({share}, (-1{ones})), {levels}",
+        f"{part} = {plain_levels_tensorflow(mixed, step, part)}",
+    ]
 
 
 def _sum(one: NDArray[Any], other: NDArray[Any], share: float) -> NDArray[Any]:

@@ -30,6 +30,7 @@ from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.records import frame
 from autopipe.data.table import Table
 from autopipe.data.tfrecords import TFRecords
+from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -39,6 +40,7 @@ from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
+from autopipe.ops.mix import CutMix, MixUp
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
@@ -49,7 +51,9 @@ PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
 FORMS: dict[str, Any] = {
     "tf.data": PipelineConfig(loader=TfData(num_parallel_calls=2, prefetch=1)),
     "keras": PipelineConfig(loader=Keras(workers=2, max_queue_size=2)),
+    "grain": PipelineConfig(loader=Grain(num_threads=2, buffer_size=2)),
 }
+ARRAYS = ("tf.data", "keras", "grain", "fit")
 OWN = """
 import numpy as np
 
@@ -69,28 +73,38 @@ def jittered(x, rng):
 RUN = """
 import pathlib, pickle, sys
 sys.modules["autopipe"] = None  # any import of it fails
-import importlib, keras, numpy as np
+import importlib, itertools, keras, numpy as np
 
 def samples(name, given):
     plain = importlib.import_module(name)
     if hasattr(plain, "arrays"):
         x, y = plain.arrays(**given)
         fed, epoch = {"x": x, "y": y, "batch_size": plain.BATCH_SIZE}, [(x, y)]
+    elif hasattr(plain, "Samples"):
+        fed = {"x": plain.make_dataset(**given), "steps_per_epoch": plain.STEPS_PER_EPOCH}
+        epoch = list(itertools.islice(fed["x"], plain.STEPS_PER_EPOCH))
     elif hasattr(plain, "make_dataset"):
         fed = {"x": plain.make_dataset(**given)}
         epoch = list(fed["x"].as_numpy_iterator())
     else:
         made = plain.Batches(**given)
         fed, epoch = {"x": made}, [made[number] for number in range(len(made))]
+    if hasattr(plain, "Samples") and name != "random_grain":  # one is enough: a model takes longer than all samples
+        return joined(epoch)
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile("sgd", loss=lambda y_true, y_pred: keras.ops.mean(keras.ops.square(y_pred)))
     losses = model.fit(**fed, epochs=1, verbose=0).history["loss"]
     assert np.isfinite(losses).all(), losses
+    return joined(epoch)
+
+def joined(epoch):
     return {"x": np.concatenate([x for x, y in epoch]), "y": np.concatenate([y for x, y in epoch])}
 
 given = pickle.loads(pathlib.Path("given.pickle").read_bytes())
 pathlib.Path("made.pickle").write_bytes(pickle.dumps({name: samples(name, given[name]) for name in given}))
 """
+
+pytestmark = pytest.mark.timeout(300)  # many models are compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +114,7 @@ class Case:
     workload: Workload
     tolerance: float | None = 0.0
     config: Callable[[PipelineConfig], Any] = lambda config: config
-    forms: tuple[str, ...] = ("tf.data", "keras")
+    forms: tuple[str, ...] = ("tf.data", "keras", "grain")
 
 
 def workload(data: Any, *ops: Any, batch_size: int = 4, **more: Any) -> Workload:
@@ -150,6 +164,8 @@ def cases(root: Path) -> dict[str, Case]:
         lambda config: config.model_copy(update={"cache": "memory"}),
     )
     smooth = 1.01 / 255  # TensorFlow's and OpenCV's bilinear pixels differ by one level
+    numbers = np.arange(30) % 2
+    solids = np.full((30, 9, 8, 3), 255, np.uint8) * numbers.astype(np.uint8)[:, None, None, None], numbers
     images = Path(masked.files()[0]).parent
     twins = ImagePairs(images, shutil.copytree(images, root / "copy"))
     colours = [RandomBrightness(), RandomContrast()]
@@ -172,14 +188,18 @@ def cases(root: Path) -> dict[str, Case]:
         "records": Case(workload(TFRecords(root / "*.tfrecord"), *small, OneHot(6)), smooth),
         "pixels": Case(workload(raw, OneHot(3))),
         "arrays": Case(workload(Arrays(*rows_of_arrays), Rescale(1 / 255), OneHot(3)), 1e-6,
-                       forms=("tf.data", "keras", "fit")),
-        "resized": Case(workload(Arrays(*rows_of_arrays), *small[1:]), smooth, forms=("tf.data", "keras", "fit")),
-        "mapped": Case(workload(Arrays(root / "x.npy", root / "y.npy"), OneHot(3)), forms=("tf.data", "keras", "fit")),
+                       forms=ARRAYS),
+        "resized": Case(workload(Arrays(*rows_of_arrays), *small[1:]), smooth, forms=ARRAYS),
+        "mapped": Case(workload(Arrays(root / "x.npy", root / "y.npy"), OneHot(3)), forms=ARRAYS),
         "own": Case(workload(own.Own(), Map(own.thinned), OneHot(3))),
         "jitter": Case(workload(own.Own(), Map(own.jittered, random=True)), None),
         "random": Case(
             workload(masked, Decode(), MaskToClass(PALETTE), RandomCrop(16, 16), RandomFlip(vertical=True), *colours),
             None, lambda config: config.model_copy(update={"channels": "first"}),
+        ),
+        "mixed": Case(
+            workload(Arrays(*solids), OneHot(2), CutMix(), MixUp(0.4, probability=0.5), Rescale(1 / 255), batch_size=8),
+            None,
         ),
         "twins": Case(workload(twins, Decode(), RandomCrop(16, 16), RandomFlip(vertical=True)), None, kept),
     }  # fmt: skip
@@ -237,14 +257,14 @@ def test_what_is_not_random_gives_what_autopipe_gives(made: Made) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tfdata", "keras"])
+@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
 def test_random_ops_give_batches_of_the_right_kind(made: Made, form: str) -> None:
     _, found = made[f"random_{form}"]
     assert (found["x"].shape, found["x"].dtype, found["y"].shape) == ((5, 3, 16, 16), np.uint8, (5, 16, 16))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tfdata", "keras"])
+@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
 def test_a_random_function_of_the_users_draws_from_the_generator_it_is_given(made: Made, form: str) -> None:
     case, found = made[f"jitter_{form}"]
     read = np.stack([case.workload.data.read(index)[0] for index in range(6)])
@@ -254,8 +274,21 @@ def test_a_random_function_of_the_users_draws_from_the_generator_it_is_given(mad
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tfdata", "keras"])
+@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
 def test_random_geometry_keeps_image_and_mask_together(made: Made, form: str) -> None:
     _, found = made[f"twins_{form}"]
     np.testing.assert_array_equal(found["x"], found["y"])
     assert len(np.unique(found["x"].reshape(5, -1), axis=0)) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
+def test_samples_are_mixed_with_their_targets(made: Made, form: str) -> None:
+    """White images of class 1 and black ones of class 0: how bright one is on the whole is its share of class 1."""
+    _, found = made[f"mixed_{form}"]
+    x, y = found["x"], found["y"]
+    assert (x.shape, x.dtype, y.shape, y.dtype) == ((30, 9, 8, 3), np.float32, (30, 2), np.float32)
+    np.testing.assert_allclose(y.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(x.mean(axis=(1, 2, 3)), y[:, 1], atol=1 / 255)
+    assert len(np.unique(np.round(y[:, 1], 3))) > 5  # neither only cut nor left as they were
+    assert any(len(np.unique(image)) > 1 for image in x)

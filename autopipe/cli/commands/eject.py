@@ -16,7 +16,7 @@ def eject(
     to: Annotated[
         str | None,
         typer.Option(
-            metavar="tf.data|keras|fit",
+            metavar="tf.data|keras|grain|fit",
             help="The workload as it is usually written in that form, which a tune takes for a baseline: not as tuned. "
             "With --workload, no artefact is needed.",
         ),
@@ -25,7 +25,7 @@ def eject(
         bool, typer.Option("--plain", help="If the tuned configuration has no plain form, take the fastest that has.")
     ] = False,
 ) -> None:
-    """Write the tuned pipeline as plain tf.data or Keras code.
+    """Write the tuned pipeline as plain tf.data, Keras or Grain code.
 
     The code does not import autopipe. Configurations whose loader is autopipe's own have no such form, which is said.
     """

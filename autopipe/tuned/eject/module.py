@@ -1,4 +1,4 @@
-"""Writes a pipeline as a file of plain tf.data or Keras code, or says why it cannot be written so.
+"""Writes a pipeline as a file of plain tf.data, Keras or Grain code, or says why it cannot be written so.
 
 The file does what the workload's ops say to the same samples. Its random numbers are its own, so that its batches are
 not the ones that autopipe gives; that, and the resuming in mid-epoch, is what is given up. What ops and sources write
@@ -14,25 +14,28 @@ from collections.abc import Callable, Mapping
 from string import Template
 from typing import Any, Final, Literal
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import PlainCodeError
 from autopipe.hardware import memory
+from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.ops.planner import make_plan
-from autopipe.tuned.eject import arrays_form, pydataset_form, tfdata_form
+from autopipe.tuned.eject import arrays_form, grain_form, pydataset_form, tfdata_form
 from autopipe.tuned.eject.written import Written, filled, written
 
 FIT: Final = "fit"
 FORMS: Final = {
     "tf.data": PipelineConfig(loader=TfData(), finish="host", device_prefetch=0),
     "keras": PipelineConfig(loader=Keras(), finish="host", device_prefetch=0),
+    "grain": PipelineConfig(loader=Grain(num_threads=16, buffer_size=16), finish="host", device_prefetch=0),
     FIT: None,
 }
 """What plain code can be, and the configuration by which it is what people have: arrays have none."""
 
+_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {TfData: tfdata_form, Keras: pydataset_form, Grain: grain_form}
 _FINISHED_HERE: Final = "Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device."
 _MOST_OF_MEMORY: Final = 0.5  # that arrays may take
 
@@ -78,7 +81,7 @@ def eject(workload: Workload, config: PipelineConfig | str, *, today: datetime.d
         raise PlainCodeError(
             f"This pipeline cannot be written without autopipe: {error.message}.",
             hint=error.hint
-            or "`autopipe eject --to tf.data` and `--to keras` write any loader's pipeline in that form.",
+            or "`autopipe eject --to tf.data`, `--to keras` and `--to grain` write any loader's pipeline in that form.",
         ) from None
 
 
@@ -123,10 +126,12 @@ def module(
         raise PlainCodeError("; ".join([*reasons, error.message])) from None
     if reasons:
         raise PlainCodeError("; ".join(reasons))
-    form = tfdata_form if tensorflow else pydataset_form
+    fields = "".join(f", {name}: Any" for name in parts.source.given)
+    if isinstance(asked.loader, Grain):
+        parts = dataclasses.replace(parts, constants=[*parts.constants, *grain_form.constants(workload, asked.loader)])
+    form = _FORM_OF[type(asked.loader)]
     texts = {**form.texts(workload, asked, parts), "notes": _notes(asked, date, parts)}
-    given = parts.given if tensorflow else "".join(f", {name}: Any" for name in parts.source.given)
-    return _made(form.TEMPLATE, parts, {**texts, "given": given}, own=own)
+    return _made(form.TEMPLATE, parts, {**texts, "given": parts.given, "fields": fields}, own=own)
 
 
 def _arrays(workload: Workload, plan: Plan, date: datetime.date, *, own: bool) -> PlainModule:
@@ -153,15 +158,19 @@ def _made(template: Template, parts: Written, texts: Mapping[str, object], *, ow
 
 def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
     loader, found = config.loader, []
-    if not isinstance(loader, TfData | Keras):
-        found.append(f"the `{loader.kind}` loader is autopipe's own; only `tfdata` and `keras` have plain code")
+    if type(loader) not in _FORM_OF:
+        known = ", ".join(kind.model_fields["kind"].default for kind in _FORM_OF)
+        found.append(f"the `{loader.kind}` loader is autopipe's own; only {known} have plain code")
     if config.storage != "files":
         found.append(f"the samples are read from a converted set (storage={config.storage!r}), which autopipe reads")
     if config.cache == "memory" and config.cache_fraction < 1:
         found.append(f"a part of the samples is cached (cache_fraction={config.cache_fraction})")
     if workload.on_bad_sample == "skip":
         found.append('bad samples are replaced (on_bad_sample="skip")')
-    if isinstance(loader, Keras) and loader.use_multiprocessing and config.cache == "memory":
+    processes = (isinstance(loader, Keras) and loader.use_multiprocessing) or (
+        isinstance(loader, Grain) and loader.workers
+    )
+    if processes and config.cache == "memory":
         found.append("a cache in memory is shared between processes")
     return found
 

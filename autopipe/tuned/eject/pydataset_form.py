@@ -21,11 +21,11 @@ from __future__ import annotations
 $constants
 
 $functions
-$load$augment$finish
+$load$augment$mix$finish
 class Batches(keras.utils.PyDataset):
     """The batches of an epoch: `model.fit(Batches($passed), epochs=3)`."""
 
-    def __init__(self$given) -> None:
+    def __init__(self$fields) -> None:
         super().__init__(workers=$workers, use_multiprocessing=$forked, max_queue_size=$queue)
         $opened
         self._epoch = 0
@@ -59,6 +59,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
         "load", "Read a sample: what is the same in every epoch.", loading, ", ".join(source.arguments), made
     )
     augment = function("augment", "Do to a sample what differs from epoch to epoch.", parts.body, f"{made}, rng", made)
+    mix = function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made)
     finish = function("finish", "Do to a whole batch what needs no single sample.", parts.suffix, made, made)
     loaded, opened = f"load({source.taken})" if load else source.taken, [source.opened]
     sample = []
@@ -67,7 +68,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
         sample = ["if index not in self._kept:", f"    self._kept[index] = {loaded}"]
         loaded = "self._kept[index]"
     rng = ", rng" if augment else ""
-    batch = ["rng = np.random.default_rng((SEED, self._epoch, number))"] if augment else []
+    batch = ["rng = np.random.default_rng((SEED, self._epoch, number))"] if augment or mix else []
     batch.append(f"made = [self._sample(int(index){rng}) for index in chosen]")
     stacked = "x, y = np.stack([x for x, _ in made]), np.stack([y for _, y in made])"
     batch.append(stacked if made == "x, y" else "x = np.stack(made)")
@@ -77,13 +78,16 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     method = ["", f"def _sample(self, index: int{rng and f'{rng}: Any'}) -> Any:", *(f"    {line}" for line in sample)]
     method.append(f"    return {loaded}")
     if not load and not augment:  # whole batches of rows
-        batch, method = [f"{made} = {source.taken.replace('[index]', '[chosen]')}"], []
+        batch, method = [*batch[: bool(mix)], f"{made} = {source.taken.replace('[index]', '[chosen]')}"], []
+    if mix:
+        batch.append(f"{made} = mix({made}, rng)")
     order = f"np.arange({source.count})"
     if workload.shuffle:
         order = f"np.random.default_rng((SEED, self._epoch)).permutation({source.count})"
     return {
         "load": load,
         "augment": augment,
+        "mix": mix,
         "finish": finish,
         "opened": "\n        ".join(opened),
         "workers": loader.workers,

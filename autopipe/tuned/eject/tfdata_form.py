@@ -21,7 +21,7 @@ from __future__ import annotations
 $constants
 
 $functions
-$load$augment$finish
+$load$augment$mix$finish
 def make_dataset($given) -> tf.data.Dataset:
     """Return the batches of an epoch: `model.fit(make_dataset($passed), epochs=3)`."""
 $dataset
@@ -40,6 +40,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     load = function("load", "Read a sample.", loading, ", ".join(source.arguments), parts.finished)
     augment = function("augment", "Do to a sample what differs from epoch to epoch.", parts.body if kept else [],
                        parts.finished, parts.finished)  # fmt: skip
+    mix = function("mix", "Mix the samples of a batch.", parts.mixing, parts.finished, parts.finished)
     finish = function("finish", "Do to a whole batch what needs no single sample.", parts.suffix,
                       parts.finished, parts.finished)  # fmt: skip
     shuffle = f"shuffle({source.count}, seed=SEED)" if workload.shuffle else ""
@@ -50,8 +51,9 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
         shuffle if kept else "",
         f"map(augment, num_parallel_calls={calls})" if augment else "",
         f"batch(BATCH_SIZE, drop_remainder={workload.drop_remainder})",
+        f"map(mix, num_parallel_calls={calls})" if mix else "",
         f"map(finish, num_parallel_calls={calls})" if finish else "",
         f"prefetch({prefetch})" if prefetch != "0" else "",
     ]
     made = [f"dataset = {source.opened}", *(f"dataset = dataset.{step}" for step in steps if step)]
-    return {"load": load, "augment": augment, "finish": finish, "dataset": indented(made)}
+    return {"load": load, "augment": augment, "mix": mix, "finish": finish, "dataset": indented(made)}

@@ -29,7 +29,9 @@ _IMPORTS: Final = (
         "Any": "from typing import Any",
     },
     {
+        "flags.": "from absl import flags",
         "cv2.": "import cv2",
+        "grain.": "import grain",
         "simplejpeg.": "import simplejpeg",
         "keras.": "import keras",
         "np.": "import numpy as np",
@@ -48,6 +50,7 @@ class Written:
         constants: lines at the top of the file.
         prefix: what is the same in every epoch.
         body: what differs from epoch to epoch.
+        mixing: what puts the samples of a batch into one another.
         suffix: what is done to a whole batch.
         names: of a sample's parts as it is read.
         finished: of a sample's parts in a batch.
@@ -58,6 +61,7 @@ class Written:
     constants: Lines
     prefix: Lines
     body: Lines
+    mixing: Lines
     suffix: Lines
     names: str
     finished: str
@@ -96,7 +100,9 @@ def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Lit
     steps = (*plan.prefix, *plan.body, *plan.suffix)
     reads = data_source.plain_numpy if dialect == "np" else data_source.plain_tensorflow
     source = asked(reads, workload.data, plan.source)
-    found = [lines(part) for part in (plan.prefix, plan.body, plan.suffix)]
+    single = tuple(step for step in plan.body if not step.op.mixes)
+    mixing = [line for step in plan.body if step.op.mixes for line in asked(step.op.plain_batch, step, dialect)]
+    found = [lines(part) for part in (plan.prefix, single, plan.suffix)]
     constants = [line for step in steps for line in asked(step.op.plain_constants, step)]
     functions = {name: function for step in steps for name, function in asked(step.op.plain_functions, step).items()}
     if reasons:
@@ -107,6 +113,7 @@ def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Lit
         constants=[*source.constants, *own, *constants],
         prefix=found[0],
         body=found[1],
+        mixing=mixing,
         suffix=[*found[2], *_channels_first(config, plan, dialect)],
         names=", ".join(names(plan.source)),
         finished=", ".join(names(plan.finished)),

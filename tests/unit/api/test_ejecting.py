@@ -60,7 +60,7 @@ def test_if_nothing_has_a_plain_form_that_is_said(workload: Workload) -> None:
     other = Tried(config=config(loader=Threads(workers=1)), images_per_second=300.0)
     with pytest.raises(ConfigError) as raised:
         eject(stored(workload, config(), other), plain=True)
-    assert str(raised.value.hint).startswith("Neither can any other configuration that was measured")
+    assert str(raised.value.hint).startswith("Neither can any other that was measured")
 
 
 @pytest.mark.parametrize(("to", "line"), [("tf.data", "num_parallel_calls=tf.data.AUTOTUNE"), ("keras", "workers=1")])

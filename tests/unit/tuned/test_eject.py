@@ -18,6 +18,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.errors import ConfigError
+from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -90,6 +91,15 @@ def test_a_cache_that_processes_would_share_is_refused() -> None:
     config = PipelineConfig(loader=Keras(workers=2, use_multiprocessing=True), cache="memory")
     with pytest.raises(ConfigError, match="cache in memory"):
         eject(Workload(data=ROWS, ops=[], batch_size=2), config)
+
+
+def test_workers_of_grain_find_their_flags_parsed_and_share_no_cache() -> None:
+    config = PipelineConfig(loader=Grain(num_threads=2, workers=2, buffer_size=4))
+    code = eject(Workload(data=ROWS, ops=[], batch_size=2), config)
+    assert "from absl import flags" in code
+    assert "mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2, per_worker_buffer_size=2))" in code
+    with pytest.raises(ConfigError, match="cache in memory"):
+        eject(Workload(data=ROWS, ops=[], batch_size=2), config.model_copy(update={"cache": "memory"}))
 
 
 def test_arrays_for_fit_are_of_arrays_and_of_ops_that_give_the_same_in_every_epoch(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""A pipeline as a plain Grain dataset on NumPy and OpenCV."""
+
+from __future__ import annotations
+
+from string import Template
+from typing import Final
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.workload import Workload
+from autopipe.loaders.grain import Grain
+from autopipe.tuned.eject.written import Written, function, indented
+
+TEMPLATE: Final = Template('''"""$title
+
+$notes
+"""
+
+from __future__ import annotations
+@imports
+
+$constants
+
+$functions
+$load$augment$mix$finish
+class Samples:
+    """The samples by number: a data source of Grain's."""
+
+    def __init__(self$fields) -> None:
+        $opened
+
+    def __len__(self) -> int:
+        return $count
+
+    def __getitem__(self, index: int) -> Any:
+$sample
+
+def make_dataset($given) -> grain.IterDataset:
+    """Return batches without end: `model.fit(make_dataset($passed), steps_per_epoch=STEPS_PER_EPOCH, epochs=3)`."""
+$dataset
+    return dataset
+''')
+
+
+def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:
+    """Return what the template is filled with."""
+    loader = config.loader
+    assert isinstance(loader, Grain)
+    source, made = parts.source, parts.finished
+    loading = [*source.reading, *parts.prefix]
+    load = function(
+        "load", "Read a sample: what is the same in every epoch.", loading, ", ".join(source.arguments), made
+    )
+    augment = function("augment", "Do to a sample what differs from epoch to epoch.", parts.body, f"{made}, rng", made)
+    mix = function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made)
+    finish = function("finish", "Do to a whole batch what needs no single sample.", parts.suffix, made, made)
+    loaded, opened = f"load({source.taken})" if load else source.taken, [source.opened]
+    sample = []
+    if load and config.cache == "memory":
+        opened.append("self._kept: dict[int, Any] = {}  # every sample, once it has been read")
+        sample = ["if index not in self._kept:", f"    self._kept[index] = {loaded}"]
+        loaded = "self._kept[index]"
+    star = "*" if made == "x, y" else ""
+    steps = [
+        "seed(SEED)",
+        "shuffle()" if workload.shuffle else "",
+        f"random_map(lambda sample, rng: augment({star}sample, rng))" if augment else "",
+        f"batch(BATCH_SIZE, drop_remainder={workload.drop_remainder})",
+        f"random_map(lambda batch, rng: mix({star}batch, rng))" if mix else "",
+        f"map(lambda batch: finish({star}batch))" if finish else "",
+        "repeat()",
+        f"to_iter_dataset(grain.ReadOptions({_threads(loader)}))",
+        f"mp_prefetch(grain.multiprocessing.MultiprocessingOptions({_processes(loader)}))" if loader.workers else "",
+    ]
+    made_of = [f"dataset = grain.MapDataset.source(Samples({parts.passed}))"]
+    return {
+        "load": load,
+        "augment": augment,
+        "mix": mix,
+        "finish": finish,
+        "opened": "\n        ".join(opened),
+        "count": source.count,
+        "sample": indented([indented([*sample, f"return {loaded}"])]) + "\n",
+        "dataset": indented([*made_of, *(f"dataset = dataset.{step}" for step in steps if step)]),
+    }
+
+
+def constants(workload: Workload, loader: Grain) -> list[str]:
+    """Return lines at the top of the file."""
+    count = len(workload.data)
+    batches = count // workload.batch_size if workload.drop_remainder else -(-count // workload.batch_size)
+    found = [f"STEPS_PER_EPOCH = {batches}  # of the {count} samples that there were when this was written"]
+    if loader.workers:
+        found.append("flags.FLAGS.mark_as_parsed()  # Grain reads some where its workers start")
+    return found
+
+
+def _threads(loader: Grain) -> str:
+    waiting = loader.buffer_size
+    if loader.workers:
+        waiting = loader.num_threads
+    return f"num_threads={loader.num_threads}, prefetch_buffer_size={waiting}"
+
+
+def _processes(loader: Grain) -> str:
+    return f"num_workers={loader.workers}, per_worker_buffer_size={loader.of_each(loader.buffer_size)}"
