@@ -45,6 +45,7 @@ ELSEWHERE = {
     ("reports/plots.py", "array"): "a key of Plotly's error bars",
     ("data/records.py", "tfrecord"): "the folder of the record index",
     ("search/rules.py", "foreign"): "the name of a rule",
+    ("search/trial_owner.py", "processes"): "a key of who runs a trial: in which process numbers count",
     ("measure/augmentation.py", "CutMix"): "a layer of Keras",
     ("measure/augmentation.py", "MixUp"): "a layer of Keras",
 }
