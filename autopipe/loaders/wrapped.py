@@ -156,8 +156,8 @@ class _Epochs:
 
     def __init__(self, loader: _WrappedLoader, epochs: int, start: int) -> None:
         self._loader = loader
-        self._starts = (start, *[0] * (epochs - 1))
+        self._start, self._epochs = start, epochs
 
     def __iter__(self) -> Iterator[Any]:
-        for start in self._starts:
-            yield from self._loader.elements(start)
+        for number in range(self._epochs):
+            yield from self._loader.elements(0 if number else self._start)

@@ -78,6 +78,13 @@ def test_fit_reads_it_epoch_after_epoch(workload: Workload) -> None:
     np.testing.assert_array_equal(np.concatenate([x for x, _ in elements]), np.concatenate([X[4:], X]))
 
 
+def test_epochs_without_number_are_not_listed() -> None:
+    config = wrap.as_it_is(SEQUENCE)
+    assert config is not None
+    with assembly.build_loader(SEQUENCE, config) as loader:
+        assert len(list(itertools.islice(iter(loader.native_dataset(0, 10**15)), 7))) == 7
+
+
 def test_the_workload_says_what_the_dataset_is_like() -> None:
     assert (len(TENSORS.data), TENSORS.batch_size, tuple(TENSORS.ops)) == (12, 4, ())
     assert repr(TENSORS.data) == "WrappedData(make_tensors: 3 batches of 4)"
