@@ -27,6 +27,7 @@ LOCAL = "local"
 _REACH_SECONDS = 10.0
 _LEAST_STORE_BYTES = 200 << 20  # Ray refuses less than 75 MiB
 _TCP = "ray://"
+_AS_IMPORTANT = {"worker_niceness": 0}  # as the training that waits for them; Ray's own choice is 15
 
 
 class User(Protocol):
@@ -222,6 +223,7 @@ def _connect(ray: Any, address: str, cores: int, store_bytes: int) -> None:
                     num_cpus=max(cores, cpu.usable_cores()),
                     object_store_memory=max(_LEAST_STORE_BYTES, store_bytes),
                     include_dashboard=False,
+                    _system_config=_AS_IMPORTANT,
                     **quiet,
                 )
             else:

@@ -5,6 +5,7 @@ Whatever fails goes back as a value; the owner, in `autopipe.loaders.ray_workers
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 import socket
@@ -41,12 +42,38 @@ class Hello(NamedTuple):
     free_bytes: int
 
 
-class Maker:
-    """What runs on a node: makes batches into one block of memory, one at a time. Imports no framework."""
+class Owner(NamedTuple):
+    """The training's process: a block of memory that it shares, and what is written in it."""
 
-    def __init__(self, packed: bytes, rows: int) -> None:
+    pid: int
+    descriptor: int
+    secret: bytes
+
+
+class SlotPlace(NamedTuple):
+    """A slot of the training's process."""
+
+    number: int
+    descriptor: int
+    size: int
+
+
+class Maker:
+    """Makes batches into one block of memory, one at a time; on the training's own machine, into its slots.
+
+    Args:
+        packed: the recipe.
+        rows: samples that a slot holds.
+        owner: whose batches these are.
+        keep: slots that are kept mapped.
+    """
+
+    def __init__(self, packed: bytes, rows: int, owner: Owner, keep: int) -> None:
         self._packed = packed
         self._rows = rows
+        self._owner = owner
+        self._keep = keep
+        self._slots: collections.OrderedDict[int, SharedBlock] = collections.OrderedDict()
 
     def hello(self, version: str) -> Hello | RemoteFailure:
         """Get ready, and tell of this node."""
@@ -58,17 +85,39 @@ class Maker:
         except BaseException as error:  # noqa: BLE001  # the owner raises it
             return RemoteFailure.of(told(error))
 
-    def echo(self) -> NDArray[np.uint8]:
-        """Return as much as a batch is."""
-        return self._block.array((self._block.size,), np.dtype(np.uint8))
+    def echo(self) -> NDArray[np.uint8] | None:
+        """Return as much as `fill` does, and as it does."""
+        return None if self._shares_memory else self._block.array((self._block.size,), np.dtype(np.uint8))
 
-    def fill(self, epoch: int, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], list[BadSample]] | RemoteFailure:
-        """Return the memory of a slot with the batch in it, and the samples that were replaced."""
+    def fill(
+        self, epoch: int, indices: NDArray[np.int64], place: SlotPlace
+    ) -> tuple[NDArray[np.uint8] | None, list[BadSample]] | RemoteFailure:
+        """Return what belongs in a slot, or None where it is there already; and the samples that were replaced."""
         try:
-            bad = self._kernel.fill(epoch, indices, self._layout.arrays(self._block, len(indices)))
+            block = self._slot(place) if self._shares_memory else self._block
+            bad = self._kernel.fill(epoch, indices, self._layout.arrays(block, len(indices)))
         except BaseException as error:  # noqa: BLE001  # the owner raises it
             return RemoteFailure.of(told(error))
         return self.echo(), bad
+
+    def _slot(self, place: SlotPlace) -> SharedBlock:
+        block = self._slots.pop(place.number, None)
+        if block is None:
+            block = SharedBlock(place.size, _opened(self._owner.pid, place.descriptor))
+        self._slots[place.number] = block
+        while len(self._slots) > self._keep:
+            self._slots.popitem(last=False)
+        return block
+
+    @functools.cached_property
+    def _shares_memory(self) -> bool:
+        """Whether this is the training's machine, by what the block holds of which its process told."""
+        secret = self._owner.secret
+        try:
+            block = SharedBlock(len(secret), _opened(self._owner.pid, self._owner.descriptor))
+            return block.array((len(secret),), np.dtype(np.uint8)).tobytes() == secret
+        except (OSError, ValueError):  # no such process here, none that may be looked into, or another file
+            return False
 
     @functools.cached_property
     def _recipe(self) -> Recipe:
@@ -89,6 +138,10 @@ class Maker:
     @functools.cached_property
     def _block(self) -> SharedBlock:
         return SharedBlock(self._layout.size)
+
+
+def _opened(pid: int, descriptor: int) -> int:
+    return os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
 
 
 def require_same_version(owner: str) -> None:

@@ -5,6 +5,7 @@ What they do there is `ray_node`'s; which batches they make is the loader's busi
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ from autopipe import _version
 from autopipe.batching import ray_cluster
 from autopipe.batching.pickling import answered
 from autopipe.batching.ray_cluster import Cluster
-from autopipe.batching.ray_node import Hello, Maker
-from autopipe.batching.shared_memory import RowLayout
+from autopipe.batching.ray_node import Hello, Maker, Owner
+from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.errors import LoaderError
 from autopipe.hardware import memory
 
@@ -34,12 +35,16 @@ class Worker(NamedTuple):
 class Team:
     """The workers of one loader."""
 
-    def __init__(self, cluster: Cluster, packed: bytes, layout: RowLayout) -> None:
+    def __init__(self, cluster: Cluster, packed: bytes, layout: RowLayout, keep: int) -> None:
+        """Have workers make slots of this layout; each keeps so many of them mapped, where it can map them."""
         self.cluster = cluster
         self.hand_over_seconds: float | None = None
         self._class = cluster.ray.remote(Maker)
-        self._packed = cluster.ray.put(packed)
-        self._rows = layout.rows
+        secret = os.urandom(32)
+        self._shared = SharedBlock(len(secret))
+        self._shared.array((len(secret),), np.dtype(np.uint8))[:] = np.frombuffer(secret, np.uint8)
+        owner = Owner(os.getpid(), self._shared.descriptor, secret)
+        self._arguments = (cluster.ray.put(packed), layout.rows, owner, keep)
         self._lock = threading.Lock()
         self._living: list[Worker] = []
         self._ended = False
@@ -104,7 +109,7 @@ class Team:
         return self._ended
 
     def _put(self, node: str) -> Worker:
-        actor = self._class.options(**self.cluster.on(node)).remote(self._packed, self._rows)
+        actor = self._class.options(**self.cluster.on(node)).remote(*self._arguments)
         worker = Worker(actor, node)
         with self._lock:
             self._living.append(worker)
@@ -122,7 +127,7 @@ class Team:
         tries = []
         for _ in range(3):
             start = time.perf_counter()
-            np.array(self.cluster.ray.get(worker.actor.echo.remote()))
+            np.array(self.cluster.ray.get(worker.actor.echo.remote()))  # a copy, as into a slot
             tries.append(time.perf_counter() - start)
         return min(tries)
 

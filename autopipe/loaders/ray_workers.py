@@ -1,8 +1,9 @@
 """Ray: workers are actors of a Ray cluster, on this machine or on others, which make whole batches.
 
 A batch is a function of workload, seed, epoch and number, so whoever makes it makes the same. To the nodes goes, once,
-how samples are made, and for each batch its sample numbers; back comes the batch through Ray's object store. A worker
-whose process or node ends is made up for on another node, and its batches are made anew.
+how samples are made, and for each batch its sample numbers; back comes the batch through Ray's object store, or, from
+this very machine, in the slot itself. A worker whose process or node ends is made up for on another node, and its
+batches are made anew.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.owner import Owner
 from autopipe.batching.pickling import answered, pickled
+from autopipe.batching.ray_node import SlotPlace
 from autopipe.batching.ray_team import Team, Worker
 from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot
@@ -83,7 +85,7 @@ class Ray(LoaderConfig):
         cluster = ray_cluster.join(self.address, cores=self.workers, store_bytes=store_bytes)
         with contextlib.ExitStack() as undo:
             undo.callback(cluster.leave)
-            team = Team(cluster, packed, layout)
+            team = Team(cluster, packed, layout, keep=queue_size + _AT_A_TIME * self.workers + 2)
             undo.callback(team.end)
             fillers = [_Filler(team, worker, recipe) for worker in team.start(self.workers, cache_bytes)]
             loader = _RayLoader(job, team, fillers, queue_size)
@@ -133,12 +135,13 @@ class _Filler:
             WorkerDiedError: it died three times on this batch, the last time with no other batch beside.
             AutopipeError: what the worker raised, with its traceback as the cause.
         """
+        place = SlotPlace(slot.number, slot.block.descriptor, slot.block.size)
         died = self._team.cluster.ray.exceptions.RayError
         for death in range(_DEATHS_ALLOWED):
             alone = death == _DEATHS_ALLOWED - 1
             worker = self._team.another() if alone else self._worker
             try:
-                answer = self._team.cluster.ray.get(worker.actor.fill.remote(epoch, indices))
+                answer = self._team.cluster.ray.get(worker.actor.fill.remote(epoch, indices, place))
                 return self._taken(answer, slot)
             except died as error:
                 if self._team.ended:
@@ -168,7 +171,8 @@ class _Filler:
 
     def _taken(self, answer: Any, slot: Slot) -> list[BadSample]:
         made, bad = answered(answer)
-        slot.block.array(made.shape, made.dtype)[:] = made
+        if made is not None:
+            slot.block.array(made.shape, made.dtype)[:] = made
         for sample in bad:
             self._require_bad_here(sample)
         return list(bad)

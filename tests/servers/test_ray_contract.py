@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from autopipe.batching.ray_team import Team, Worker
 from autopipe.core.config import LoaderConfig
 from autopipe.loaders.ray_workers import Ray
 from tests.contract import test_loaders as contract
@@ -32,6 +33,26 @@ def _connected(ray_nodes: Any) -> Iterator[None]:
     for name in RAYS:
         del contract.LOADERS[name]
     os.environ.pop("RAY_ADDRESS") if before is None else os.environ.update(RAY_ADDRESS=before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _from_far() -> Iterator[None]:
+    """Have every second worker take the training for one on another machine, and send its batches."""
+    put = Team._put
+
+    def mixed(team: Team, node: str) -> Worker:
+        near = team._arguments
+        packed, rows, owner, keep = near
+        if len(team._living) % 2 == 0:
+            team._arguments = packed, rows, owner._replace(secret=bytes(32)), keep
+        try:
+            return put(team, node)
+        finally:
+            team._arguments = near
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Team, "_put", mixed)
+        yield
 
 
 def _with_ray(mark: pytest.Mark) -> pytest.Mark:
