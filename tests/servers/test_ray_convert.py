@@ -19,7 +19,11 @@ TRAIN = """
 import autopipe as ap
 workload = ap.Workload(data=ap.Table({table!r}), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=2)
 """
-pytestmark = [pytest.mark.timeout(200), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.timeout(200),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:os.fork"),  # Ray does so, where an earlier test has imported JAX
+]
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -28,7 +28,11 @@ from tests.contract.test_loaders import digest, exact_workload, expected_batches
 from tests.servers.conftest import NODE, two_nodes
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.timeout(200), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.timeout(200),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:os.fork"),  # Ray does so, where an earlier test has imported JAX
+]
 
 
 def opened(workload: Workload, cluster: Any, workers: int = 2, queue_size: int = 2) -> Loader:
