@@ -137,10 +137,10 @@ class _GrainLoader(WorkloadLoader):
             self._require_open()
             if turn != self._turn:
                 raise overtaken(epoch)
-            *arrays, bad = self._take(number)
+            batch, bad = self._take(number)
             self._ledger.record(epoch, bad)
-            yield arrays[0], arrays[1] if len(arrays) > 1 else None
-            del arrays  # the consumer may be done with them: do not hold them while waiting for the next
+            yield batch
+            del batch  # the consumer may be done with it: do not hold it while waiting for the next
 
     def close(self) -> None:
         self._close_twin()
@@ -216,14 +216,13 @@ class _InThreads:
             indices = self._order.epoch(epoch)
             self._indices = epoch, indices
         indices = indices[number * self._order.batch_size :][: self._order.batch_size]
-        fields = self._kernel.spec.fields
-        arrays = [np.empty((len(indices), *(field.shape or ())), field.dtype) for field in fields]
+        batch = self._kernel.spec.empty(len(indices))
         try:
-            bad = self._kernel.fill(epoch, indices, (arrays[0], arrays[1] if len(arrays) > 1 else None))
+            bad = self._kernel.fill(epoch, indices, batch)
         except BaseException as error:  # noqa: BLE001  # Grain's pools must not see what ends a thread
             failure = worker_failure(error)
             raise failure from failure.__cause__
-        return *arrays, tuple(bad)
+        return batch, tuple(bad)
 
 
 class _InProcesses:
