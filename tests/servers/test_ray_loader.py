@@ -51,6 +51,7 @@ def test_a_node_that_is_killed_in_mid_epoch_costs_no_batch(photos: Path, ray_nod
         assert digest(found) == digest(expected_batches(workload, 0))
         for epoch in (1, 2):
             assert digest(finished(loader, loader.batches(epoch))) == digest(expected_batches(workload, epoch))
+    ray_nodes.wait_for_nodes(timeout=100)  # until the node counts as dead: the next tests' workers go to others
 
 
 class Deadly:
