@@ -5,16 +5,21 @@ What seems to be there is measured once more before a search ends for it, and so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from autopipe.core.bottleneck import MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
+from autopipe.core.value import Estimate
 from autopipe.search import budget, stopping
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Session
 from autopipe.search.stopping import Stop
+
+_LOOKS = 2  # at most, at a point beside other people's code that is at the ceiling
 
 
 class Arrival:
@@ -25,6 +30,7 @@ class Arrival:
         self._session = session
         self._settings = session.settings
         self._looked_for: dict[tuple[str, int], Ceiling | None] = {}  # what was read for figures at the ceiling
+        self._theirs_was_there = False
 
     def of_a_baseline(self) -> Stop | None:
         """Return a stop if a baseline that could be used as it is leaves nothing to gain."""
@@ -42,22 +48,33 @@ class Arrival:
         return self._stop("The best", self._session.best(), share)
 
     def theirs_is_there(self) -> bool:
-        """Whether other people's code is at the ceiling, so that nothing is left to gain."""
+        """Whether other people's code is at the ceiling, so that nothing is left to gain.
+
+        Once it was it stays so: a ceiling that is read higher later is of another minute than that code's rate.
+        """
         points, share = self._session.points(), self._settings.ceiling_share
         theirs = (points.get(each.config.key()) for each in self.baselines if each.config.loader.is_foreign)
-        return any(self._ceiling_stop("", each, share) is not None for each in theirs if each is not None)
+        self._theirs_was_there = self._theirs_was_there or any(
+            self._ceiling_stop("", each, share) is not None for each in theirs if each is not None
+        )
+        return self._theirs_was_there
 
     def _stop(self, what: str, point: Point | None, share: float) -> Stop | None:
         if point is None or not point.feasible or not self._may_be_there(point, share):
             return None
-        if len(point.measurements) < 2:  # one lucky run does not end a search
-            self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
-            point = self._session.points()[point.key]
-            if len(point.measurements) < 2 or not point.feasible:
+        for look in range(_LOOKS if self.theirs_is_there() else 1):
+            if look or len(point.measurements) < 2:  # one lucky run does not end a search
+                before = len(point.measurements)
+                self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
+                point = self._session.points()[point.key]
+                if len(point.measurements) == before or not point.feasible:
+                    return None
+            if self._is_overtaken(point):
                 return None
-        if self._is_overtaken(point):
-            return None
-        return self._ceiling_stop(what, point, share) or self._side_by_side(what, point, share)
+            stop = self._ceiling_stop(what, point, share) or self._side_by_side(what, point, share)
+            if stop is not None or self._side_by_side(what, point, MODEL_SHARE) is None:
+                return stop
+        return None
 
     def _may_be_there(self, point: Point, share: float) -> bool:
         """Whether a point seems to be at the ceiling, or could be, by what the machine does from minute to minute.
@@ -72,12 +89,17 @@ class Arrival:
         return self._ceiling_stop("", point, MODEL_SHARE) is not None
 
     def _side_by_side(self, what: str, point: Point, share: float) -> Stop | None:
-        """Return a stop if the last measurement of a point was at what the model took alone right after it."""
-        figure, last = (point.key, len(point.measurements)), point.measurements[-1].images_per_second
-        alone = self._looked_for.get(figure)
-        if alone is None or not self.theirs_is_there():
+        """Return a stop if a point was, over all looks, at what the model took alone right after each measurement."""
+        figures = enumerate((each.images_per_second for each in point.measurements), start=1)
+        looks = [(rate, self._looked_for.get((point.key, number))) for number, rate in figures]
+        pairs = [(rate, alone) for rate, alone in looks if alone is not None]
+        if not pairs or not self.theirs_is_there():
             return None
-        return stopping.ceiling_stop(last, alone, share=stopping.needed_share(last, alone, share), what=what)
+        last, alone = pairs[-1]
+        apart = math.exp(fmean(math.log(rate.value / of.model_images_per_second.value) for rate, of in pairs))
+        value = apart * alone.model_images_per_second.value
+        rate = Estimate(value=value, low=min(value, last.low), high=max(value, last.high))
+        return stopping.ceiling_stop(rate, alone, share=stopping.needed_share(rate, alone, share), what=what)
 
     def _is_overtaken(self, point: Point) -> bool:
         """Look at the ceiling again, once for each figure at it, and return whether it still lies too low to be one."""
