@@ -62,6 +62,11 @@ class Mirror(InMemoryStorage):
             super().set_study_system_attr(study, key, value)
         self._take(study, patience.ask(lambda: kept.get_all_trials(study, deepcopy=False)))
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the storage is a file for processes of one machine, which have one clock."""
+        return self._file is not None
+
     def settle(self) -> None:
         """Put everything into the one file, so that it can be copied; the storage stays usable."""
         if self._kept is not None:

@@ -50,7 +50,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
         with _quiet():
             study = patience.ask(lambda: _opened(kept, name, sampler, fresh=fresh))
             mirror = None if storage_url is None else Mirror(kept, name, patience, on_lost)
-    except (*storage.STORAGE_ERRORS, OSError) as error:
+    except storage.STORAGE_ERRORS as error:
         raise storage.unusable(storage_url, error) from error
     if mirror is not None:
         study = optuna.load_study(study_name=name, storage=mirror, sampler=sampler)

@@ -80,7 +80,7 @@ class Alone:
         return []
 
     def lost(self) -> frozenset[str]:
-        """Return the ids of those that have died."""
+        """Return the ids of those that have died, or left."""
         return frozenset()
 
     def rest(self) -> None:
@@ -138,8 +138,9 @@ class Participants:
         return sorted((each for each in here if each.id != self.me), key=lambda each: (each.number, each.id))
 
     def lost(self) -> frozenset[str]:
-        """Return the ids of those that have died."""
-        return self._lost - {self.me}
+        """Return the ids of those that have died, or left: it may be without the storage to give their trial back."""
+        left = {each.id for each in self._known.values() if each.state is State.LEFT}
+        return (self._lost | left) - {self.me}
 
     def rest(self) -> None:
         """Tell the others that this one begins no trial any more."""
@@ -163,7 +164,7 @@ class Participants:
         self._over.set()
         self._thread.join()
         self._self = self._self.model_copy(update={"state": State.LEFT})
-        with contextlib.suppress(*storage.STORAGE_ERRORS, OSError):  # they notice anyhow, a little later
+        with contextlib.suppress(*storage.STORAGE_ERRORS):  # they notice anyhow, a little later
             self._write()
         storage.settle(self._storage)
 
@@ -188,7 +189,7 @@ class Participants:
 
     def _beat_on(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
-            with contextlib.suppress(*storage.STORAGE_ERRORS, OSError), self._lock:
+            with contextlib.suppress(*storage.STORAGE_ERRORS), self._lock:
                 self._beat()
         storage.settle(self._storage)  # the connection of this thread
 

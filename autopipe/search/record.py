@@ -6,9 +6,12 @@ nothing that a search knows lives only in memory. What to try next, and what the
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import optuna
@@ -77,6 +80,7 @@ class Record:
         self.study = study
         self._mirror = mirror
         self._rows: dict[int, Row] = {}
+        self._ownerless: dict[int, float] = {}  # when trials without an owner were first seen, in monotonic seconds
 
     @property
     def lost(self) -> str | None:
@@ -149,9 +153,12 @@ class Record:
 
     def ask(self, participant: str | None = None) -> optuna.Trial:
         """Begin a trial, and note which process it belongs to, and which participant where others share the study."""
-        trial = self.study.ask()
-        trial.set_user_attr("owner", trial_owner.me(participant))
-        return trial
+        while True:
+            # A process that was held up before it noted itself has been taken for dead, and its trial finished.
+            with suppress(UpdateFinishedTrialError):
+                trial = self.study.ask()
+                trial.set_user_attr("owner", trial_owner.me(participant))
+                return trial
 
     def under_way(self) -> set[str]:
         """Return the keys of what is being measured, or about to be."""
@@ -199,7 +206,7 @@ class Record:
             for name, excess in constraints.items():
                 trial.set_constraint(name, excess)
             trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
-            _tell(self.study, trial.number, value)
+            _finished(self.study, trial.number, value)
 
     def recover(self, lost: Collection[str] = (), *, again: bool = False) -> list[FrozenTrial]:
         """Finish the trials of processes that are dead: with their outcome if it was written, else as failed.
@@ -213,19 +220,32 @@ class Record:
         """
         cut = []
         for trial in self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-            if not trial_owner.is_orphan(trial, lost):
+            if not trial_owner.is_orphan(trial, self._ownerless_seconds(trial), lost):
                 continue
             outcome = trial.user_attrs.get("outcome")
-            try:
-                _tell(self.study, trial.number, outcome and outcome["value"])
-            except UpdateFinishedTrialError:  # another participant has just done this
-                continue
+            if not _finished(self.study, trial.number, outcome and outcome["value"]):
+                continue  # another participant has just done this
             if outcome is None:
                 cut.append(trial)
                 if again and "config" in trial.user_attrs and _is_once(trial.user_attrs):
                     params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
                     self.study.enqueue_trial(params, user_attrs={name: trial.user_attrs[name] for name in _DESCRIBED})
         return cut
+
+    def _ownerless_seconds(self, trial: FrozenTrial) -> float:
+        """Return for how long a trial is known to have had no owner.
+
+        In a shared study others wrote when it began, by clocks and in time zones of their own: there it counts from
+        when it was first seen here.
+        """
+        if "owner" in trial.user_attrs:
+            return 0.0
+        if trial.datetime_start is None:
+            return math.inf
+        if self._mirror is None or self._mirror.is_local:
+            return (datetime.now() - trial.datetime_start).total_seconds()
+        now = time.monotonic()
+        return now - self._ownerless.setdefault(trial.number, now)
 
     def waiting(self) -> bool:
         """Whether a trial is enqueued: by somebody who died before running it, or by the user's own code."""
@@ -243,11 +263,13 @@ class Record:
         self.study.tell(trial, state=TrialState.PRUNED)
 
 
-def _tell(study: optuna.Study, number: int, value: float | None) -> None:
-    if value is None:
-        study.tell(number, state=TrialState.FAIL)
-    else:
-        study.tell(number, value)
+def _finished(study: optuna.Study, number: int, value: float | None) -> bool:
+    """Finish a trial, and return whether another process had not done so before."""
+    try:
+        study.tell(number, value, state=TrialState.FAIL if value is None else None)
+    except (UpdateFinishedTrialError, ValueError):  # the latter where Optuna saw it before it wrote
+        return False
+    return True
 
 
 def _described(config: PipelineConfig, origin: AskedBy, predicted: float | None) -> dict[str, Any]:

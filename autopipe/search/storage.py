@@ -26,8 +26,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, Program
 
 from autopipe.errors import TrialError
 
-STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError, grpc.RpcError)
-"""What an Optuna storage raises where the database is at fault, and not who asks."""
+STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError, grpc.RpcError, OSError)
+"""What an Optuna storage raises where the database is at fault, or the file system of a journal, and not who asks."""
 
 _BUSY_SECONDS = 1.0  # that SQLite waits by itself, deaf to Ctrl-C; `Patience` goes on from there
 _PAUSE_SECONDS = 0.2
@@ -59,7 +59,7 @@ class Patience:
         """Return what `act` returns, tried again while it fails for a reason that may pass.
 
         Raises:
-            StorageInternalError, SQLAlchemyError: it fails for good, or for longer than `seconds`.
+            StorageInternalError, SQLAlchemyError, OSError: it fails for good, or for longer than `seconds`.
         """
         ends: float | None = None
         while True:

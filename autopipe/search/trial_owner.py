@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Collection
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 from optuna.trial import FrozenTrial
 
-_GRACE = timedelta(seconds=60)
+GRACE_SECONDS = 60.0
+"""For so long a trial that runs may have no owner: as its process has just begun it."""
 
 
-def is_orphan(trial: FrozenTrial, lost: Collection[str] = ()) -> bool:
+def is_orphan(trial: FrozenTrial, ownerless_seconds: float, lost: Collection[str] = ()) -> bool:
     """Return whether the process of a trial that runs is dead, as far as can be told from here.
 
     Args:
         trial: the trial.
+        ownerless_seconds: for how long it is known to have had no owner, if it has none.
         lost: ids of participants of the study that are known to be dead, wherever they ran.
     """
     owner = trial.user_attrs.get("owner")
     if owner is None:  # it died between two statements, or is just between them
-        return trial.datetime_start is None or datetime.now() - trial.datetime_start > _GRACE
+        return ownerless_seconds > GRACE_SECONDS
     if owner.get("participant") in lost:
         return True
     if owner["host"] != socket.gethostname() or owner.get("processes", _processes()) != _processes():

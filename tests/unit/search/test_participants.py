@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,7 +58,16 @@ def test_the_first_coordinates_until_it_leaves(comes: Callable[[], Participants]
     first.leave()
     assert second.coordinates()
     assert second.others() == []
-    assert second.lost() == frozenset()
+
+
+def test_who_has_left_may_not_have_been_able_to_give_its_trial_back(comes: Callable[[], Participants]) -> None:
+    first, second = comes(), comes()
+    first.leave()
+    second.coordinates()
+    assert second.lost() == {first.me}
+    second.leave()
+    first.coordinates()
+    assert first.lost() == {second.me}  # and never itself
 
 
 def test_who_rests_is_there_still(comes: Callable[[], Participants]) -> None:
@@ -110,18 +120,19 @@ def test_they_beat_by_themselves(url: str, monkeypatch: pytest.MonkeyPatch) -> N
                 time.sleep(0.01)
 
 
+@pytest.mark.parametrize("error", [StorageInternalError("no connection"), OSError(errno.ESTALE, "Stale file handle")])
 def test_whose_storage_is_gone_for_good_goes_on_alone(
-    comes: Callable[[], Participants], monkeypatch: pytest.MonkeyPatch
+    comes: Callable[[], Participants], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     _, second = comes(), comes()
     with monkeypatch.context() as gone:
-        gone.setattr(JournalStorage, "get_study_user_attrs", lambda *_: fail())
+        gone.setattr(JournalStorage, "get_study_user_attrs", lambda *_: fail(error))
         assert second.coordinates()
     assert second.coordinates()
 
 
-def fail() -> None:
-    raise StorageInternalError("no connection")
+def fail(error: Exception | None = None) -> None:
+    raise error or StorageInternalError("no connection")
 
 
 def test_without_a_storage_nobody_else_is_there() -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
 import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
 from autopipe.core.config import ModelSetup
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import to_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
+from autopipe.search import record as record_module
+from autopipe.search import trial_owner
 from autopipe.search.opening import open_record
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.record import Record
@@ -175,3 +183,74 @@ def test_an_outcome_comes_too_late_for_a_trial_that_was_given_back(space: Space)
     record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
     assert [row.outcome for row in record.rows()] == [None]
     record.give_up(trial)
+
+
+@pytest.mark.parametrize("year", [2000, 2100])  # by the clock of whoever began it, in whichever time zone
+def test_in_a_shared_study_ones_own_clock_says_how_long_a_trial_has_had_no_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, year: int
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(record_module, "time", SimpleNamespace(monotonic=lambda: now))
+    record = opened(f"journal:///{tmp_path}/study.log")
+    record.study.add_trial(ownerless(year))
+    assert record.recover() == []
+    now += trial_owner.GRACE_SECONDS
+    assert record.recover() == []
+    now += 1.0
+    assert [each.number for each in record.recover()] == [0]
+
+
+def test_in_a_study_of_ones_own_a_trial_without_an_owner_is_old_when_it_is_opened(tmp_path: Path) -> None:
+    record = opened(f"sqlite:///{tmp_path}/study.db")
+    record.study.add_trial(ownerless(2000))
+    assert [each.number for each in record.recover()] == [0]
+
+
+def ownerless(year: int) -> optuna.trial.FrozenTrial:
+    trial = optuna.trial.create_trial(state=TrialState.RUNNING)
+    trial.datetime_start = datetime(year, 1, 1)
+    return trial
+
+
+def test_who_is_given_up_before_it_owned_its_trial_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = opened(None)
+    ask, finished = record.study.ask, list[int]()
+
+    def slow() -> optuna.Trial:
+        trial = ask()
+        if not finished:
+            finished.append(trial.number)
+            record.study.tell(trial, state=TrialState.FAIL)
+        return trial
+
+    monkeypatch.setattr(record.study, "ask", slow)
+    trial = record.ask("one")
+    assert (finished, trial.number) == ([0], 1)
+    assert trial.user_attrs["owner"]["participant"] == "one"
+
+
+def test_of_two_survivors_the_second_leaves_a_trial_to_the_first(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = opened(None)
+    lost = begun(record, space, "seed:guess", "a")
+
+    def overtaken(*_: object) -> bool:
+        record.study.tell(lost, state=TrialState.FAIL)
+        return True
+
+    monkeypatch.setattr(trial_owner, "is_orphan", overtaken)
+    assert record.recover({"a"}, again=True) == []
+    assert not record.waiting()
+
+
+def test_a_journal_on_a_disk_that_is_full_leaves_the_study_in_memory(
+    space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = opened(f"journal:///{tmp_path}/study.log")
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(JournalFileBackend, "append_logs", full)
+    run_one(record, space)
+    assert [row.value for row in record.rows()] == [5.0]
+    assert "No space left on device" in str(record.lost)
