@@ -41,6 +41,11 @@ class Structure:
             DataError: the value is none of these.
         """
         slots = slots_of(value)
+        if len(slots) == len(SLOTS) and slots[1] is None and slots[2] is not None:
+            raise DataError(
+                f"`sample_weight` weights the loss of targets and needs `y`, but got (x, None, {shortened(slots[2])}).",
+                hint="Give targets as y, or x alone: Keras would train on the weights as targets.",
+            )
         if len(slots) < 3 and not any(isinstance(slot, tuple | dict) for slot in slots):
             return None
         paths = [(name, key) for name, slot in zip(SLOTS, slots, strict=False) for key in _keys(name, slot)]

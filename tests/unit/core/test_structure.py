@@ -54,3 +54,9 @@ def test_a_part_is_named_by_its_key_or_in_full() -> None:
     found = structure(({"a": 1, "b": 2}, {"b": 3, "d": 4}))
     assert found is not None
     assert [found.named(name) for name in ("a", "d", "x.b", "y.b", "b", "z")] == [0, 3, 2, 1, None, None]
+
+
+@pytest.mark.parametrize("x", [1, (1, 2), {"a": 1}])
+def test_weights_without_targets_are_refused(x: Any) -> None:
+    with pytest.raises(DataError, match=r"needs `y`, but got \(x, None, 0\.5\)"):
+        structure((x, None, 0.5))
