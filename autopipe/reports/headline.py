@@ -16,6 +16,7 @@ from autopipe.tuned.findings import Contest
 from autopipe.tuned.schema import Baseline, Profile
 
 _CLOSE = 1.05  # times: who is no further ahead, and not proved to be ahead at all, is as fast
+_THERE = 0.97  # of the winner: a baseline that leaves nothing to gain
 
 
 def sentence(profile: Profile) -> str:
@@ -33,6 +34,11 @@ def sentence(profile: Profile) -> str:
     base = rival.images_per_second.value
     if contest is not None and contest.low <= 1.0:
         return _undecided(profile, rival, contest)
+    if _keeps_the_model_busy(profile, rival):
+        return (
+            f"The model is the limit: {rival.name} keeps it busy already, at {wording.rate(base)} images/s; nothing is "
+            "left to gain."
+        )
     if contest is None and rate.value <= base:
         return (
             f"Nothing was found yet that is faster than {rival.name}, which reaches {wording.rate(base)} images/s; "
@@ -62,7 +68,7 @@ def action(profile: Profile) -> str:
     """Return the one thing to do."""
     findings = profile.findings
     rival = _rival(profile)
-    if rival is not None and _is_winner(rival, profile):
+    if rival is not None and (_is_winner(rival, profile) or _keeps_the_model_busy(profile, rival)):
         return "Leave the pipeline as it is; a faster model, or a faster device for it, is what would help."
     if findings is not None and not findings.proved:
         return "Search on until it is proved: the same command again goes on with the study."
@@ -120,6 +126,14 @@ def _rival(profile: Profile) -> Baseline | None:
 
 def _is_winner(baseline: Baseline, profile: Profile) -> bool:
     return baseline.config == profile.config
+
+
+def _keeps_the_model_busy(profile: Profile, rival: Baseline) -> bool:
+    """Whether the winner is at the model's own rate and no faster than the baseline, which nothing was proved against."""
+    reached = share(profile)
+    if _contest(profile, rival) is not None or reached is None or reached < MODEL_SHARE:
+        return False
+    return rival.images_per_second.value >= _THERE * profile.measurement.images_per_second.value
 
 
 def _contest(profile: Profile, rival: Baseline) -> Contest | None:

@@ -63,6 +63,16 @@ def test_without_a_proof_it_says_so_and_to_search_on() -> None:
     assert headline.action(found).startswith("Search on until it is proved")
 
 
+def test_where_a_baseline_keeps_the_model_busy_nothing_is_left_to_gain() -> None:
+    found = profile(proved=False, baselines=(baseline("mine", 990.0),))
+    assert found.findings is not None
+    busy = found.model_copy(update={"findings": found.findings.model_copy(update={"share_of_model": 0.96})})
+    assert headline.sentence(busy) == (
+        "The model is the limit: mine keeps it busy already, at 990 images/s; nothing is left to gain."
+    )
+    assert headline.action(busy).startswith("Leave the pipeline as it is")
+
+
 @pytest.mark.parametrize(
     ("ratio", "said", "todo"),
     [
