@@ -11,13 +11,12 @@ from statistics import fmean
 
 from autopipe.core.bottleneck import MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
-from autopipe.core.value import Estimate
 from autopipe.search import budget, stopping
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Session
-from autopipe.search.stopping import Stop
+from autopipe.search.stopping import Reason, Stop
 
 _LOOKS = 2  # at most, at a point beside other people's code that is at the ceiling
 
@@ -50,13 +49,15 @@ class Arrival:
     def theirs_is_there(self) -> bool:
         """Whether other people's code is at the ceiling, so that nothing is left to gain.
 
-        Once it was it stays so: a ceiling that is read higher later is of another minute than that code's rate.
+        Once it was it stays so as long as it is near: a ceiling that is read a little higher later is of another minute
+        than that code's rate.
         """
         points, share = self._session.points(), self._settings.ceiling_share
-        theirs = (points.get(each.config.key()) for each in self.baselines if each.config.loader.is_foreign)
-        self._theirs_was_there = self._theirs_was_there or any(
-            self._ceiling_stop("", each, share) is not None for each in theirs if each is not None
-        )
+        theirs = [points.get(each.config.key()) for each in self.baselines if each.config.loader.is_foreign]
+        measured = [each for each in theirs if each is not None]
+        there = any(self._ceiling_stop("", each, share) is not None for each in measured)
+        near = any(self._ceiling_stop("", each, MODEL_SHARE) is not None for each in measured)
+        self._theirs_was_there = near and (there or self._theirs_was_there)
         return self._theirs_was_there
 
     def _stop(self, what: str, point: Point | None, share: float) -> Stop | None:
@@ -95,11 +96,20 @@ class Arrival:
         pairs = [(rate, alone) for rate, alone in looks if alone is not None]
         if not pairs or not self.theirs_is_there():
             return None
+        known, top = self._session.ceiling(point.config), self._session.highest_ceiling()
+        enough = self._settings.ceiling_share * top.model_images_per_second.value
+        if known is None or known.model_images_per_second.value < enough:
+            return None  # another setup of the model leaves something to gain
         last, alone = pairs[-1]
-        apart = math.exp(fmean(math.log(rate.value / of.model_images_per_second.value) for rate, of in pairs))
-        value = apart * alone.model_images_per_second.value
-        rate = Estimate(value=value, low=min(value, last.low), high=max(value, last.high))
-        return stopping.ceiling_stop(rate, alone, share=stopping.needed_share(rate, alone, share), what=what)
+        apart = fmean(math.log(rate.value / of.model_images_per_second.value) for rate, of in pairs)
+        reached, needed = math.exp(apart), stopping.needed_share(last, alone, share)
+        if reached < needed:
+            return None
+        return Stop(
+            reason=Reason.CEILING,
+            message=f"{what} reaches {min(1.0, reached):.0%} of what the model takes when data costs nothing, measured in "
+            "turns with it: the model is the limit, and no loader can be faster.",
+        )
 
     def _is_overtaken(self, point: Point) -> bool:
         """Look at the ceiling again, once for each figure at it, and return whether it still lies too low to be one."""

@@ -24,6 +24,7 @@ from autopipe.search.storage import Patience
 _OF_THE_LOADER = ("loader_images_per_second", "op_costs", "read_bytes_per_second")
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
 _CEILING_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
+_FIRST_SHARE = 1 / 3  # of the time that is left, for the first setup with the ops and the reads
 _ALONE_SECONDS, _ALONE_STEPS = 3.0, 15  # that it takes at first sight: the start, and steps
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
@@ -87,8 +88,9 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
     found = list(session.timed(lambda: session.measurer.ceilings(wanted[:1])))
     if not found:
         return []
-    step = session.facts.batch_size / found[0].model_images_per_second.value
-    took = min(clock() - began, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
+    step, took = session.facts.batch_size / found[0].model_images_per_second.value, clock() - began
+    if took < _FIRST_SHARE * session.seconds_left():  # else it may have compiled for long, as it would for each setup
+        took = min(took, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
     for setup in wanted[1:]:
         if took > _CEILING_SHARE * session.seconds_left():
             break
@@ -108,9 +110,12 @@ def look_again_at_ceiling(session: Session, config: PipelineConfig) -> Ceiling |
     What else a machine does can only lower a ceiling, so the highest that was measured counts for the search. A setup
     that there was no time for at the start is known from then on.
     """
-    known, again = session.ceiling(config), _alone(session, config.model_setup)
+    again = _alone(session, config.model_setup)
     if again is None:
         return None
+    if session.others.me is not None:  # who shares the study may have found another higher meanwhile
+        session.know_ceilings(session.record.ceilings() or session.ceilings)
+    known = session.ceiling(config)
     if known is None:
         found = _with_the_loader_of(session.ceilings[0], again) if session.ceilings else again
         all_of_them = [*session.ceilings, found]

@@ -388,6 +388,26 @@ def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once
     assert result.seconds < 80
 
 
+def test_other_peoples_code_that_only_seemed_to_be_at_the_ceiling_leaves_a_gain_to_be_proved(space: Space) -> None:
+    class Misread(Theirs):
+        """The model alone was read while something else had the machine, once."""
+
+        share = 0.4
+
+        def _ceiling(self, setup: ModelSetup) -> Ceiling:
+            found = super()._ceiling(setup)
+            if self.measured:
+                return found
+            low = 0.4 * self.model_rate
+            return found.model_copy(update={"model_images_per_second": Estimate(value=low, low=low, high=low)})
+
+    result = run(space, Misread(model_rate=900.0, noise=0.001))
+    assert result.proved
+    theirs = next(each for each in result.baselines if each.name == "theirs")
+    assert theirs.gain is not None
+    assert theirs.gain.ratio < 0.5 or theirs.gain.ratio > 2
+
+
 def test_what_was_spent_before_the_search_counts_and_waiting_for_another_tune_does_not(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     surface.now = 30.0
