@@ -71,7 +71,7 @@ class StreamingLoader(WorkloadLoader):
             ahead: batches that each filler is told of before it fills them.
             at_a_time: consecutive batches that a filler fills as one.
         """
-        self._at_a_time, self._left = at_a_time, 0
+        self._at_a_time, self._left, self._owner = at_a_time, 0, Owner()
         order: Order = job.order if at_a_time == 1 else Groups(job.order, at_a_time)
         waiting = groups(queue_size, at_a_time)
         self._queue_size = waiting * at_a_time
@@ -89,7 +89,7 @@ class StreamingLoader(WorkloadLoader):
             )
             for number, filler in enumerate(fillers)
         ]
-        self._shut_down = weakref.finalize(self, _shut_down, Owner(), self._stream, fillers, threads)
+        self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._stream, fillers, threads)
         for thread in threads:
             thread.start()
 
@@ -119,6 +119,7 @@ class StreamingLoader(WorkloadLoader):
         starts = range(skipped * self.batch_size, len(made[0]), self.batch_size)
         self._left = len(starts)
         for start in starts:
+            self._owner.require()
             rows = slice(start, start + self.batch_size)
             self._left -= 1
             yield tuple(None if part is None else part[rows] for part in made)

@@ -18,7 +18,7 @@ from typing import Final, cast
 
 from autopipe.errors import DataWarning
 
-RULE: Final = "A relative path starts at the folder of the script that writes it."
+RULE: Final = "A relative path starts at the folder of the script that writes it; on a command line, where you are."
 
 _NOBODYS = tuple(
     f"{folder}/"

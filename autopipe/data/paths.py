@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from autopipe.core.script import RULE
 from autopipe.data.url import is_url
 from autopipe.errors import BadSampleError, DataError, near
 
@@ -195,7 +196,7 @@ def scan(directory: bytes) -> tuple[list[bytes], list[bytes]]:
         missing = Path(os.fsdecode(directory))
         raise DataError(
             f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}",
-            hint="A relative path starts at the folder of the script that writes it; on a command line, where you are.",
+            hint=RULE,
         ) from error
     except OSError as error:
         raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error

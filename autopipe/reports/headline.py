@@ -129,7 +129,7 @@ def _is_winner(baseline: Baseline, profile: Profile) -> bool:
 
 
 def _keeps_the_model_busy(profile: Profile, rival: Baseline) -> bool:
-    """Whether the winner is at the model's own rate and no faster than the baseline, which nothing was proved against."""
+    """Whether a winner at the model's own rate is no faster than a baseline that nothing was proved against."""
     reached = share(profile)
     if _contest(profile, rival) is not None or reached is None or reached < MODEL_SHARE:
         return False

@@ -107,8 +107,8 @@ class Arrival:
             return None
         return Stop(
             reason=Reason.CEILING,
-            message=f"{what} reaches {min(1.0, reached):.0%} of what the model takes when data costs nothing, measured in "
-            "turns with it: the model is the limit, and no loader can be faster.",
+            message=f"{what} reaches {min(1.0, reached):.0%} of what the model takes when data costs nothing, measured "
+            "in turns with it: the model is the limit, and no loader can be faster.",
         )
 
     def _is_overtaken(self, point: Point) -> bool:

@@ -45,7 +45,7 @@ def _help(command: str) -> str:
 
 def test_every_command_and_its_options_exist() -> None:
     commands = _commands()
-    assert {command[1] for command in commands} == {"check", "retune", "merge", "fleet"}
+    assert {command[1] for command in commands} == {"check", "retune", "merge", "fleet", "tune"}
     for command in commands:
         unknown = [word for word in command[2:] if word.startswith("-") and word not in _help(command[1])]
         assert unknown == [], command

@@ -227,10 +227,10 @@ def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:
 
 def test_two_calls_worth_of_batches_may_wait_where_one_call_trains_several() -> None:
     workload = Workload(data=Arrays(np.zeros((8, 2), np.float32)), ops=[], batch_size=1)
-    for together, waiting in ((1, 2), (4, 8)):
+    for together, waiting, at_a_time in ((1, 2, 2), (4, 8, 4)):
         config = PipelineConfig(loader=Threads(workers=1, queue_size=2), steps_per_execution=together)
         with build_loader(workload, config) as loader:
-            assert loader.buffered_batches == waiting + 1
+            assert loader.buffered_batches == waiting + at_a_time
 
 
 def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
