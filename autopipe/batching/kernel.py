@@ -59,6 +59,11 @@ class Kernel:
         return self._at_once is not None
 
     @property
+    def reads_at_once(self) -> bool:
+        """Whether the samples of a batch are read by one call."""
+        return self._at_once is not None and self._at_once.reads
+
+    @property
     def mixes(self) -> bool:
         """Whether a batch is more than its samples one by one."""
         return bool(self._tail)

@@ -45,6 +45,11 @@ class WholeBatches:
             read_many = None
         return None if read_many is None and cache is None else cls(recipe, cache, read_many)
 
+    @property
+    def reads(self) -> bool:
+        """Whether it can read from the source, and not from the cache alone."""
+        return self._read_many is not None
+
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
         """Write the samples of one batch, as `Kernel.fill` does; return whether that could be done at once.
 

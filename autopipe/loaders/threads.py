@@ -72,8 +72,8 @@ class _Filler:
 
     @property
     def fills_at_once(self) -> bool:
-        """Whether several batches may be filled as one."""
-        return self._kernel.fills_at_once and not self._kernel.mixes
+        """Whether several batches may be filled as one; not where a cache is filled by reads that may wait."""
+        return self._kernel.fills_at_once and self._kernel.reads_at_once and not self._kernel.mixes
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         if self._ahead is not None:

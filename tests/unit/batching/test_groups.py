@@ -125,3 +125,16 @@ def test_groups_leave_out_what_is_dropped() -> None:
     grouped = Groups(order, TOGETHER)
     assert (order.batches, grouped.batches, grouped.batch_size) == (13, 5, 12)
     np.testing.assert_array_equal(grouped.epoch(2), order.epoch(2)[: 13 * SIZE])
+
+
+class Slow(Arrays):
+    """Gives one sample at a time, as files do."""
+
+    read_many = None  # type: ignore[assignment]
+
+
+def test_workers_that_fill_a_cache_sample_by_sample_share_out_single_batches() -> None:
+    workload = Workload(data=Slow(PIXELS, np.arange(COUNT)), ops=[RandomFlip()], batch_size=SIZE)
+    config = PipelineConfig(loader=Threads(workers=1), cache="memory", steps_per_execution=4)
+    with build_loader(workload, config) as loader:
+        assert loader.buffered_batches == 2 * 4 + 1
