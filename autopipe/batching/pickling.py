@@ -17,6 +17,7 @@ from typing import Any
 import cloudpickle
 
 from autopipe.core.job import Recipe
+from autopipe.core.op import Op
 from autopipe.errors import AutopipeError, LoaderError, worker_failure
 from autopipe.storage.conversion import Conversion
 
@@ -101,10 +102,13 @@ class RemoteTraceback(Exception):
 
 
 def _users_modules(made: Recipe | Conversion) -> list[ModuleType]:
-    """Return the modules of the source's class and of mapped functions that lie in no installed package."""
+    """Return the modules of the source, the ops and mapped functions, as far as they lie in no installed package."""
     things: list[Any] = [type(made.source)]
     for step in made.steps:
-        things += [type(step.op), getattr(step.op, "function", None)]
+        op: Any = step.op
+        while isinstance(op, Op):  # one that acts on some parts of a sample holds another
+            things += [type(op), getattr(op, "function", None)]
+            op = getattr(op, "op", None)
     names = {getattr(thing, "__module__", None) for thing in things}
     modules = (
         sys.modules.get(name)
