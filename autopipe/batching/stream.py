@@ -54,6 +54,7 @@ class BatchStream(Generic[T]):
         self._reader = 0  # the epoch that is being read: an older one gets nothing any more
         self._given = (0, 0)  # the next batch to give out
         self._wanted = (0, 0)  # the next batch the consumer takes
+        self._skipped = 0  # samples of that batch that it does without
         self._last_epoch: int | None = -1  # nothing is given out beyond this epoch; None: no end
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._out = 0  # batches given out and not yet taken
@@ -75,11 +76,12 @@ class BatchStream(Generic[T]):
             if self._closed:
                 return None
             epoch, batch = self._given
+            skipped = self._skipped if self._given == self._wanted else 0
             epoch_indices = self._epoch_indices(epoch)
             self._out += 1
             self._given = (epoch, batch + 1) if batch + 1 < self._order.batches else (epoch + 1, 0)
             first = batch * self._order.batch_size
-            return Task(self._run, epoch, batch, epoch_indices[first : first + self._order.batch_size])
+            return Task(self._run, epoch, batch, epoch_indices[first + skipped : first + self._order.batch_size])
 
     def room_for(self, task: Task) -> bool:
         """Wait until the batch may be made; return whether anybody wants it, which nobody does after a jump."""
@@ -96,14 +98,20 @@ class BatchStream(Generic[T]):
         """Hand over the error that ended a batch; the consumer gets it in the batch's place."""
         self._put(task, _Failure(error))
 
-    def take_epoch(self, epoch: int, start: int, *, last: bool) -> Iterator[T]:
-        """Yield the batches of an epoch in order, from batch `start` on.
+    def take_epoch(self, epoch: int, start: int, *, last: bool, skipped: int = 0) -> Iterator[T]:
+        """Yield the batches of an epoch in order, from batch `start` on, which is made without its first samples.
+
+        Args:
+            epoch: the epoch's number.
+            start: the first batch wanted.
+            last: whether no other epoch follows.
+            skipped: how many samples of the first batch are left out.
 
         Raises:
             LoaderError: the stream was closed, another epoch (or this one once more) was started in the meantime, or
                 this process is not the one that made the stream.
         """
-        reader = self._seek(epoch, start, last=last)
+        reader = self._seek(epoch, start, skipped, last=last)
         for batch in range(start, self._order.batches):
             yield self._take(reader, (epoch, batch))
 
@@ -120,7 +128,7 @@ class BatchStream(Generic[T]):
             self._work.notify_all()
             self._ready.notify_all()
 
-    def _seek(self, epoch: int, start: int, *, last: bool) -> int:
+    def _seek(self, epoch: int, start: int, skipped: int, *, last: bool) -> int:
         """Go to a batch, and return the number by which its reader takes from there on."""
         self._owner.require()  # before the lock, which a thread that no fork copies may have held
         with self._lock:
@@ -128,9 +136,11 @@ class BatchStream(Generic[T]):
                 raise self._error or closed()
             self._reader += 1
             self._ready.notify_all()  # the reader before, if it waits for a batch, has to end
-            if self._last_epoch == -1 or self._wanted != (epoch, start) or self._given < (epoch, start):
+            there = self._wanted == (epoch, start) and self._skipped == skipped
+            if self._last_epoch == -1 or not there or self._given < (epoch, start):
                 self._run += 1
                 self._given = self._wanted = (epoch, start)
+                self._skipped = skipped
                 self._out = 0
                 self._done.clear()
             self._last_epoch = epoch if last else None
@@ -149,6 +159,7 @@ class BatchStream(Generic[T]):
             result = self._done.pop(wanted)
             epoch, batch = wanted
             self._wanted = (epoch, batch + 1) if batch + 1 < self._order.batches else (epoch + 1, 0)
+            self._skipped = 0
             self._out -= 1
             self._work.notify_all() if self._ahead else self._work.notify()
             if isinstance(result, _Failure):

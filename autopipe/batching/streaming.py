@@ -101,22 +101,25 @@ class StreamingLoader(WorkloadLoader):
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         self._left = 0
-        group, skipped = divmod(start, self._at_a_time)
-        for slot, rows, bad, failure in self._stream.take_epoch(epoch, group, last=last):
+        if start >= len(self):
+            return
+        # A group that is entered in its middle is made from there on: what fails before it is nobody's concern.
+        group, behind = divmod(start, self._at_a_time)
+        filled = self._stream.take_epoch(epoch, group, last=last, skipped=behind * self.batch_size)
+        for slot, rows, bad, failure in filled:
             made = self._pool.lend(slot, rows)
             self._ledger.record(epoch, bad)
-            yield from self._cut(made, skipped)
+            yield from self._cut(made)
             del made  # the consumer may be done with it: do not hold it while waiting for the next
             if failure is not None:
                 raise failure
-            skipped = 0
 
-    def _cut(self, made: Batch, skipped: int) -> Iterator[Batch]:
-        """Yield the batches that were made in one go, without the first `skipped` of them."""
+    def _cut(self, made: Batch) -> Iterator[Batch]:
+        """Yield the batches that were made in one go."""
         if self._at_a_time == 1:
             yield made
             return
-        starts = range(skipped * self.batch_size, len(made[0]), self.batch_size)
+        starts = range(0, len(made[0]), self.batch_size)
         self._left = len(starts)
         for start in starts:
             self._owner.require()

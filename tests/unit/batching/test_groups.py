@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -97,27 +98,58 @@ def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
         assert loader.buffered_batches == 8 + 1
 
 
+class Broken(Arrays):
+    """Fails at one sample, in one way or the other."""
+
+    def __init__(self) -> None:
+        super().__init__(PIXELS, np.arange(COUNT))
+
+    def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
+        if BAD in indices:
+            raise RuntimeError("no such row")
+        super().read_many(indices, out)
+
+    def read(self, index: int) -> object:
+        if index == BAD:
+            raise RuntimeError("no such row")
+        return super().read(index)
+
+
+def broken(together: int) -> Loader:
+    workload = Workload(data=Broken(), ops=[], batch_size=SIZE, shuffle=False)
+    return build_loader(workload, PipelineConfig(loader=Threads(workers=1), steps_per_execution=together))
+
+
 @pytest.mark.parametrize("together", [1, TOGETHER])
 def test_a_sample_that_fails_comes_as_an_error_behind_the_batches_before_it(together: int) -> None:
-    class Broken(Arrays):
-        def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
-            if BAD in indices:
-                raise RuntimeError("no such row")
-            super().read_many(indices, out)
-
-        def read(self, index: int) -> object:
-            if index == BAD:
-                raise RuntimeError("no such row")
-            return super().read(index)
-
-    workload = Workload(data=Broken(PIXELS, np.arange(COUNT)), ops=[], batch_size=SIZE, shuffle=False)
-    config = PipelineConfig(loader=Threads(workers=1), steps_per_execution=together)
-    with build_loader(workload, config) as loader:
+    with broken(together) as loader:
         for _ in range(2):
-            taken: list[Any] = []
+            found: list[Any] = []
             with pytest.raises(BadSampleError, match=f"sample {BAD} .*no such row"):
-                taken.extend(np.array(y) for _, y in loader.batches(0, last=True))
-            assert np.concatenate(taken).tolist() == list(range(BAD // SIZE * SIZE))
+                found.extend(np.array(y) for _, y in loader.batches(0, last=True))
+            assert np.concatenate(found).tolist() == list(range(BAD // SIZE * SIZE))
+
+
+@pytest.mark.parametrize("together", [1, TOGETHER])
+def test_the_batches_behind_one_that_fails_can_be_had(together: int) -> None:
+    behind = BAD // SIZE + 1
+    assert behind % TOGETHER != 0  # it is in the group of the one that fails
+    with broken(together) as loader:
+        with pytest.raises(BadSampleError):
+            taken(loader, 0)
+        found = taken(loader, 0, behind, last=False)
+        assert np.concatenate([y for _, y in found]).tolist() == list(range(behind * SIZE, COUNT))
+        loader.load_state_dict({**loader.state_dict(), "epoch": 1, "batch": behind})
+        again = [np.array(y) for _, y in loader.epoch(1)]
+        assert np.concatenate(again).tolist() == list(range(behind * SIZE, COUNT))
+
+
+def test_a_group_is_made_anew_for_who_goes_back_in_it_and_its_end_is_the_epochs() -> None:
+    with opened(Arrays(PIXELS, np.arange(COUNT)), TOGETHER) as loader:
+        whole = [y.tolist() for _, y in taken(loader, 0, last=False)]
+        for start in (2, 1, 0, len(loader), len(loader) - 1):
+            first = itertools.islice(loader.batches(0, start), 1)
+            assert [np.array(y).tolist() for _, y in first] == whole[start : start + 1]
 
 
 def test_groups_leave_out_what_is_dropped() -> None:

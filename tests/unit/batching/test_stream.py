@@ -106,6 +106,13 @@ def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[
         assert wanted.result() == "new"
 
 
+def test_a_batch_can_be_made_without_its_first_samples_and_anew_with_them(stream: BatchStream[str]) -> None:
+    for skipped, expected in ((1, [5]), (0, [4, 5])):  # what is made at first is never taken
+        stream._seek(0, 2, skipped, last=True)
+        tasks = [stream.next_task() for _ in range(2)]
+        assert [task.indices.tolist() for task in tasks if task is not None] == [expected, [6, 7]]
+
+
 def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(list, started(stream, 0))
