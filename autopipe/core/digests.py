@@ -36,12 +36,16 @@ def op_settings(op: Op) -> dict[str, str]:
 
 
 def _op_text(op: Op) -> str:
-    settings = (
-        f"{field.name}={_value_text(getattr(op, field.name))}"
+    settings = (f"{name}={_value_text(value)}" for name, value in _fields(op).items())
+    return f"{type(op).__name__}({', '.join(settings)})"
+
+
+def _fields(op: Op) -> dict[str, Any]:
+    return {
+        field.name: getattr(op, field.name)
         for field in dataclasses.fields(op)
         if not (field.metadata.get("later") and getattr(op, field.name) == field.default)
-    )
-    return f"{type(op).__name__}({', '.join(settings)})"
+    }
 
 
 def _value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
@@ -63,7 +67,13 @@ def _value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
         return f"[{', '.join(_value_text(each, inside) for each in value)}]"
     if isinstance(value, dict):
         return _named_text(value, inside)
-    return f"{type(value).__qualname__}{_named_text(getattr(value, '__dict__', {}), inside)}"
+    named = _fields_inside(value) if isinstance(value, Op) else getattr(value, "__dict__", {})
+    return f"{type(value).__qualname__}{_named_text(named, inside)}"
+
+
+def _fields_inside(op: Op) -> dict[str, Any]:
+    """Return the fields of an op within another; of one that notes its check, as noted: converted sets tell it so."""
+    return _fields(op) | ({"_is_checked": True} if hasattr(op, "_is_checked") else {})
 
 
 def _named_text(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:

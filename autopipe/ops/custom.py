@@ -6,7 +6,7 @@ import dataclasses
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,8 @@ class Map(Op):
         on: "image", "mask" (any y) or "both".
     """
 
+    _is_checked: ClassVar[bool] = False  # of the object itself once its function was tried
+
     function: Callable[..., Any]
     random: bool = False
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
@@ -76,7 +78,7 @@ class Map(Op):
         return _array(both[0]), None if both[1] is None else _array(both[1])
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
-        if "_is_checked" in self.__dict__:
+        if self._is_checked:
             return
         if (layer := frameworks.random_layer(self.function)) is not None:
             raise OpError(
