@@ -65,6 +65,10 @@ class Map(Op):
     def target(self) -> Target:
         return self.on
 
+    def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
+        """Return whether the function gets x, and whether it gets y, of whatever kind that is."""
+        return self.on != "mask", spec.y is not None and self.on != "image"
+
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         extra = (_generator(random),) if self.random else ()

@@ -247,7 +247,7 @@ def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, 
     blocked = [False] * len(source.columns)
     for stream in range(len(ops) - 1, -1, -1):
         op = ops[stream]
-        touched = _touched(op, source)
+        touched = op.touches(source)
         if op.batchable and not any(b and t for b, t in zip(blocked, touched, strict=True)):
             suffix.insert(0, (op, stream))
         else:
@@ -265,15 +265,6 @@ def _require_mixing_last(ops: Sequence[Op]) -> None:
             "would change them afterwards.",
             hint=f"Put it behind `{after[-1]}`; only ops like Rescale, Normalize and Cast may follow it.",
         )
-
-
-def _touched(op: Op, source: SampleSpec) -> tuple[bool, ...]:
-    """Return which fields an op may touch; a y that is still encoded will be a mask."""
-    if source.structure is not None:
-        return op.touches(source)
-    y_is_mask = source.y is not None and source.y.kind in (FieldKind.MASK, FieldKind.ENCODED)
-    on_y = op.mixes or op.target == "mask" or (op.target == "both" and y_is_mask)
-    return op.target != "mask", source.y is not None and on_y
 
 
 def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source) -> None:

@@ -26,7 +26,7 @@ from autopipe.ops.scale import Normalize, Rescale
 
 
 def names(steps: Any) -> list[str]:
-    return [type(step.op).__name__ for step in steps]
+    return [step.op.name for step in steps]
 
 
 def parts(data: Any, *ops: Op) -> tuple[list[str], list[str], list[str]]:
@@ -48,6 +48,23 @@ def test_a_cheap_op_between_pixel_ops_stays_where_it_is(photos: Path) -> None:
 def test_a_one_hot_label_goes_last_from_wherever_it_stands(photos: Path) -> None:
     found = parts(Table(photos / "labels.csv"), OneHot(23), Decode(), Resize(8, 8), RandomFlip())
     assert found == (["Decode", "Resize"], ["RandomFlip"], ["OneHot"])
+
+
+def halved(x: Any, y: Any) -> tuple[Any, Any]:
+    return x // 2, y / 2
+
+
+@pytest.mark.parametrize("structured", [False, True])
+def test_a_label_stays_before_a_function_that_gets_it(structured: bool) -> None:
+    labels = np.arange(8)
+    data = Arrays(np.ones((8, 4, 4, 3), np.uint8), {"kind": labels} if structured else labels)
+    assert parts(data, OneHot(8), Map(halved, on="both")) == (["OneHot", "Map"], [], [])
+
+
+def test_the_plain_code_of_a_function_of_both_gives_it_the_label() -> None:
+    data = Arrays(np.ones((8, 4, 4, 3), np.uint8), np.arange(8))
+    step = make_plan(Workload(data=data, ops=[Map(halved, on="both")], batch_size=2)).prefix[0]
+    assert step.op.plain_numpy(step) == ["x, y = halved(x, y)"]
 
 
 def test_a_one_hot_mask_stays_before_ops_that_move_its_pixels(pairs: Path, palette: Any) -> None:
