@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -23,7 +25,8 @@ from autopipe.tuned.fingerprint import MatchLevel
 from autopipe.tuned.schema import Hardware
 
 _ONES_OWN: Final = ("trials", "budget_seconds", "seed")  # what each participant may be asked for by itself
-_NAME = re.compile(r"joint-[0-9a-f]{8}-[0-9a-f]{8}-(\d+)")
+_NAME = re.compile(r"joint-[0-9a-f]{8}-(\d+)")
+_TRIES, _PAUSE_SECONDS = 50, 0.2  # that another is given to say what the study is of that it has just made
 
 
 def require_shared(settings: Settings) -> None:
@@ -59,9 +62,10 @@ class Joint:
 
 
 def find(settings: Settings, workload: str, data: str, hardware: Hardware) -> Joint:
-    """Return the study to join, or to begin where there is none.
+    """Return the study to join, or one that is made here where there is none.
 
-    One that has ended is joined for its result, unless the settings ask for something else, or for a new one.
+    One that has ended is joined for its result, unless the settings ask for something else, or for a new one. Of
+    machines that come at the same moment one makes the study: its name is the next number, whatever the machine.
 
     Args:
         settings: with what is known of the workload; `storage` is shared.
@@ -73,31 +77,52 @@ def find(settings: Settings, workload: str, data: str, hardware: Hardware) -> Jo
         TrialError: a study on machines like this one goes on that was asked for something else, or for other data.
     """
     assert settings.storage is not None
-    latest, differing = 0, []
-    joined: tuple[str, dict[str, str], bool] | None = None
-    known = hardware.model_dump_json()
-    for name, (theirs, over) in studies.digests_of(settings.storage, workload).items():
+    ours = {"data": data, "request": request_of(settings)}
+    tried = Counter[int]()
+    while True:
+        highest, joint = _look(settings, workload, ours, hardware)
+        if joint.name:
+            return joint
+        silent = [number for number, times in tried.items() if times >= _TRIES]  # whoever made them has died
+        number = 1 + max([highest, *silent])
+        name, known = f"joint-{digests.digest(workload)[:8]}-{number}", hardware.model_dump_json()
+        if studies.promise(settings.storage, name, {**ours, "workload": workload, "hardware": known}):
+            return dataclasses.replace(joint, name=name, hardware=known)
+        tried[number] += 1
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _look(settings: Settings, workload: str, ours: Mapping[str, str], hardware: Hardware) -> tuple[int, Joint]:
+    """Return the highest number of a study of the workload, and the study to join; without a name, there is none."""
+    assert settings.storage is not None
+    highest, differing = 0, []
+    latest: tuple[int, str, studies.Shared] | None = None
+    for name, study in studies.shared(settings.storage, workload).items():
         if (numbered := _NAME.fullmatch(name)) is None:
             continue
-        if unlike := _unlike(Hardware.model_validate_json(theirs["hardware"]), hardware):
+        number = int(numbered[1])
+        highest = max(highest, number)
+        if unlike := _unlike(Hardware.model_validate_json(study.digests["hardware"]), hardware):
             differing.append(f"`{name}` is of machines unlike this one: {unlike}")
-        elif int(numbered[1]) > latest:
-            latest, joined, known = int(numbered[1]), (name, theirs, over), theirs["hardware"]
-    if joined is not None:
-        name, theirs, over = joined
-        others = _differences(theirs, {"data": data, "request": request_of(settings)})
-        if not over and others:
-            raise TrialError(
-                f"The study `{name}` of machines like this one cannot be joined, because it was asked for something "
-                f"else: {'; '.join(others)}.",
-                hint="Ask for the same, wait until it has ended, or take another --storage. If nobody works on it any "
-                "more, `autopipe fleet STORAGE --prune --older-than 0d --yes` deletes all studies there.",
-            )
-        if not others and not (over and settings.fresh):
-            return Joint(name=name, hardware=known, differing=tuple(differing))
-    kind = digests.digest(known)[:8]
-    name = f"joint-{digests.digest(workload)[:8]}-{kind}-{latest + 1}"
-    return Joint(name=name, hardware=known, differing=tuple(differing))
+        elif not study.opened and _differences(study.digests, ours):
+            continue  # it may never be opened
+        elif latest is None or number > latest[0]:
+            latest = number, name, study
+    none = Joint(name="", hardware="", differing=tuple(differing))
+    if latest is None:
+        return highest, none
+    _, name, study = latest
+    others = _differences(study.digests, ours)
+    if not study.over and others:
+        raise TrialError(
+            f"The study `{name}` of machines like this one cannot be joined, because it was asked for something "
+            f"else: {'; '.join(others)}.",
+            hint="Ask for the same, wait until it has ended, or take another --storage. If nobody works on it any "
+            "more, `autopipe fleet STORAGE --prune --older-than 0d --yes` deletes all studies there.",
+        )
+    if others or (study.over and settings.fresh):
+        return highest, none
+    return highest, dataclasses.replace(none, name=name, hardware=study.digests["hardware"])
 
 
 def request_of(settings: Settings) -> str:

@@ -47,7 +47,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
     patience = patience or Patience()
     kept = get_storage(storage.open_storage(storage_url, patience))
     try:
-        with _quiet():
+        with quiet():
             study = patience.ask(lambda: _opened(kept, name, sampler, fresh=fresh))
             mirror = None if storage_url is None else Mirror(kept, name, patience, on_lost)
     except storage.STORAGE_ERRORS as error:
@@ -68,7 +68,7 @@ def _opened(kept: BaseStorage, name: str, sampler: BaseSampler, *, fresh: bool) 
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep Optuna from announcing each study on stderr; whoever uses Optuna beside autopipe keeps their own setting."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import optuna
+from optuna.exceptions import DuplicatedStudyError
+from optuna.study import StudyDirection
 
 from autopipe.core.config import PipelineConfig
+from autopipe.search.opening import quiet
 from autopipe.search.record import CONCLUSION, Record
 from autopipe.search.storage import STORAGE_ERRORS, open_storage, settle, unusable
+
+_PROMISED = "promised"
+"""The attribute of a study that says what it will be of, until somebody opens it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +74,23 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
     return list({config.key(): config for config in best}.values())
 
 
-def digests_of(storage_url: str, workload: str) -> dict[str, tuple[dict[str, str], bool]]:
-    """Return what each study of a workload is of, by name, and whether it is a shared one that has ended.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A study of a workload, as those see it who may join it.
+
+    Attributes:
+        digests: what it is of.
+        opened: whether somebody has opened it; until then it is only promised, by `promise`.
+        over: whether it is a shared one that has ended.
+    """
+
+    digests: dict[str, str]
+    opened: bool
+    over: bool
+
+
+def shared(storage_url: str, workload: str) -> dict[str, Shared]:
+    """Return the studies of a workload, by name.
 
     Args:
         storage_url: an Optuna storage.
@@ -82,13 +104,36 @@ def digests_of(storage_url: str, workload: str) -> dict[str, tuple[dict[str, str
     try:
         for name in optuna.get_all_study_names(storage):
             attributes = storage.get_study_user_attrs(storage.get_study_id_from_name(name))
-            digests = attributes.get("digests")
-            if isinstance(digests, dict) and digests.get("workload") == workload:
-                found[name] = digests, CONCLUSION in attributes
+            digests = _digests(attributes)
+            if digests.get("workload") == workload:
+                found[name] = Shared(digests=digests, opened="digests" in attributes, over=CONCLUSION in attributes)
     except STORAGE_ERRORS as error:
         raise unusable(storage_url, error) from error
     settle(storage)
     return found
+
+
+def promise(storage_url: str, name: str, digests: Mapping[str, str]) -> bool:
+    """Make a study that this process will open, and say what it is of, so that others can find it from now on.
+
+    Returns:
+        Whether it did: of several processes only one makes a study of that name.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    storage = open_storage(storage_url)
+    try:
+        with quiet():
+            study = storage.create_new_study([StudyDirection.MAXIMIZE], name)
+        storage.set_study_user_attr(study, _PROMISED, dict(digests))
+    except DuplicatedStudyError:
+        return False
+    except STORAGE_ERRORS as error:
+        raise unusable(storage_url, error) from error
+    finally:
+        settle(storage)
+    return True
 
 
 def remove(storage_url: str, names: Sequence[str]) -> None:
@@ -106,9 +151,14 @@ def remove(storage_url: str, names: Sequence[str]) -> None:
     settle(storage)
 
 
+def _digests(attributes: Mapping[str, Any]) -> dict[str, str]:
+    found = attributes.get("digests", attributes.get(_PROMISED))
+    return found if isinstance(found, dict) else {}
+
+
 def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
-    digests, began = study.user_attrs.get("digests"), study.user_attrs.get("began")
-    if not isinstance(digests, dict) or "workload" not in digests:
+    digests, began = _digests(study.user_attrs), study.user_attrs.get("began")
+    if "workload" not in digests:
         return None  # somebody else's
     if workload not in (None, digests["workload"]):
         return None

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import optuna
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from autopipe.api import joint_study
 from autopipe.core.facts import Limits
 from autopipe.errors import ConfigError, TrialError
+from autopipe.search import studies
+from autopipe.search.opening import open_record
 from autopipe.search.record import CONCLUSION
 from autopipe.search.settings import Settings
 from autopipe.search.storage import open_storage
@@ -81,9 +85,73 @@ def test_one_that_has_ended_is_joined_for_its_result_unless_something_else_or_a_
 ) -> None:
     name = begin(settings, hardware(), over=True)
     assert joint_study.find(settings, "w", "d", hardware()).name == name
-    for other in (dataclasses.replace(settings, fresh=True), dataclasses.replace(settings, epochs=30)):
-        following = joint_study.find(other, "w", "d", hardware()).name
-        assert following == f"{name[:-1]}2"
+    others = dataclasses.replace(settings, fresh=True), dataclasses.replace(settings, epochs=30)
+    following = [joint_study.find(other, "w", "d", hardware()).name for other in others]
+    assert following == [f"{name[:-1]}2", f"{name[:-1]}3"]
     fresh = dataclasses.replace(settings, fresh=True)
     begun = begin(fresh, hardware())
     assert joint_study.find(fresh, "w", "d", hardware()).name == begun  # that of two who begin anew at once
+
+
+AtOnce: TypeAlias = Callable[[Hardware, Hardware], tuple[joint_study.Joint, joint_study.Joint]]
+
+
+@pytest.fixture
+def at_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AtOnce:
+    """Let two machines look at the same moment, before either has made a study."""
+    monkeypatch.setattr(joint_study, "_PAUSE_SECONDS", 0.0)
+
+    def both(one: Hardware, other: Hardware) -> tuple[joint_study.Joint, joint_study.Joint]:
+        first = joint_study.find(settings, "w", "d", one)
+        look, looks = studies.shared, list[str]()
+
+        def stale(url: str, workload: str) -> dict[str, studies.Shared]:
+            looks.append(url)
+            return look(url, workload) if len(looks) > 1 else {}
+
+        with monkeypatch.context() as before:
+            before.setattr(studies, "shared", stale)
+            return first, joint_study.find(settings, "w", "d", other)
+
+    return both
+
+
+def test_of_machines_that_come_at_once_those_that_are_alike_take_part_in_one_study(at_once: AtOnce) -> None:
+    later = hardware(memory_bytes=8 * GIB - 2**20, packages={"tensorflow": "2.21.1", "keras": "3.15.0"})
+    first, second = at_once(hardware(), later)
+    assert first == second
+    assert first.hardware == hardware().model_dump_json()
+
+
+def test_of_machines_that_come_at_once_another_begins_its_own(at_once: AtOnce) -> None:
+    first, second = at_once(hardware(), hardware(memory_bytes=4 * GIB))
+    assert first.name != second.name
+    assert second.hardware == hardware(memory_bytes=4 * GIB).model_dump_json()
+
+
+def test_a_study_that_nobody_opened_refuses_nobody_who_asks_for_something_else(settings: Settings) -> None:
+    promised = joint_study.find(settings, "w", "d", hardware()).name
+    other = joint_study.find(dataclasses.replace(settings, epochs=30), "w", "d", hardware()).name
+    assert promised != other
+    assert joint_study.find(settings, "w", "d", hardware()).name == promised
+
+
+def test_a_study_whose_maker_died_at_once_is_passed_over(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint_study, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(joint_study, "_TRIES", 2)
+    made = joint_study.find(settings, "w", "d", hardware()).name
+    optuna.delete_study(study_name=made, storage=open_storage(settings.storage))
+    optuna.create_study(study_name=made, storage=open_storage(settings.storage))
+    assert joint_study.find(settings, "w", "d", hardware()).name == f"{made[:-1]}2"
+
+
+def test_a_promised_study_is_opened_as_any_and_can_be_removed(settings: Settings) -> None:
+    assert settings.storage is not None
+    joint = joint_study.find(settings, "w", "d", hardware())
+    assert [each.name for each in studies.every(settings.storage)] == [joint.name]
+    wanted = {"workload": "w", "hardware": joint.hardware}
+    sampler = optuna.samplers.RandomSampler()
+    open_record(settings.storage, joint.name, sampler=sampler, digests=wanted, fresh=False)
+    found = studies.shared(settings.storage, "w")[joint.name]
+    assert found.opened
+    assert found.digests == {**wanted, "schema_version": "1"}
