@@ -142,7 +142,7 @@ class _Filler:
             worker = self._team.another() if alone else self._worker
             try:
                 answer = self._team.cluster.ray.get(worker.actor.fill.remote(epoch, indices, place))
-                return self._taken(answer, slot)
+                return self._taken(answer, slot, epoch)
             except died as error:
                 if self._team.ended:
                     raise LoaderError("The loader was closed while a batch was being made.") from error
@@ -169,20 +169,21 @@ class _Filler:
             if self._worker is worker:
                 self._worker = self._team.another(worker)
 
-    def _taken(self, answer: Any, slot: Slot) -> list[BadSample]:
+    def _taken(self, answer: Any, slot: Slot, epoch: int) -> list[BadSample]:
         made, bad = answered(answer)
         if made is not None:
             slot.block.array(made.shape, made.dtype)[:] = made
         for sample in bad:
-            self._require_bad_here(sample)
+            self._require_bad_here(sample, epoch)
         return list(bad)
 
-    def _require_bad_here(self, bad: BadSample) -> None:
+    def _require_bad_here(self, bad: BadSample, epoch: int) -> None:
         """Refuse to skip a sample of which only the node says that it is bad: batches must not depend on nodes."""
         kernel = Kernel(dataclasses.replace(self._recipe, cached=0.0))
         try:
-            kernel.fixed(bad.index, kernel.read(bad.index))
-        except AutopipeError:
+            if kernel.fill(epoch, np.array([bad.index]), kernel.spec.empty(1)):
+                return
+        except AutopipeError:  # there is no other in its place either
             return
         raise LoaderError(
             f"Sample {bad.index} is bad on a node of the Ray cluster and good on this machine: {bad.message}",
