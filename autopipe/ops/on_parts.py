@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.op import Op, Target
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.core.structure import SLOTS
 from autopipe.errors import ConfigError, WorkloadError, near, shortened
 
 Lane: TypeAlias = tuple[int, int | None]
@@ -86,8 +87,14 @@ class On(Op):
         return self.op.target
 
     def followed_by(self, rest: Sequence[Op]) -> Op:
-        same = [op.op if isinstance(op, On) else op for op in rest if not isinstance(op, On) or op.parts == self.parts]
-        return dataclasses.replace(self, op=self.op.followed_by(same))
+        made = [self.op.followed_by(_acting_on(name, rest)) for name in self.names]
+        if any(other is not made[0] and other != made[0] for other in made):
+            raise ConfigError(
+                f"Parts of one `On` must be followed by the same, but `{self.name}` on {shortened(self.parts)} "
+                f"would have to be {' and '.join(map(str, made))}.",
+                hint="Write one `On` for each part.",
+            )
+        return dataclasses.replace(self, op=made[0])
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         return placed(self, spec).apply(sample, spec, random, out)
@@ -206,6 +213,19 @@ def placed(op: Op, spec: SampleSpec) -> Op:
         )
     named = None if not isinstance(op, On) else [_position(name, spec) for name in op.names]
     return OnParts(inner, _lanes_of(inner, spec, named))
+
+
+def _acting_on(name: str, ops: Sequence[Op]) -> list[Op]:
+    """Return those ops that act on a part, without `On`; one that names none acts on all that it can."""
+    return [
+        op.op if isinstance(op, On) else op
+        for op in ops
+        if not isinstance(op, On) or any(_are_one(name, other) for other in op.names)
+    ]
+
+
+def _are_one(name: str, other: str) -> bool:
+    return name == other or any(name == f"{slot}.{other}" or other == f"{slot}.{name}" for slot in SLOTS)
 
 
 def _lanes_of(op: Op, spec: SampleSpec, named: list[int] | None) -> tuple[Lane, ...]:

@@ -110,3 +110,28 @@ def test_a_decoder_takes_its_size_from_the_resize_of_the_same_part() -> None:
     resizes = [On("right", Resize(3, 3)), On("left", Resize(2, 2)), On("left", RandomBrightness(0.1))]
     workload = Workload(data=Arrays(TWO, np.arange(8)), ops=[decode("left"), decode("right"), *resizes], batch_size=2)
     assert [op.op.reduce for op in workload.ops[:2]] == [(2, 2), (3, 3)]  # type: ignore[attr-defined]  # two Decode
+
+
+def reduced(name: Any, *rest: Op) -> Any:
+    """Return the size to which a decoder of these parts may reduce."""
+    ops = [On(name, Decode(reduce=True)), *rest]
+    first: Any = Workload(data=Arrays(TWO, np.arange(8)), ops=ops, batch_size=2).ops[0]
+    return first.op.reduce
+
+
+BOTH = ("left", "right")
+
+
+@pytest.mark.parametrize("name", ["left", "x.left", BOTH])
+def test_a_decoder_looks_at_what_acts_on_its_part_with_others(name: Any) -> None:
+    for crop in (On(("x.right", "left"), RandomCrop(4, 4)), On("x.left", RandomCrop(4, 4))):
+        with pytest.raises(ConfigError, match="a resize as the next op on the image, but there is RandomCrop"):
+            reduced(name, crop, On("left", Resize(2, 2)))
+    assert reduced(name, On(BOTH, Resize(3, 3)), On("left", RandomBrightness(0.1))) == (3, 3)
+
+
+def test_a_decoder_of_parts_that_become_different_sizes_is_refused() -> None:
+    small, large = On("left", Resize(2, 2)), On("right", Resize(3, 3))
+    with pytest.raises(ConfigError, match=r"followed by the same.*reduce=\(2, 2\).* and .*reduce=\(3, 3\)"):
+        reduced(BOTH, small, large)
+    assert reduced("left", small, large) == reduced(BOTH, small, On("right", Resize(2, 2))) == (2, 2)
