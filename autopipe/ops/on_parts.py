@@ -26,8 +26,32 @@ _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 _MASKS = (FieldKind.MASK, FieldKind.ENCODED)
 
 
+class _Around(Op):
+    """An op that puts another to work, and says of itself what that one does."""
+
+    op: Op
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def draws(self) -> int:  # type: ignore[override]  # as the op
+        """As the op's own."""
+        return self.op.draws
+
+    @property
+    def batchable(self) -> bool:  # type: ignore[override]  # as the op
+        """As the op's own."""
+        return self.op.batchable
+
+    @property
+    def target(self) -> Target:
+        return self.op.target
+
+
 @dataclasses.dataclass(frozen=True)
-class On(Op):
+class On(_Around):
     """Let an op act on some parts of a sample only: `ap.On("left", ap.RandomFlip())`.
 
     Without it an op on images acts on every image of x, and with it on every mask of y, with the same random numbers;
@@ -64,27 +88,9 @@ class On(Op):
         return (self.parts,) if isinstance(self.parts, str) else tuple(self.parts)
 
     @property
-    def name(self) -> str:
-        return self.op.name
-
-    @property
-    def draws(self) -> int:  # type: ignore[override]  # as the op
-        """As the op's own."""
-        return self.op.draws
-
-    @property
-    def batchable(self) -> bool:  # type: ignore[override]  # as the op
-        """As the op's own."""
-        return self.op.batchable
-
-    @property
     def mixes(self) -> bool:  # type: ignore[override]  # as the op
         """As the op's own."""
         return self.op.mixes
-
-    @property
-    def target(self) -> Target:
-        return self.op.target
 
     def followed_by(self, rest: Sequence[Op]) -> Op:
         made = [self.op.followed_by(_acting_on(name, rest)) for name in self.names]
@@ -101,7 +107,7 @@ class On(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class OnParts(Op):
+class OnParts(_Around):
     """An op in a plan, with the parts of a sample on which it acts.
 
     Attributes:
@@ -111,24 +117,6 @@ class OnParts(Op):
 
     op: Op
     lanes: tuple[Lane, ...]
-
-    @property
-    def name(self) -> str:
-        return self.op.name
-
-    @property
-    def draws(self) -> int:  # type: ignore[override]  # as the op
-        """As the op's own."""
-        return self.op.draws
-
-    @property
-    def batchable(self) -> bool:  # type: ignore[override]  # as the op
-        """As the op's own."""
-        return self.op.batchable
-
-    @property
-    def target(self) -> Target:
-        return self.op.target
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
         on = set()
