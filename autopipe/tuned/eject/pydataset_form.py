@@ -8,7 +8,7 @@ from typing import Final
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.loaders.keras import Keras
-from autopipe.tuned.eject.written import Written, function, indented
+from autopipe.tuned.eject.written import Written, indented, stages
 
 TEMPLATE: Final = Template('''"""$title
 
@@ -54,19 +54,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     loader = config.loader
     assert isinstance(loader, Keras)
     source, made = parts.source, parts.finished
-    loading = [*source.reading, *parts.prefix]
-    load = function(
-        "load", "Read a sample: what is the same in every epoch.", loading, ", ".join(source.arguments), made
-    )
-    augment = function("augment", "Do to a sample what differs from epoch to epoch.", parts.body, f"{made}, rng", made)
-    mix = function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made)
-    finish = function("finish", "Do to a whole batch what needs no single sample.", parts.suffix, made, made)
-    loaded, opened = f"load({source.taken})" if load else source.taken, [source.opened]
-    sample = []
-    if load and config.cache == "memory":
-        opened.append("self._kept: dict[int, Any] = {}  # every sample, once it has been read")
-        sample = ["if index not in self._kept:", f"    self._kept[index] = {loaded}"]
-        loaded = "self._kept[index]"
+    load, augment, mix, finish, opened, sample, loaded = stages(parts, cached=config.cache == "memory")
     rng = ", rng" if augment else ""
     batch = ["rng = np.random.default_rng((SEED, self._epoch, number))"] if augment or mix else []
     batch.append(f"made = [self._sample(int(index){rng}) for index in chosen]")

@@ -12,7 +12,7 @@ import textwrap
 import types
 from collections.abc import Callable, Mapping
 from string import Template
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.plain_code import Lines, PlainSource, names
@@ -150,6 +150,51 @@ def function(name: str, says: str, lines: Lines, arguments: str, returned: str) 
     typed = ", ".join(f"{each}: Any" for each in arguments.split(", "))
     body = indented([f'"""{says}"""', *lines, f"return {returned}"])
     return f"\ndef {name}({typed}) -> Any:\n{body}\n\n"
+
+
+class Stages(NamedTuple):
+    """What is done to samples on NumPy, as functions of a file, and how a class gets at one that is read and loaded.
+
+    Attributes:
+        load: what is the same in every epoch.
+        augment: what differs from epoch to epoch.
+        mix: what mixes the samples of a batch.
+        finish: what is done to a whole batch.
+        opened: lines of the class's beginning.
+        sample: lines before a sample is there.
+        loaded: the sample, as an expression.
+    """
+
+    load: str
+    augment: str
+    mix: str
+    finish: str
+    opened: list[str]
+    sample: list[str]
+    loaded: str
+
+
+def stages(parts: Written, *, cached: bool) -> Stages:
+    """Return the stages of a pipeline; `cached` keeps each sample in memory once it has been loaded."""
+    source, made = parts.source, parts.finished
+    loading, arguments = [*source.reading, *parts.prefix], ", ".join(source.arguments)
+    load = function("load", "Read a sample: what is the same in every epoch.", loading, arguments, made)
+    loaded, opened, sample = f"load({source.taken})" if load else source.taken, [source.opened], []
+    if load and cached:
+        opened.append("self._kept: dict[int, Any] = {}  # every sample, once it has been read")
+        sample = ["if index not in self._kept:", f"    self._kept[index] = {loaded}"]
+        loaded = "self._kept[index]"
+    return Stages(
+        load=load,
+        augment=function(
+            "augment", "Do to a sample what differs from epoch to epoch.", parts.body, f"{made}, rng", made
+        ),
+        mix=function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made),
+        finish=function("finish", "Do to a whole batch what needs no single sample.", parts.suffix, made, made),
+        opened=opened,
+        sample=sample,
+        loaded=loaded,
+    )
 
 
 def filled(template: Template, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:
