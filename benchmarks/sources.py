@@ -1,6 +1,7 @@
 """The rate of a loader over the same photographs in every kind of source, beside that over their files.
 
     python benchmarks/sources.py examples/photos/demo --rounds 5
+    python benchmarks/sources.py examples/photos/demo --only HDF5 TFRecords
 
 By turns, in one process, with the page cache warm: each round reads three epochs from each source. Where decoding is
 the work, a source should give 0.95 of the files' rate or more. `NPZ` has pixels of one size, which are not decoded, and
@@ -78,12 +79,17 @@ def main() -> None:
     parser.add_argument("photos", type=Path, help="a folder with one folder for each class")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each source (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="threads (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[], help="sources to measure beside the files (default: all)")
     arguments = parser.parse_args()
     ops = [ap.Decode(), ap.Resize(SIZE, SIZE), ap.RandomFlip()]
     with tempfile.TemporaryDirectory() as room:
+        made = sources(arguments.photos.absolute(), Path(room))
+        if unknown := set(arguments.only) - set(made):
+            parser.error(f"--only must name some of {', '.join(made)}, but got {', '.join(sorted(unknown))}")
         workloads = {
             name: ap.Workload(data=make(), ops=ops, batch_size=16)
-            for name, make in sources(arguments.photos.absolute(), Path(room)).items()
+            for name, make in made.items()
+            if not arguments.only or name in ("ImageFolder", *arguments.only)
         }
         rates: dict[str, list[float]] = {name: [] for name in workloads}
         for _ in range(arguments.rounds + 1):  # the first warms the page cache

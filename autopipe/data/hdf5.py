@@ -7,22 +7,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from autopipe.core.script import located
 from autopipe.data.columns import Columns
-from autopipe.data.paths import PathList, spread
+from autopipe.data.hdf5_rows import Rows, rows_of
+from autopipe.data.paths import PathList
 from autopipe.errors import DataError, MissingExtraError, near
-
-_PROBES = 64  # encoded images whose sizes are looked at
 
 
 class HDF5(Columns):
     """Rows of an HDF5 file: `(file[x][i], file[y][i])`. It needs the extra `hdf5`.
 
     Each process opens the file for itself, once. A dataset x of variable-length bytes (`h5py.vlen_dtype("uint8")`)
-    holds encoded images; otherwise x and y are taken for images, labels and masks as by `Arrays`. A dataset that is
-    cut into chunks of many rows is read slowly in a shuffled order: chunks of one row are best.
+    holds encoded images; otherwise x and y are taken for images, labels and masks as by `Arrays`.
+
+    Datasets in one piece, and encoded images that are not compressed again, are read without the lock that h5py has for
+    a process, so that threads do not wait for each other. Others, such as those with `compression=`, are read by h5py,
+    and slowly in a shuffled order where they are cut into chunks of many rows: chunks of one row are best.
 
     Args:
         path: the file; a relative path starts at the folder of the script that writes it.
@@ -40,14 +40,17 @@ class HDF5(Columns):
     def __init__(self, path: str | os.PathLike[str], x: str = "x", y: str | None = "y") -> None:
         self._path = str(Path(located(path)).absolute())
         self._keys = (x,) if y is None else (x, y)
-        self._opened: tuple[int, Any, tuple[Any, ...]] | None = None
-        datasets = self._datasets()
-        lengths = {len(dataset) for dataset in datasets}
+        self._opened: tuple[int, list[Rows]] | None = None
+        datasets = dict(zip(self._keys, self._datasets(), strict=True))
+        lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
         if len(lengths) != 1 or lengths == {0}:
-            shown = ", ".join(f"`{key}` {dataset.shape}" for key, dataset in zip(self._keys, datasets, strict=True))
+            shown = ", ".join(f"`{key}` {dataset.shape}" for key, dataset in datasets.items())
             raise DataError(f"Datasets of `{self._path}` must be equally long and not empty, but they are {shown}.")
-        self._count = lengths.pop()
-        self._is_encoded = _is_encoded(datasets[0])
+        self._count: int = lengths.pop()
+        self._described = " ".join(
+            f"{part}={key.replace(' ', '_')}:{dataset.dtype.str}[{'x'.join(map(str, dataset.shape))}]"
+            for part, (key, dataset) in zip(("x", "y"), datasets.items(), strict=False)
+        )
         self._find_kinds()
 
     def __len__(self) -> int:
@@ -67,34 +70,24 @@ class HDF5(Columns):
         """Return the file, whichever samples are asked for."""
         return [self._path]
 
-    def mean_bytes(self) -> float:
-        """Return the mean size of a row of x and y together; of encoded images, that of 64 of them."""
-        x, *y = self._datasets()
-        fixed = sum(dataset.nbytes / self._count for dataset in y)
-        if not self._is_encoded:
-            return float(fixed + x.nbytes / self._count)
-        rows = spread(self._count, _PROBES)
-        return float(fixed + sum(len(x[row]) for row in rows) / len(rows))
-
     def digest(self) -> str:
         """Describe the file (name, size, time) and the shapes and dtypes of the datasets, without reading rows."""
-        parts = (
-            f"{part}={key.replace(' ', '_')}:{dataset.dtype.str}[{'x'.join(map(str, dataset.shape))}]"
-            for part, key, dataset in zip(("x", "y"), self._keys, self._datasets(), strict=False)
-        )
-        return " ".join((_listed(self._path).digest(), *parts))
+        return f"{_listed(self._path).digest()} {self._described}"
 
     def _row(self, index: int) -> list[Any]:
-        x, *y = (dataset[index] for dataset in self._datasets())
-        return [x.tobytes() if self._is_encoded else x, *y]
+        return [rows[index] for rows in self._all_rows()]
 
-    def _datasets(self) -> tuple[Any, ...]:
-        """Return the datasets, opened by this process: a handle that came by a fork belongs to the parent."""
+    def _all_rows(self) -> list[Rows]:
+        """Return the rows of each dataset, opened by this process: a handle that came by a fork is the parent's."""
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
-            file = _open(self._path)
-            self._opened = opened = (os.getpid(), file, tuple(_dataset(file, key, self._path) for key in self._keys))
-        return opened[2]
+            self._opened = opened = (os.getpid(), [rows_of(dataset, self._path) for dataset in self._datasets()])
+        return opened[1]
+
+    def _datasets(self) -> list[Any]:
+        """Return the open datasets; they keep the file open."""
+        file = _open(self._path)
+        return [_dataset(file, key, self._path) for key in self._keys]
 
 
 def _listed(path: str) -> PathList:
@@ -128,10 +121,3 @@ def _dataset(file: Any, key: str, path: str) -> Any:
             hint='Name them: ap.HDF5(path, x="...", y="..." or None).',
         )
     return found
-
-
-def _is_encoded(dataset: Any) -> bool:
-    import h5py
-
-    base = h5py.check_vlen_dtype(dataset.dtype)
-    return base is not None and np.dtype(base) == np.uint8

@@ -1,0 +1,155 @@
+"""The rows of a dataset in an HDF5 file, read past the library where they lie in the file as they are.
+
+h5py has one lock for a whole process, and takes it for each row: threads that decode would wait for those that read. A
+dataset of numbers in one piece is mapped into memory. Images of variable length are read from the global heap, as "HDF5
+File Format Specification Version 3.0" describes it in III.E. What is compressed, or found not to be what the library
+reads, is left to the library. What a dataset is to a sample is in `hdf5`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from autopipe.data.paths import spread
+from autopipe.errors import BadSampleError
+
+_REFERENCE = np.dtype([("bytes", "<u4"), ("heap", "<u8"), ("number", "<u4")])  # to an image, in a dataset
+_ADDRESS_BYTES = (8, 8)  # of addresses and of sizes, in the files that are read past the library
+_HEAP_BYTES = 16  # of its header: signature, version and size
+_OBJECT = struct.Struct("<HH4xQ")  # header of an object in a heap: number, references, bytes
+_ALIGNED = 8  # bytes
+_PROBES = 8  # rows that are compared with what the library reads
+
+
+class Rows(Protocol):
+    """What gives a row by its number: bytes of encoded images, else an array or a number."""
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def rows_of(dataset: Any, path: str) -> Rows:
+    """Return what reads the rows of a dataset that has some.
+
+    Args:
+        dataset: an open dataset of h5py.
+        path: its file.
+    """
+    is_encoded = _is_encoded(dataset)
+    by_library: Rows = _Decoded(dataset) if is_encoded else dataset
+    direct: Rows | None = _heap_rows(dataset, path) if is_encoded else _mapped(dataset, path)
+    if direct is not None and _agree(direct, by_library, len(dataset)):
+        return direct
+    is_numbers = dataset.ndim == 1 and dataset.dtype.kind in "biuf"
+    return np.asarray(dataset[:]) if is_numbers else by_library  # 8 bytes a row at most
+
+
+class _Decoded:
+    """Encoded images, read by the library."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, index: int) -> bytes:
+        content: bytes = self._dataset[index].tobytes()
+        return content
+
+
+class _HeapRows:
+    """Encoded images, read from the global heap: one read of the file for an image that has a heap of its own."""
+
+    def __init__(self, path: str, references: NDArray[Any], base: int) -> None:
+        self._path = path
+        self._references = references
+        self._base = base
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+
+    def __getitem__(self, index: int) -> bytes:
+        size, heap, number = self._references[index].item()
+        if size == 0:
+            return b""
+        at = self._base + heap + _HEAP_BYTES
+        try:
+            read = os.pread(self._file, _OBJECT.size + size, at)
+            found, _, held = _OBJECT.unpack_from(read)
+            while found not in (number, 0):  # 0 is the room that is left, behind all objects
+                at += _OBJECT.size + -(-held // _ALIGNED) * _ALIGNED
+                read = os.pread(self._file, _OBJECT.size + size, at)
+                found, _, held = _OBJECT.unpack_from(read)
+        except (struct.error, OverflowError):  # behind the end of the file
+            held = -1
+        if held != size or found != number or len(read) != _OBJECT.size + size:
+            raise BadSampleError(f"row {index} of {self._path} is not in the file any more, or the file is damaged.")
+        return read[_OBJECT.size :]
+
+
+def _is_encoded(dataset: Any) -> bool:
+    import h5py
+
+    base = h5py.check_vlen_dtype(dataset.dtype)
+    return base is not None and np.dtype(base) == np.uint8
+
+
+def _mapped(dataset: Any, path: str) -> NDArray[Any] | None:
+    """Return the numbers of a dataset that lies in one piece, as they are in the file."""
+    import h5py
+
+    offset = dataset.id.get_offset()
+    if offset is None or dataset.dtype.kind not in "biuf":
+        return None
+    if not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
+        return None
+    return np.memmap(path, dataset.dtype, "r", offset, dataset.shape).view(np.ndarray)
+
+
+def _heap_rows(dataset: Any, path: str) -> Rows | None:
+    created = dataset.file.id.get_create_plist()
+    pieces = _pieces(dataset)
+    if pieces is None or created.get_sizes() != _ADDRESS_BYTES:
+        return None
+    starts, rows = pieces
+    content = np.memmap(path, np.uint8, "r").view(np.ndarray)
+    try:
+        read = sliding_window_view(content, rows * _REFERENCE.itemsize)[starts]
+    except (ValueError, IndexError):  # beyond the end of the file
+        return None
+    return _HeapRows(path, read.reshape(-1).view(_REFERENCE)[: len(dataset)], created.get_userblock())
+
+
+def _pieces(dataset: Any) -> tuple[NDArray[np.int64], int] | None:
+    """Return where the pieces of a dataset of one axis start, and of how many rows each is; None where unknown."""
+    if dataset.ndim != 1:
+        return None
+    offset = dataset.id.get_offset()
+    if offset is not None:
+        return np.array([offset]), len(dataset)
+    if dataset.chunks is None or dataset.id.get_create_plist().get_nfilters() or not hasattr(dataset.id, "chunk_iter"):
+        return None
+    (rows,) = dataset.chunks
+    starts = np.zeros(-(-len(dataset) // rows), np.int64)
+
+    def found(chunk: Any) -> None:
+        if chunk.byte_offset is not None:  # else nothing was written there
+            starts[chunk.chunk_offset[0] // rows] = chunk.byte_offset
+
+    dataset.id.chunk_iter(found)
+    return (starts, rows) if starts.all() else None
+
+
+def _agree(direct: Rows, by_library: Rows, count: int) -> bool:
+    """Return whether some rows, the first and the last among them, are the same in both."""
+    try:
+        return all(_content(direct[row]) == _content(by_library[row]) for row in spread(count, _PROBES))
+    except BadSampleError:
+        return False
+
+
+def _content(row: Any) -> bytes:
+    return row if isinstance(row, bytes) else bytes(row.tobytes())

@@ -1,0 +1,117 @@
+"""Rows of HDF5 files are the same however they lie in the file, and threads do not wait for the library's lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from h5py._objects import phil
+
+from autopipe.data.hdf5 import HDF5
+from autopipe.errors import BadSampleError
+
+COUNT = 40
+BYTES = h5py.vlen_dtype(np.uint8)
+
+
+def image(number: int, size: int = 0) -> bytes:
+    return bytes([number]) * (size or 700 * (1 + number % 9))
+
+
+def written(path: Path, size: int = 0, userblock: int = 0, **settings: Any) -> Path:
+    with h5py.File(path, "w", userblock_size=userblock) as file:
+        x = file.create_dataset("x", COUNT, BYTES, **settings)
+        for number in range(COUNT):
+            x[number] = np.frombuffer(image(number, size), np.uint8)
+        file["y"] = np.arange(COUNT)
+    return path
+
+
+@pytest.fixture
+def locked() -> Iterator[ThreadPoolExecutor]:
+    """A thread beside this one, which holds h5py's lock."""
+    with ThreadPoolExecutor(1) as pool, phil:
+        yield pool
+
+
+def read(pool: ThreadPoolExecutor, data: HDF5, number: int) -> Any:
+    return pool.submit(data.read, number).result(timeout=30)
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "in one piece": {},
+    "many in a heap": {"size": 20},
+    "one in a heap": {"size": 70_000},
+    "in chunks": {"chunks": (7,)},
+    "in chunks of one": {"chunks": (1,)},
+    "that may grow": {"maxshape": (None,)},
+    "behind a user block": {"userblock": 1024},
+}
+
+
+@pytest.mark.parametrize("settings", LAYOUTS.values(), ids=LAYOUTS)
+def test_encoded_images_are_read_while_another_thread_holds_the_librarys_lock(
+    settings: dict[str, Any], tmp_path: Path, locked: ThreadPoolExecutor
+) -> None:
+    data = HDF5(written(tmp_path / "set.h5", **settings))
+    for number in range(COUNT):
+        assert read(locked, data, number) == (image(number, settings.get("size", 0)), number)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 2, 2, 3),
+        np.arange(COUNT * 6, dtype=">f4").reshape(COUNT, 2, 3),
+        np.arange(COUNT) % 2 == 0,
+    ],
+    ids=["pixels", "of other byte order", "truths"],
+)
+def test_numbers_in_one_piece_are_read_while_another_thread_holds_the_librarys_lock(
+    x: Any, tmp_path: Path, locked: ThreadPoolExecutor
+) -> None:
+    with h5py.File(tmp_path / "set.h5", "w", userblock_size=512) as file:
+        file["x"] = x
+        file.create_dataset("y", data=np.arange(COUNT), chunks=(5,), compression="gzip")
+    data = HDF5(tmp_path / "set.h5")
+    for number in range(COUNT):
+        found, label = read(locked, data, number)
+        np.testing.assert_array_equal(found, x[number])
+        assert label == number
+
+
+def test_what_is_compressed_is_left_to_the_library(tmp_path: Path) -> None:
+    data = HDF5(written(tmp_path / "set.h5", chunks=(7,), compression="gzip"))
+    assert [data.read(number) for number in range(COUNT)] == [(image(number), number) for number in range(COUNT)]
+    pixels = np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 2, 2, 3)
+    with h5py.File(tmp_path / "pixels.h5", "w") as file:
+        file.create_dataset("x", data=pixels, chunks=(1, 2, 2, 3), compression="gzip")
+    for number, found in enumerate(map(HDF5(tmp_path / "pixels.h5", y=None).read, range(COUNT))):
+        np.testing.assert_array_equal(found, pixels[number])
+
+
+def test_images_that_were_written_again_or_never_are_what_the_library_reads(tmp_path: Path) -> None:
+    path = written(tmp_path / "set.h5")
+    with h5py.File(path, "r+") as file:
+        for number in range(0, COUNT, 3):
+            file["x"][number] = np.frombuffer(image(number, 1 + 500 * number), np.uint8)
+        file["x"][4] = np.empty(0, np.uint8)
+        file.create_dataset("sparse", COUNT, BYTES, chunks=(4,))[1] = np.frombuffer(image(1), np.uint8)
+        wanted = [[row.tobytes() for row in file[name]] for name in ("x", "sparse")]
+    for name, images in zip(("x", "sparse"), wanted, strict=True):
+        assert [HDF5(path, x=name, y=None).read(number) for number in range(COUNT)] == images
+
+
+def test_an_image_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_path: Path) -> None:
+    path = written(tmp_path / "set.h5", size=70_000)
+    data = HDF5(path)
+    data.read(0)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(BadSampleError, match=rf"^row {COUNT - 1} of .*set\.h5 is not in the file any more"):
+        data.read(COUNT - 1)
