@@ -202,11 +202,10 @@ class Kernel:
             for made, rows in zip(others, rest[1:], strict=True):
                 _copy(made, rows[row, ...])
         except (ValueError, TypeError):
-            name = planner.sample_name(self._recipe.source, index)
+            place = planner.sample_place(self._recipe.source, index)
             shapes = [out.shape, *(None if rows is None else rows.shape[1:] for rows in rest)]
             raise WorkloadError(
-                f"sample {index} ({name}) has {self._listed(map(np.shape, sample))}, but a batch holds "
-                f"{self._listed(shapes)}.",
+                f"{place} has {self._listed(map(np.shape, sample))}, but a batch holds {self._listed(shapes)}.",
                 hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops` so that all samples have one size.",
             ) from None
 

@@ -70,6 +70,12 @@ def sample_name(source: Source, index: int) -> str:
     return str(name(index)) if callable(name) else f"sample {index}"
 
 
+def sample_place(source: Source, index: int) -> str:
+    """Return a sample's number and what a person calls it, for messages; the number alone where that is its name."""
+    number, name = f"sample {index}", sample_name(source, index)
+    return name if name == number or name.startswith(f"{number} ") else f"{number} ({name})"
+
+
 def op_failure(error: BaseException, op: Op, source: Source, index: int) -> AutopipeError:
     """Return the error to raise when an op failed on a sample: with the op, the sample's index and its name.
 
@@ -77,7 +83,7 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
         KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
     """
     _pass_interrupt(error)
-    place = f"{op.name} on sample {index} ({sample_name(source, index)})"
+    place = f"{op.name} on {sample_place(source, index)}"
     if isinstance(error, AutopipeError):
         return type(error)(f"{place}: {error.message}", hint=error.hint)
     return OpError(f"{place} raised {type(error).__name__}: {error}", hint="The original error is shown above.")
@@ -90,10 +96,9 @@ def read_failure(error: BaseException, source: Source, index: int) -> AutopipeEr
         KeyboardInterrupt: it was no failure; somebody pressed Ctrl-C.
     """
     _pass_interrupt(error)
-    name = sample_name(source, index)
-    place = f"sample {index} ({name})"
+    place = sample_place(source, index)
     if isinstance(error, AutopipeError):
-        named = f"sample {index}" if name in error.message else place
+        named = f"sample {index}" if sample_name(source, index) in error.message else place
         return type(error)(f"{named}: {error.message}", hint=error.hint)
     kind = BadSampleError if isinstance(error, Exception) else DataError  # `sys.exit` says nothing about a sample
     return kind(f"{place} cannot be read: {type(error).__name__}: {error}")

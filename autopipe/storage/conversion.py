@@ -94,9 +94,9 @@ class Conversion:
                 and field.kind not in (FieldKind.ENCODED, FieldKind.LABEL)
                 and np.asarray(part).dtype != field.dtype
             ):
-                name = planner.sample_name(self.source, index)
+                place = planner.sample_place(self.source, index)
                 raise WorkloadError(
-                    f"Samples must be of one dtype to be kept, but sample {index} ({name}) is {np.asarray(part).dtype} "
+                    f"Samples must be of one dtype to be kept, but {place} is {np.asarray(part).dtype} "
                     f"where others are {field.dtype}.",
                     hint="Put ap.Cast in `ops`, or convert the data.",
                 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
-from autopipe.ops.planner import make_plan
+from autopipe.ops.planner import make_plan, op_failure, read_failure
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Normalize, Rescale
 
@@ -125,3 +126,14 @@ def test_parts_within_parts_are_refused(target: Any) -> None:
 
     with pytest.raises(DataError, match="`y` must be one part, or a tuple or a dictionary of parts"):
         make_plan(Workload(data=Samples(), ops=(), batch_size=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(None, "sample 3"), ("sample 3 of set", "sample 3 of set"), ("sample 30", "sample 3 (sample 30)")],
+)
+def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said: str) -> None:
+    source: Any = SimpleNamespace() if name is None else SimpleNamespace(name=lambda index: name)
+    assert str(read_failure(OSError("torn"), source, 3)) == f"{said} cannot be read: OSError: torn"
+    assert str(read_failure(BadSampleError("It is torn."), source, 3)) == f"{said}: It is torn."
+    assert str(op_failure(BadSampleError("It is torn."), Decode(), source, 3)) == f"Decode on {said}: It is torn."
