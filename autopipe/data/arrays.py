@@ -69,10 +69,12 @@ class Arrays:
             label(path): _Rows(part, label(path)) for path in paths if (part := part_at(given, path)) is not None
         }
         self._columns = tuple(self._rows.get(label(path)) for path in paths)
-        first = next(iter(self._rows.values()))
+        named, first = next(iter(self._rows.items()))
         for name, rows in self._rows.items():
             if len(rows) != len(first):
-                raise DataError(f"`x` and `{name}` must be equally long, but got {len(first)} and {len(rows)} rows.")
+                raise DataError(
+                    f"`{named}` and `{name}` must be equally long, but got {len(first)} and {len(rows)} rows."
+                )
         kinds = [
             None if rows is None else _kind(path, rows, first) for path, rows in zip(paths, self._columns, strict=True)
         ]
@@ -92,7 +94,7 @@ class Arrays:
         if self._structure is None:
             return row if row[1] is not None else row[0]
         slots = self._structure.packed(row)
-        return slots if len(slots) > 1 else slots[0]
+        return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
 
     def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
         """Write rows to the arrays of a batch; see `Source`."""

@@ -34,6 +34,16 @@ def test_without_y_a_sample_is_x_alone() -> None:
     assert data.y_kind is None
 
 
+def test_several_inputs_without_y_are_x_alone() -> None:
+    data = Arrays((IMAGES, LABELS))
+    value: Any = data.read(1)
+    ((image, number),) = value
+    np.testing.assert_array_equal(image, IMAGES[1])
+    assert (number, data.y_kind) == (1, None)
+    with pytest.raises(DataError, match=r"`x\.0` and `x\.1` must be equally long, but got 4 and 3 rows"):
+        Arrays((IMAGES, LABELS[:3]))
+
+
 def test_rows_cannot_be_written_to_and_the_users_array_still_can() -> None:
     mine = IMAGES.copy()
     x, _ = parts(Arrays(mine, LABELS), 0)
