@@ -1,48 +1,127 @@
-"""What sources of rows have in common: an image and perhaps a target in each row, kept by a library that reads one."""
+"""What sources of columns have in common: which columns make up x, y and the weights, and what each of them holds.
+
+How a row is read is the business of the sources, each over its own library.
+"""
 
 from __future__ import annotations
 
 import abc
-from typing import Any
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from autopipe.core.plain_code import PlainSource
 from autopipe.core.sample import FieldKind, SampleSpec
+from autopipe.core.structure import SLOTS, keyed, label, leaves, mapped
 from autopipe.data.arrays import looks_like_image, target_kind
 from autopipe.data.paths import spread
+from autopipe.errors import DataError, near, shortened
+
+Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
+"""A column; or several, for as many parts: a list of them, or a dictionary of what the model calls each."""
 
 _PROBES = 64  # rows whose sizes are looked at
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """Which columns make up x, y and the weights of samples.
+
+    Attributes:
+        slots: x, y and the weights, as far as there are any, each a column, or a tuple or a dictionary of columns.
+        columns: those columns, each once, those of x first.
+    """
+
+    slots: tuple[Any, ...]
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, x: Names, y: Names | None, sample_weight: Names | None, called: tuple[str, str] = ("x", "y")
+    ) -> Selection:
+        """Return the selection that a user asks for.
+
+        Args:
+            x: the columns of x.
+            y: those of y; None for x alone.
+            sample_weight: those that weight samples in the loss; None for no weights.
+            called: what the source calls its arguments x and y.
+
+        Raises:
+            DataError: an argument names no columns, or there are weights without targets.
+        """
+        if y is None and sample_weight is not None:
+            raise DataError(f"`sample_weight` weights the loss of targets, but there is no `{called[1]}`.")
+        given = zip((*called, "sample_weight"), (x, y, sample_weight), strict=True)
+        slots = tuple(_slot(name, names) for name, names in given if names is not None or name == called[0])
+        return cls(slots, tuple(dict.fromkeys(column for slot in slots for column in leaves(slot))))
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """What each part is called in messages, such as "x" or "x.image", and its column."""
+        slots = zip(SLOTS, self.slots, strict=False)
+        return [(label((slot, key)), column) for slot, names in slots for key, column in keyed(names).items()]
+
+    @property
+    def text(self) -> str:
+        """The columns as a digest has them: their names, and of several parts what each is."""
+        is_plain = [place for place, _ in self.places] == list(SLOTS[: len(self.columns)]) and len(self.slots) < 3
+        named = self.columns if is_plain else [f"{place}:{column}" for place, column in self.places]
+        return ",".join(named).replace(" ", "_")
+
+    def packed(self, values: Iterable[Any]) -> Any:
+        """Return what `read` gives: x, (x, y) or (x, y, sample_weight), of the value of each column."""
+        of = dict(zip(self.columns, values, strict=True))
+        slots = tuple([mapped(of.__getitem__, slot) for slot in self.slots])
+        return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
+
+
+def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hint: str) -> DataError:
+    """Return the error to raise where data have no such column.
+
+    Args:
+        column: what was asked for.
+        known: the columns that there are.
+        owner: what they are columns of.
+        kinds: what they are called there, such as "columns".
+        hint: what to do.
+    """
+    names = list(known)
+    listed = ", ".join(f"`{name}`" for name in names) or "none"
+    no = f"{owner} has no {kinds.removesuffix('s')} `{column}`; its {kinds} are {listed}."
+    return DataError(f"{no}{near(column, names)}", hint=hint)
+
+
 class Columns(abc.ABC):
-    """Rows of an image column, encoded or an array, and perhaps a target column.
+    """Rows of columns, of which some hold images, encoded or as arrays.
 
     Attributes:
         classes: the names of the classes where the library knows them, else None.
     """
 
-    x_kind: FieldKind
-    y_kind: FieldKind | None
+    x_kind: Any  # a FieldKind, or a tuple or a dictionary of them
+    y_kind: Any
     classes: tuple[str, ...] | None = None
+    _selection: Selection
     _rows: Any
 
     @abc.abstractmethod
     def _row(self, index: int) -> list[Any]:
-        """Return the image and the target, if there is one, of a row that is there."""
+        """Return the value of each column of the selection, in a row that is there."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def read(self, index: int) -> Any:
-        """Return the image's file as bytes, and its label; or the image alone where there is no label."""
-        parts = self._parts(index)
-        return parts[0] if len(parts) == 1 else tuple(parts)
+        """Return x, (x, y) or (x, y, sample_weight); images in files are bytes, all else are arrays and numbers."""
+        return self._selection.packed(self._values(index))
 
     def mean_bytes(self) -> float:
         """Return the mean size of a row, of 64 of them."""
         rows = spread(len(self), _PROBES)
-        sizes = [len(part) if isinstance(part, bytes) else part.nbytes for row in rows for part in self._parts(row)]
+        sizes = [len(part) if isinstance(part, bytes) else part.nbytes for row in rows for part in self._values(row)]
         return float(sum(sizes) / len(rows))
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
@@ -51,15 +130,40 @@ class Columns(abc.ABC):
 
     plain_tensorflow = plain_numpy
 
-    def _parts(self, index: int) -> list[Any]:
+    def _values(self, index: int) -> list[Any]:
         if not 0 <= index < len(self):
             raise IndexError(index)
         return self._row(index)
 
     def _find_kinds(self) -> None:
         """Look at the first row."""
-        x, *y = self._parts(0)
-        self.x_kind = FieldKind.ENCODED
-        if not isinstance(x, bytes):
-            self.x_kind = FieldKind.IMAGE if looks_like_image(x.shape, x.dtype) else FieldKind.ARRAY
-        self.y_kind = target_kind(np.shape(x), np.asarray(y[0])) if y else None
+        row = dict(zip(self._selection.columns, self._values(0), strict=True))
+        x, *targets = self._selection.slots
+        kinds = {column: _input_kind(row[column]) for column in leaves(x)}
+        first = next((column for column, kind in kinds.items() if kind is not FieldKind.ARRAY), next(iter(kinds)))
+        shape = np.shape(row[first])
+        self.x_kind = mapped(kinds.__getitem__, x)
+        self.y_kind = mapped(lambda column: _target_kind(shape, row[column]), targets[0]) if targets else None
+
+
+def _slot(name: str, names: Any) -> Any:
+    if isinstance(names, str):
+        return names
+    slot = dict(names) if isinstance(names, Mapping) else tuple(names) if isinstance(names, Sequence) else ()
+    if not slot or not all(isinstance(each, str) for each in (*slot, *leaves(slot))):
+        raise DataError(
+            f"`{name}` must be the name of a column, or a list or a dictionary of such names, but got "
+            f"{shortened(names)}.",
+            hint=f'Of several, as a model names its inputs: {name}={{"image": "photo", "size": "size"}}.',
+        )
+    return slot
+
+
+def _input_kind(value: Any) -> FieldKind:
+    if isinstance(value, bytes):
+        return FieldKind.ENCODED
+    return FieldKind.IMAGE if looks_like_image(np.shape(value), np.asarray(value).dtype) else FieldKind.ARRAY
+
+
+def _target_kind(x_shape: tuple[int, ...], value: Any) -> FieldKind:
+    return FieldKind.ENCODED if isinstance(value, bytes) else target_kind(x_shape, np.asarray(value))

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from autopipe.core.script import located
-from autopipe.data.columns import Columns
+from autopipe.data.columns import Columns, Names, Selection, missing_column
 from autopipe.data.hdf5_rows import Rows, rows_of
 from autopipe.data.paths import PathList
-from autopipe.errors import DataError, MissingExtraError, near
+from autopipe.errors import DataError, MissingExtraError
 
 
 class HDF5(Columns):
     """Rows of an HDF5 file: `(file[x][i], file[y][i])`. It needs the extra `hdf5`.
 
-    Each process opens the file for itself, once. A dataset x of variable-length bytes (`h5py.vlen_dtype("uint8")`)
-    holds encoded images; otherwise x and y are taken for images, labels and masks as by `Arrays`.
+    Each process opens the file for itself, once. A dataset of variable-length bytes (`h5py.vlen_dtype("uint8")`) holds
+    encoded images; others are taken for images, labels and masks as by `Arrays`.
 
     Datasets in one piece, and encoded images that are not compressed again, are read without the lock that h5py has for
     a process, so that threads do not wait for each other. Others, such as those with `compression=`, are read by h5py,
@@ -26,8 +26,10 @@ class HDF5(Columns):
 
     Args:
         path: the file; a relative path starts at the folder of the script that writes it.
-        x: the name of the dataset that holds the images or other arrays.
-        y: the name of the one that holds the targets; None for x alone.
+        x: the name of the dataset that holds the images or other arrays. For a model with several inputs: a dictionary
+            of such names by what the model calls its inputs, or a list of them.
+        y: the same for the targets; None for x alone.
+        sample_weight: the same for what weights each sample in the loss, as in Keras's `fit`.
 
     Raises:
         DataError: the file is missing or no HDF5 file, lacks a dataset, or they are not equally long.
@@ -37,19 +39,22 @@ class HDF5(Columns):
         >>> data = ap.HDF5("photos.h5", x="images", y="labels")   # doctest: +SKIP
     """
 
-    def __init__(self, path: str | os.PathLike[str], x: str = "x", y: str | None = "y") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], x: Names = "x", y: Names | None = "y", sample_weight: Names | None = None
+    ) -> None:
         self._path = str(Path(located(path)).absolute())
-        self._keys = (x,) if y is None else (x, y)
+        self._selection = Selection.of(x, y, sample_weight)
         self._opened: tuple[int, list[Rows]] | None = None
-        datasets = dict(zip(self._keys, self._datasets(), strict=True))
+        datasets = dict(zip(self._selection.columns, self._datasets(), strict=True))
         lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
         if len(lengths) != 1 or lengths == {0}:
-            shown = ", ".join(f"`{key}` {dataset.shape}" for key, dataset in datasets.items())
+            shown = ", ".join(f"`{column}` {dataset.shape}" for column, dataset in datasets.items())
             raise DataError(f"Datasets of `{self._path}` must be equally long and not empty, but they are {shown}.")
         self._count: int = lengths.pop()
         self._described = " ".join(
-            f"{part}={key.replace(' ', '_')}:{dataset.dtype.str}[{'x'.join(map(str, dataset.shape))}]"
-            for part, (key, dataset) in zip(("x", "y"), datasets.items(), strict=False)
+            f"{place}={column.replace(' ', '_')}:{datasets[column].dtype.str}"
+            f"[{'x'.join(map(str, datasets[column].shape))}]"
+            for place, column in self._selection.places
         )
         self._find_kinds()
 
@@ -57,7 +62,7 @@ class HDF5(Columns):
         return self._count
 
     def __repr__(self) -> str:
-        return f"HDF5({self._path!r}: {self._count} rows of {', '.join(self._keys)})"
+        return f"HDF5({self._path!r}: {self._count} rows of {', '.join(self._selection.columns)})"
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
@@ -87,7 +92,7 @@ class HDF5(Columns):
     def _datasets(self) -> list[Any]:
         """Return the open datasets; they keep the file open."""
         file = _open(self._path)
-        return [_dataset(file, key, self._path) for key in self._keys]
+        return [_dataset(file, column, self._path) for column in self._selection.columns]
 
 
 def _listed(path: str) -> PathList:
@@ -108,16 +113,13 @@ def _open(path: str) -> Any:
         raise DataError(f"`{path}` cannot be read as an HDF5 file: {error}") from error
 
 
-def _dataset(file: Any, key: str, path: str) -> Any:
+def _dataset(file: Any, column: str, path: str) -> Any:
     import h5py
 
-    found = file.get(key)
+    found = file.get(column)
     if not isinstance(found, h5py.Dataset):
         known: list[str] = []
         file.visititems(lambda name, each: known.append(name) if isinstance(each, h5py.Dataset) else None)
-        raise DataError(
-            f"`{path}` has no dataset `{key}`; its datasets are {', '.join(f'`{name}`' for name in known) or 'none'}."
-            f"{near(key, known)}",
-            hint='Name them: ap.HDF5(path, x="...", y="..." or None).',
-        )
+        hint = 'Name them: ap.HDF5(path, x="...", y="..." or None).'
+        raise missing_column(column, known, f"`{path}`", "datasets", hint)
     return found

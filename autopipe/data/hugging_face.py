@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from autopipe.core.script import located
-from autopipe.data.columns import Columns
+from autopipe.core.structure import leaves
+from autopipe.data.columns import Columns, Names, Selection, missing_column
 from autopipe.data.paths import PathList, read_file, short_digest, spread
-from autopipe.errors import BadSampleError, DataError, MissingExtraError, near, shortened
+from autopipe.errors import BadSampleError, DataError, MissingExtraError, shortened
 
 _PROBES = 64  # rows of which it is asked whether their images lie outside
 
@@ -25,9 +26,11 @@ class HuggingFace(Columns):
     Args:
         dataset: one split, such as `load_dataset("imagefolder", data_dir="photos", split="train")`, or the path of one
             that `save_to_disk` wrote.
-        image: the column of images: of the feature `Image`, or of bytes of image files, or of arrays.
-        label: the column of labels (whole numbers, `ClassLabel`) or targets (numbers, lists of numbers); None for
-            images alone.
+        image: the column of images: of the feature `Image`, or of bytes of image files, or of arrays. For a model with
+            several inputs: a dictionary of columns by what the model calls its inputs, or a list of them.
+        label: the column of labels (whole numbers, `ClassLabel`), targets (numbers, lists of numbers) or masks (of the
+            feature `Image`), or several, as for `image`; None for images alone.
+        sample_weight: the column that weights each sample in the loss, as in Keras's `fit`.
 
     Attributes:
         classes: the names of the classes where the labels are a `ClassLabel`, else None.
@@ -40,7 +43,9 @@ class HuggingFace(Columns):
         >>> data = ap.HuggingFace(load_dataset("beans", split="train"), label="labels")   # doctest: +SKIP
     """
 
-    def __init__(self, dataset: Any, image: str = "image", label: str | None = "label") -> None:
+    def __init__(
+        self, dataset: Any, image: Names = "image", label: Names | None = "label", sample_weight: Names | None = None
+    ) -> None:
         datasets = _library()
         if isinstance(dataset, str | os.PathLike):
             dataset = _loaded(datasets, located(dataset))
@@ -49,55 +54,58 @@ class HuggingFace(Columns):
                 f"`dataset` must be one split of a Hugging Face dataset, but got {shortened(dataset)}.",
                 hint='Pass load_dataset(..., split="train"); a streamed dataset cannot be read by number.',
             )
-        self._columns = [image] if label is None else [image, label]
-        missing = [column for column in self._columns if column not in dataset.column_names]
-        if missing or not len(dataset):
-            known = ", ".join(f"`{name}`" for name in dataset.column_names)
-            raise DataError(
-                f"The dataset has no column `{missing[0]}`; its columns are {known}."
-                f"{near(missing[0], dataset.column_names)}"
-                if missing
-                else "The dataset has no rows.",
-                hint='Name them: ap.HuggingFace(dataset, image="...", label="..." or None).' if missing else None,
-            )
-        feature = dataset.features[label] if label is not None else None
+        self._selection = Selection.of(image, label, sample_weight, ("image", "label"))
+        columns = self._selection.columns
+        for column in columns:
+            if column not in dataset.column_names:
+                hint = 'Name them: ap.HuggingFace(dataset, image="...", label="..." or None).'
+                raise missing_column(column, dataset.column_names, "The dataset", "columns", hint)
+        if not len(dataset):
+            raise DataError("The dataset has no rows.")
+        feature = dataset.features[label] if isinstance(label, str) else None
         self.classes = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
         self._stored = [os.fsdecode(each["filename"]) for each in dataset.cache_files]
         self._fingerprint = str(dataset._fingerprint)
-        self._rows = dataset.select_columns(self._columns).with_format("arrow")
-        self._dtype = _dtype(dataset.features[image])
-        self._are_outside = any(self._path(row) for row in spread(len(dataset), _PROBES))
+        self._rows = dataset.select_columns(list(columns)).with_format("arrow")
+        pictures = {column for column in columns if isinstance(dataset.features[column], datasets.Image | dict)}
+        self._pictures = [number for number, column in enumerate(columns) if column in pictures]
+        inputs = pictures.union(leaves(self._selection.slots[0]))
+        self._inputs = {column: _dtype(dataset.features[column]) for column in inputs}
+        self._are_outside = any(self._outside(row) for row in spread(len(dataset), _PROBES))
         self._find_kinds()
 
     def __repr__(self) -> str:
-        return f"HuggingFace({len(self)} rows of {', '.join(self._columns)})"
+        return f"HuggingFace({len(self)} rows of {', '.join(self._selection.columns)})"
 
     def name(self, index: int) -> str:
         """Return the number of a row, and the image's path where the dataset knows it."""
-        path = self._path(index)
-        return f"row {index} of the dataset" + (f" ({path})" if path else "")
+        paths = self._outside(index)
+        return f"row {index} of the dataset" + (f" ({', '.join(paths)})" if paths else "")
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         """Return the Arrow files, and the images of some rows, or of all, that lie in files of their own."""
         rows = range(len(self)) if indices is None else indices
-        return [*self._stored, *(path for path in map(self._path, rows if self._are_outside else ()) if path)]
+        return [*self._stored, *(path for row in (rows if self._are_outside else ()) for path in self._outside(row))]
 
     def digest(self) -> str:
         """Describe the dataset by its own fingerprint, and its files (number, names, sizes, times)."""
         stored = PathList(b"/", [os.path.split(os.fsencode(path)) for path in self._stored]).digest()
-        columns = ",".join(self._columns).replace(" ", "_")
-        return f"rows={len(self)} columns={columns} dataset={short_digest(self._fingerprint.encode())} {stored}"
+        dataset = short_digest(self._fingerprint.encode())
+        return f"rows={len(self)} columns={self._selection.text} dataset={dataset} {stored}"
 
     def _row(self, index: int) -> list[Any]:
         row = self._rows[index]
-        image, *label = (row.column(number)[0].as_py() for number in range(row.num_columns))
-        return [_image(image, index, self._dtype), *map(_target, label)]
+        values = (row.column(number)[0].as_py() for number in range(row.num_columns))
+        return [
+            _input(value, index, self._inputs[column]) if column in self._inputs else _target(value)
+            for column, value in zip(self._selection.columns, values, strict=True)
+        ]
 
-    def _path(self, index: int) -> str | None:
-        """Return the file of an image that the dataset does not hold itself."""
-        image = self._rows[index].column(0)[0].as_py()
-        is_outside = isinstance(image, dict) and image.get("bytes") is None
-        return image["path"] if is_outside else None
+    def _outside(self, index: int) -> list[str]:
+        """Return the files of images that the dataset does not hold itself."""
+        row = self._rows[index]
+        images = [row.column(number)[0].as_py() for number in self._pictures]
+        return [image["path"] for image in images if image and image.get("bytes") is None and image.get("path")]
 
 
 def _dtype(feature: Any) -> np.dtype[Any] | None:
@@ -111,7 +119,7 @@ def _dtype(feature: Any) -> np.dtype[Any] | None:
     return found
 
 
-def _image(value: Any, index: int, dtype: np.dtype[Any] | None) -> Any:
+def _input(value: Any, index: int, dtype: np.dtype[Any] | None) -> Any:
     if isinstance(value, bytes):
         return value
     if isinstance(value, dict) and {"bytes", "path"} >= set(value):
@@ -120,7 +128,7 @@ def _image(value: Any, index: int, dtype: np.dtype[Any] | None) -> Any:
         if value.get("path"):
             return read_file(os.fsencode(value["path"]))
     if value is None or isinstance(value, dict | str):
-        raise BadSampleError(f"row {index} of the dataset must hold an image, but holds {shortened(value)}.")
+        raise BadSampleError(f"row {index} of the dataset must hold an image or numbers, but holds {shortened(value)}.")
     return np.asarray(value, dtype)
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from autopipe.core.sample import SampleSpec
 from autopipe.core.script import located
+from autopipe.core.structure import mapped
 from autopipe.data.arrays import Arrays
+from autopipe.data.columns import Names, Selection, missing_column
 from autopipe.data.records import cache_folder
-from autopipe.errors import DataError, near
+from autopipe.errors import DataError
 
 
 class NPZ(Arrays):
@@ -25,8 +27,10 @@ class NPZ(Arrays):
 
     Args:
         path: the archive; a relative path starts at the folder of the script that writes it.
-        x: the name of the array that holds the images or other samples.
-        y: the name of the one that holds the targets; None for x alone.
+        x: the name of the array that holds the images or other samples. For a model with several inputs: a dictionary
+            of such names by what the model calls its inputs, or a list of them.
+        y: the same for the targets; None for x alone.
+        sample_weight: the same for what weights each sample in the loss, as in Keras's `fit`.
 
     Raises:
         DataError: the file is missing or no .npz archive, or lacks an array.
@@ -35,10 +39,13 @@ class NPZ(Arrays):
         >>> data = ap.NPZ("mnist.npz", x="x_train", y="y_train")   # doctest: +SKIP
     """
 
-    def __init__(self, path: str | os.PathLike[str], x: str = "x", y: str | None = "y") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], x: Names = "x", y: Names | None = "y", sample_weight: Names | None = None
+    ) -> None:
         self._archive = Path(located(path)).absolute()
-        keys = (x,) if y is None else (x, y)
-        super().__init__(*_unpacked(self._archive, keys))
+        selection = Selection.of(x, y, sample_weight)
+        files = _unpacked(self._archive, selection.columns)
+        super().__init__(*(mapped(files.__getitem__, slot) for slot in selection.slots))
 
     def __repr__(self) -> str:
         return f"NPZ({str(self._archive)!r}: {len(self)} rows)"
@@ -63,25 +70,22 @@ class NPZ(Arrays):
         return f"{own} time={self._archive.stat().st_mtime_ns}"
 
 
-def _unpacked(archive: Path, keys: tuple[str, ...]) -> list[Path]:
-    """Return the .npy files of some arrays, unpacked unless they are there for this path, size and time."""
+def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
+    """Return the .npy file of each of some arrays, unpacked unless it is there for this path, size and time."""
     try:
         status = archive.stat()
         with zipfile.ZipFile(archive) as opened:
             known = [name.removesuffix(".npy") for name in opened.namelist()]
             for key in keys:
                 if key not in known:
-                    raise DataError(
-                        f"`{archive}` has no array `{key}`; its arrays are {', '.join(f'`{name}`' for name in known)}."
-                        f"{near(key, known)}",
-                        hint='Name them: ap.NPZ(path, x="...", y="..." or None).',
-                    )
+                    hint = 'Name them: ap.NPZ(path, x="...", y="..." or None).'
+                    raise missing_column(key, known, f"`{archive}`", "arrays", hint)
             stated = f"npz\0{archive}\0{status.st_size}\0{status.st_mtime_ns}"
             folder = (
                 cache_folder().parent / "npz" / hashlib.sha256(stated.encode(errors="surrogateescape")).hexdigest()[:32]
             )
             folder.mkdir(parents=True, exist_ok=True)
-            return [_member(opened, key, folder) for key in keys]
+            return {key: _member(opened, key, folder) for key in keys}
     except FileNotFoundError as error:
         raise DataError(f"The file `{archive}` does not exist.") from error
     except (OSError, zipfile.BadZipFile, zlib.error) as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autopipe.core.script import located, located_pattern
+from autopipe.data.columns import Names
 from autopipe.data.hugging_face import HuggingFace
 from autopipe.data.paths import PathList
 from autopipe.data.records import cache_folder
@@ -22,8 +23,10 @@ class Parquet(HuggingFace):
 
     Args:
         files: a glob such as "train-*.parquet", or a sequence of paths; relative ones start at the script's folder.
-        image: the column of images: bytes of image files, or `{"bytes", "path"}` as Hugging Face writes them.
-        label: the column of labels or targets; None for images alone.
+        image: the column of images: bytes of image files, or `{"bytes", "path"}` as Hugging Face writes them. For a
+            model with several inputs: a dictionary of columns by what the model calls its inputs, or a list of them.
+        label: the column of labels or targets, or several, as for `image`; None for images alone.
+        sample_weight: the column that weights each sample in the loss, as in Keras's `fit`.
 
     Raises:
         DataError: no file matches, one is no Parquet file, or they lack a column.
@@ -36,8 +39,9 @@ class Parquet(HuggingFace):
     def __init__(
         self,
         files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        image: str = "image",
-        label: str | None = "label",
+        image: Names = "image",
+        label: Names | None = "label",
+        sample_weight: Names | None = None,
     ) -> None:
         if isinstance(files, str | os.PathLike):
             found = sorted(glob.glob(located_pattern(files)))  # noqa: PTH207  absolute patterns too
@@ -46,7 +50,7 @@ class Parquet(HuggingFace):
         if not found:
             raise DataError(f"No file matches {files!r}.", hint="A relative pattern starts at the script's folder.")
         self._parquet = PathList(b"/", [os.path.split(os.path.abspath(os.fsencode(path))) for path in found])  # noqa: PTH100  bytes
-        super().__init__(_dataset(self._parquet.files()), image, label)
+        super().__init__(_dataset(self._parquet.files()), image, label, sample_weight)
 
     def __repr__(self) -> str:
         return f"Parquet({self._parquet.text(0)!r}, ...: {len(self)} rows in {len(self._parquet)} files)"
@@ -57,7 +61,7 @@ class Parquet(HuggingFace):
 
     def digest(self) -> str:
         """Describe the Parquet files (number, names, sizes, times) and their columns."""
-        return f"rows={len(self)} columns={','.join(self._columns)} {self._parquet.digest()}"
+        return f"rows={len(self)} columns={self._selection.text} {self._parquet.digest()}"
 
 
 def _dataset(files: list[str]) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.data.columns import Columns
+from autopipe.data.columns import Columns, Names, Selection, missing_column
 from autopipe.data.paths import PathList
-from autopipe.errors import DataError, MissingExtraError, near
+from autopipe.errors import DataError, MissingExtraError
 
 
 class TFDS(Columns):
@@ -22,8 +22,10 @@ class TFDS(Columns):
     Args:
         name: of the dataset, with its configuration and version where they matter, such as "beans" or "cifar10:3.0.2".
         split: such as "train" or "train[:80%]".
-        image: the feature that holds the image.
-        label: the feature that holds the label; None for images alone.
+        image: the feature that holds the image. For a model with several inputs: a dictionary of features by what the
+            model calls its inputs, or a list of them.
+        label: the feature that holds the label or the mask, or several, as for `image`; None for images alone.
+        sample_weight: the feature that weights each sample in the loss, as in Keras's `fit`.
         data_dir: where prepared datasets lie; by default where TensorFlow Datasets has them.
 
     Attributes:
@@ -42,33 +44,30 @@ class TFDS(Columns):
         name: str,
         split: str,
         *,
-        image: str = "image",
-        label: str | None = "label",
+        image: Names = "image",
+        label: Names | None = "label",
+        sample_weight: Names | None = None,
         data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         try:
             import tensorflow_datasets as tfds
         except ImportError:
             raise MissingExtraError.of("tfds", "tensorflow_datasets") from None
-        self._columns = (image,) if label is None else (image, label)
+        self._selection = Selection.of(image, label, sample_weight, ("image", "label"))
         self._what = f"{name}, {split}"
-        decoders = {image: tfds.decode.SkipDecoding()}
         try:
             builder = tfds.builder(name, data_dir=None if data_dir is None else os.fspath(data_dir))
-            missing = [column for column in self._columns if column not in builder.info.features]
-            if not missing:
-                self._rows = builder.as_data_source(split, decoders=decoders)
+            known = builder.info.features
+            for column in self._selection.columns:
+                if column not in known:
+                    hint = 'Name them: ap.TFDS(name, split, image="...", label="..." or None).'
+                    raise missing_column(column, known, f"The dataset `{name}`", "features", hint)
+            images = [each for each in self._selection.columns if isinstance(known[each], tfds.features.Image)]
+            self._rows = builder.as_data_source(split, decoders=dict.fromkeys(images, tfds.decode.SkipDecoding()))
         except (ValueError, OSError, NotImplementedError, AssertionError, tfds.core.DatasetNotFoundError) as error:
             reason = str(error).partition("\n")[0].rstrip(".")
             raise DataError(f"The dataset `{self._what}` cannot be opened: {reason}.") from error
-        if missing:
-            known = list(builder.info.features)
-            raise DataError(
-                f"The dataset `{name}` has no feature `{missing[0]}`; its features are {', '.join(known)}."
-                f"{near(missing[0], known)}",
-                hint='Name them: ap.TFDS(name, split, image="...", label="..." or None).',
-            )
-        feature = None if label is None else builder.info.features[label]
+        feature = known[label] if isinstance(label, str) else None
         self.classes = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None
         folder = os.fsencode(builder.data_path)
         self._files = PathList(folder, sorted((b"", os.fsencode(each)) for each in os.listdir(folder)))  # noqa: PTH208  bytes
@@ -89,10 +88,10 @@ class TFDS(Columns):
     def digest(self) -> str:
         """Describe the dataset's name and version, the split, and its files (number, names, sizes, times)."""
         split = self._what.rpartition(", ")[2].replace(" ", "")
-        columns = ",".join(self._columns).replace(" ", "_")
-        return f"dataset={self._version} split={split} columns={columns} rows={len(self)} {self._files.digest()}"
+        columns, version = self._selection.text, self._version
+        return f"dataset={version} split={split} columns={columns} rows={len(self)} {self._files.digest()}"
 
     def _row(self, index: int) -> list[Any]:
         row = self._rows[index]
-        values = (row[column] for column in self._columns)
+        values = (row[column] for column in self._selection.columns)
         return [value if isinstance(value, bytes) else np.asarray(value) for value in values]

@@ -13,12 +13,18 @@ import numpy as np
 import pytest
 
 from autopipe.core.sample import FieldKind
+from autopipe.core.workload import Workload
 from autopipe.data.hdf5 import HDF5
 from autopipe.data.hugging_face import HuggingFace
 from autopipe.data.npz import NPZ
 from autopipe.data.parquet import Parquet
 from autopipe.data.tfds import TFDS
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.planner import make_plan
+
+WRONG: Any = {"kind": 3}
+NOTHING: Any = None
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +78,14 @@ def test_images_may_be_arrays() -> None:
         (lambda: HuggingFace(datasets.DatasetDict(train=made([1, 2]))), "one split"),
         (lambda: HuggingFace(made([1, 2]), label="labels"), "Did you mean `label`"),
         (lambda: HuggingFace(made(["cat", "dog"])), "class_encode_column"),
+        (lambda: HuggingFace(made([1, 2]), image=[]), r"`image` must be the name of a column, or a list .*got \[\]"),
+        (lambda: HuggingFace(made([1, 2]), label=WRONG), "`label` must be the name of a column, or a list"),
+        (lambda: HuggingFace(made([1, 2]), NOTHING), "`image` must be the name of a column.*got None"),
+        (lambda: HuggingFace(made([1, 2]), label=None, sample_weight="label"), "there is no `label`"),
+        (
+            lambda: HuggingFace(made([1, 2]), {"photo": "image", "more": "labels"}),
+            r"no column `labels`; its columns are `image`, `label`\. Did you mean `label`",
+        ),
         (lambda: HuggingFace("nowhere"), "cannot be read as a Hugging Face dataset"),
         (lambda: Parquet("nowhere-*.parquet"), "No file matches"),
         (lambda: HDF5("nowhere.h5"), "does not exist"),
@@ -103,10 +117,64 @@ def test_arrays_that_are_not_there_and_lengths_that_differ_are_named(tmp_path: P
         HDF5(tmp_path / "set.h5", x="group/images", y="label")
     with pytest.raises(DataError, match="equally long"):
         HDF5(tmp_path / "set.h5", x="group/images", y="labels")
+    with pytest.raises(DataError, match=r"equally long and not empty, but they are .*`labels` \(4,\)"):
+        HDF5(tmp_path / "set.h5", x={"images": "group/images", "more": "labels"}, y=None)
     assert len(HDF5(tmp_path / "set.h5", x="group/images", y=None)) == 3
     np.savez(tmp_path / "set.npz", x_train=np.zeros((3, 2)))
     with pytest.raises(DataError, match="no array `x`; its arrays are `x_train`"):
         NPZ(tmp_path / "set.npz", y=None)
+
+
+def test_columns_become_the_parts_that_a_model_wants(tmp_path: Path) -> None:
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 2, 2, 3)
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["photos"], file["numbers"], file["price"] = pixels, np.zeros((4, 5), np.float32), np.arange(4)
+    data = HDF5(tmp_path / "set.h5", {"numbers": "numbers", "image": "photos"}, "price", "price")
+    plan = make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
+    assert plan.source.labels == ("x.image", "y", "x.numbers", "sample_weight")
+    assert (plan.source.x.kind, plan.source.y and plan.source.y.kind) == (FieldKind.IMAGE, FieldKind.LABEL)
+    pair = HDF5(tmp_path / "set.h5", ["photos", "numbers"], None)
+    assert [part.shape for part in pair.read(0)[0]] == [(2, 2, 3), (5,)]
+    assert make_plan(Workload(data=pair, ops=[], batch_size=2)).source.labels == ("x.0", "y", "x.1")
+
+
+def test_a_digest_tells_which_column_is_which_part() -> None:
+    data = made([1, 2])
+    assert "columns=image,label " in HuggingFace(data).digest()
+    assert "columns=x.0:image,x.1:label " in HuggingFace(data, ["image", "label"], None).digest()
+    assert "columns=x:image,y.kind:label " in HuggingFace(data, label={"kind": "label"}).digest()
+
+
+def test_a_mask_stays_encoded_like_its_image() -> None:
+    features = datasets.Features({"image": datasets.Image(), "mask": datasets.Image()})
+    rows = {name: [{"bytes": name.encode(), "path": None}] for name in features}
+    data = HuggingFace(datasets.Dataset.from_dict(rows, features=features), label="mask")
+    assert (data.read(0), data.y_kind) == ((b"image", b"mask"), FieldKind.ENCODED)
+
+
+def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path) -> None:
+    import tensorflow_datasets as library
+
+    features = {
+        "image": library.features.Image(),
+        "mask": library.features.Image(shape=(None, None, 1)),
+        "numbers": library.features.Tensor(shape=(2,), dtype=np.float32),
+    }
+    row = {"image": b"image", "mask": b"mask", "numbers": np.array([1, 2], np.float32)}
+    library.dataset_builders.store_as_tfds_dataset(
+        "toy",
+        version="1.0.0",
+        features=library.features.FeaturesDict(features),
+        split_datasets={"train": [(0, row)]},
+        data_dir=tmp_path,
+        file_format="array_record",
+        disable_shuffling=True,
+    )
+    data = TFDS("toy", "train", image={"image": "image", "numbers": "numbers"}, label="mask", data_dir=tmp_path)
+    x, y = data.read(0)
+    assert (x["image"], x["numbers"].tolist(), y) == (b"image", [1, 2], b"mask")
+    with pytest.raises(DataError, match=r"no feature `masks`; its features are .*Did you mean `mask`"):
+        TFDS("toy", "train", label="masks", data_dir=tmp_path)
 
 
 def test_a_row_without_an_image_is_a_bad_sample() -> None:
