@@ -57,10 +57,30 @@ def test_numbers_may_be_targets_and_numbers_may_be_names(folder: Path) -> None:
     assert houses.classes == ("70", "8")
     assert read_all(houses) == [(b"1.jpg", 0), (b"2.jpg", 1)]
     assert len({ages.digest(), houses.digest(), table(folder, text).digest()}) == 3
-    with pytest.raises(DataError, match="column `label` must hold numbers, but one is 'old'"):
+    with pytest.raises(DataError, match="column `label` must hold finite numbers, but row 3 has 'old'"):
         table(folder, "path,label\n1.jpg,70\n2.jpg,old\n", label_mode="number")
     with pytest.raises(DataError, match="'text'"):
         table(folder, text, label_mode="text")
+
+
+@pytest.mark.parametrize("others", ["1.5", "7"])
+@pytest.mark.parametrize("missing", ["nan", "NaN", "-inf", "NA", "n/a", "<NA>", "NULL", "1e300"])
+def test_numbers_of_which_one_is_missing_are_no_classes(folder: Path, others: str, missing: str) -> None:
+    text = f"path,label\n1.jpg,{others}\n\n2.jpg,{missing}\n"
+    with pytest.raises(
+        DataError, match=f"`label` must hold finite numbers, but row 4 has '{missing}'.*label_mode=\"cla"
+    ):
+        table(folder, text)
+    with pytest.raises(DataError, match=f"row 4 has '{missing}'"):
+        table(folder, text, label=["label", "label"])
+    with pytest.raises(DataError, match=f"row 4 has '{missing}'"):
+        table(folder, text, label_mode="number")
+    assert table(folder, text, label_mode="class").classes == tuple(sorted((others, missing)))
+
+
+def test_texts_among_which_one_looks_like_a_missing_number_are_classes(folder: Path) -> None:
+    assert table(folder, "path,label\n1.jpg,NA\n2.jpg,7\nsub/3.jpg,ZW\n").classes == ("7", "NA", "ZW")
+    assert table(folder, "path,label\n1.jpg,null\n2.jpg,nan\n").classes == ("nan", "null")
 
 
 def test_several_columns_are_one_vector(folder: Path) -> None:
@@ -97,7 +117,7 @@ def test_features_and_weights_go_with_the_image(folder: Path) -> None:
 
 def test_features_and_weights_are_columns_of_numbers(folder: Path) -> None:
     text = "path,rooms,label\n1.jpg,three,1\n2.jpg,4,0\n"
-    with pytest.raises(DataError, match="column `rooms` must hold numbers, but one is 'three'"):
+    with pytest.raises(DataError, match="column `rooms` must hold finite numbers, but row 2 has 'three'"):
         table(folder, text, features=["rooms"])
     for told in ({"features": "rooms"}, {"label": None, "sample_weight": "rooms"}):
         with pytest.raises(DataError, match="`features` must be a list of columns, and `sample_weight` needs a label"):
