@@ -56,14 +56,20 @@ def difference(old: str, new: str) -> str:
 
 
 def mean_bytes(source: Source) -> float:
-    """Return the mean size of a sample as it is read: by the source's `mean_bytes()`, or by reading four samples."""
+    """Return the mean size of a sample as it is read: by the source's `mean_bytes()`, or by reading four samples.
+
+    Of the four, those count that can be read; what is wrong with another is said where it is used.
+    """
     own = getattr(source, "mean_bytes", None)
     if callable(own):
         return float(own())
     probes = sorted({int(index) for index in np.linspace(0, len(source) - 1, 4)})
-    values = [source.read(index) for index in probes]
+    values = []
+    for index in probes:
+        with contextlib.suppress(Exception):
+            values.append(source.read(index))
     parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
-    return sum(map(_bytes_of, parts)) / len(probes)
+    return sum(map(_bytes_of, parts)) / max(1, len(values))
 
 
 def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:

@@ -210,7 +210,7 @@ def _sum(costs: Sequence[OpCost], part: str) -> float:
 
 def _read(workload: Workload, plan: Plan, index: int) -> Sample | None:
     try:
-        return planner.normalise(workload.data.read(index), plan.source.structure)
+        return planner.normalise(planner.read(workload.data, index), plan.source.structure)
     except BadSampleError:
         return None
 
@@ -222,7 +222,7 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
     numbers = [randomness.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
     times = [clock()]
     try:
-        sample = planner.normalise(workload.data.read(index), plan.source.structure)
+        sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)
         times.append(clock())
         for step, random in zip(steps, numbers, strict=True):
             sample = step.op.apply(sample, step.before, random)

@@ -64,6 +64,18 @@ def normalise(value: Any, structure: Structure | None = None) -> Sample:
     return value
 
 
+def read(source: Source, index: int) -> Any:
+    """Return what a source's `read` gives.
+
+    Raises:
+        BadSampleError: whatever a user's source raises of the sample.
+    """
+    try:
+        return source.read(index)
+    except BaseException as error:  # it is named and shown
+        raise read_failure(error, source, index) from error
+
+
 def sample_name(source: Source, index: int) -> str:
     """Return what a person calls a sample: its path where the source knows it."""
     name = getattr(source, "name", None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,9 @@ from autopipe.core import digests
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
+from autopipe.errors import BadSampleError
 from autopipe.hardware import backend, disk, machine, memory, virtual
+from autopipe.ops import planner
 from autopipe.tuned import changes
 from autopipe.tuned.schema import Gpu, Hardware, OpRecord, WorkloadDigest
 
@@ -180,13 +183,15 @@ def storage_of(data: Source | None) -> str:
 
 
 def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDigest:
-    """Return the digest of a workload; `model` is that of its model, where it was built. Reads a few samples."""
-    count = len(workload.data)
-    probes = sorted({int(index) for index in np.linspace(0, count - 1, _PROBES)})
+    """Return the digest of a workload; `model` is that of its model, where it was built. Reads a few samples.
+
+    Raises:
+        BadSampleError: one of them cannot be read, and the workload does not skip such.
+    """
     return WorkloadDigest(
-        samples=count,
+        samples=len(workload.data),
         mean_bytes=round(data_source.mean_bytes(workload.data), 1),
-        sizes=tuple(_sample_bytes(workload.data.read(index)) for index in probes),
+        sizes=tuple(_sizes(workload)),
         ops=digests.ops_digest(tuple(workload.ops)),
         op_list=ops_of(workload),
         batch_size=workload.batch_size,
@@ -219,6 +224,16 @@ def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference |
         return _difference("ops", known.ops, here.ops, changes.UNKNOWN)
     words = changes.of_ops(known.op_list, here.op_list)
     return _difference("ops", known.ops, here.ops, words) if words else None
+
+
+def _sizes(workload: Workload) -> Iterator[int]:
+    """Yield the bytes of some samples, spread over the data; bad ones that are skipped in a training are left out."""
+    for index in sorted({int(index) for index in np.linspace(0, len(workload.data) - 1, _PROBES)}):
+        try:
+            yield _sample_bytes(planner.read(workload.data, index))
+        except BadSampleError:
+            if workload.on_bad_sample == "error":
+                raise
 
 
 def _sample_bytes(value: Any) -> int:

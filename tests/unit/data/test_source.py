@@ -34,6 +34,17 @@ def test_a_source_with_two_methods_is_described_as_far_as_it_can_be() -> None:
     assert source.mean_bytes(Own()) == (0 + 2 + 4 + 7) / 4 + np.asarray(0).nbytes
 
 
+class Spoilt(Own):
+    def read(self, index: int) -> tuple[bytes, int]:
+        if index == 7:
+            raise OSError("gone")
+        return super().read(index)
+
+
+def test_the_mean_size_is_of_the_samples_that_can_be_read() -> None:
+    assert source.mean_bytes(Spoilt()) == (0 + 2 + 4) / 3 + np.asarray(0).nbytes
+
+
 def test_what_a_source_says_of_itself_is_taken() -> None:
     assert source.files(Described(), [0]) == ["/a/b.jpg"]
     assert source.digest(Described()) == "mine"

@@ -155,8 +155,10 @@ class _Broken:
         return 3
 
     def read(self, index: int) -> np.ndarray:
-        if index:
-            raise BadSampleError(f"sample {index} is bad")
+        if index == 1:
+            raise BadSampleError("sample 1 is bad")
+        if index == 2:
+            raise OSError("sample 2 has gone")
         return np.zeros((4, 4, 3), np.uint8)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, DataError
 from autopipe.measure.reads import read_costs
 
 
@@ -26,7 +26,7 @@ class Source:
         self.seen.append(index)
         self.threads.add(threading.get_ident())
         if index in self.bad:
-            raise BadSampleError(f"sample {index} is bad")
+            raise BadSampleError("sample 0 is bad") if index == 0 else OSError(f"sample {index} has gone")
         return np.zeros(4, np.uint8)
 
 
@@ -68,10 +68,10 @@ def test_bad_samples_are_passed_over() -> None:
     assert read_costs(Source(bad={0}), [0], 4.0, clock=lambda: next(ticks), taken=lambda: 0.0) is None
 
 
-def test_an_error_of_the_source_is_raised() -> None:
+def test_an_error_that_is_not_the_fault_of_a_sample_is_raised() -> None:
     class Gone(Source):
         def read(self, index: int) -> np.ndarray:
-            raise OSError("gone")
+            raise DataError("access is denied")
 
-    with pytest.raises(OSError, match="gone"):
+    with pytest.raises(DataError, match="denied"):
         read_costs(Gone(), range(3), 4.0)

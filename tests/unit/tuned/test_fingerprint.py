@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
+from autopipe.errors import BadSampleError
 from autopipe.hardware import cpu, gpu, machine, memory
 from autopipe.ops.scale import Rescale
 from autopipe.tuned import fingerprint, model_structure
@@ -130,6 +132,27 @@ def test_sizes_of_samples_spread_over_the_data_are_kept() -> None:
     found = fingerprint.workload_digest(Workload(data=data, ops=[], batch_size=2))
     assert found.sizes == (3 + 8,) * 16
     assert found.mean_bytes == 11.0
+
+
+class _Spoilt(Arrays):
+    """Arrays of which the last row cannot be read."""
+
+    def __init__(self, count: int, error: Exception) -> None:
+        super().__init__(np.zeros((count, 3), np.uint8), np.zeros(count, np.int64))
+        self.error = error
+
+    def read(self, index: int) -> Any:
+        if index == len(self) - 1:
+            raise self.error
+        return super().read(index)
+
+
+@pytest.mark.parametrize("error", [BadSampleError("`last.jpg` is empty (0 bytes)."), FileNotFoundError("last.jpg")])
+def test_a_sample_that_is_skipped_in_a_training_has_no_size(error: Exception) -> None:
+    skipping = Workload(data=_Spoilt(100, error), ops=[], batch_size=2, on_bad_sample="skip")
+    assert fingerprint.workload_digest(skipping).sizes == (3 + 8,) * 15
+    with pytest.raises(BadSampleError, match=r"sample 99.*last\.jpg"):
+        fingerprint.workload_digest(dataclasses.replace(skipping, on_bad_sample="error"))
 
 
 class _Layer:
