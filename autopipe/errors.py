@@ -38,9 +38,9 @@ class AutopipeError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = printable(message)
+        self.hint = None if hint is None else printable(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message} {self.hint}"
@@ -124,6 +124,14 @@ class MissingExtraError(AutopipeError):
     def of(cls, extra: str, package: str) -> MissingExtraError:
         """Name the extra that brings `package`."""
         return cls(f"`{package}` is not installed.", hint=f"Run: pip install 'autopipe-tuner[{extra}]'")
+
+
+def printable(text: str) -> str:
+    r"""Return a text in which bytes of a file's name that are no UTF-8 are written out, such as \udce9.
+
+    Python holds each as half a character, which can neither be printed nor stand in JSON.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def worker_failure(error: BaseException) -> AutopipeError:

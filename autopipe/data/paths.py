@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from autopipe.core.script import RULE
 from autopipe.data.url import is_url
-from autopipe.errors import BadSampleError, DataError, near
+from autopipe.errors import BadSampleError, DataError, near, printable
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 Entry: TypeAlias = tuple[bytes, bytes]  # directory below the root ("" for the root), file name
@@ -68,7 +68,7 @@ class PathList:
 
     def text(self, index: int) -> str:
         """Return the absolute path of a file, for people."""
-        return os.fsdecode(self.path(index))
+        return printable(os.fsdecode(self.path(index)))
 
     def directory_number(self, index: int) -> int:
         """Return which of `directories` the file lies in."""
@@ -84,7 +84,7 @@ class PathList:
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         """Return the paths of some files, or of all."""
-        return [self.text(index) for index in (range(len(self)) if indices is None else indices)]
+        return [os.fsdecode(self.path(index)) for index in (range(len(self)) if indices is None else indices)]
 
     def mean_bytes(self, at_most: int = 256) -> float:
         """Return the mean size of a file, estimated from `at_most` files spread over the list."""

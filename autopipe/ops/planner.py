@@ -18,7 +18,7 @@ from autopipe.core.plan import Plan, Step
 from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec, Source
 from autopipe.core.structure import Path, Structure, label
 from autopipe.core.workload import Workload
-from autopipe.errors import AutopipeError, BadSampleError, DataError, OpError, WorkloadError
+from autopipe.errors import AutopipeError, BadSampleError, DataError, OpError, WorkloadError, printable
 from autopipe.ops.on_parts import placed
 
 _PROBES = 4  # samples looked at: the first, the last and two between
@@ -79,7 +79,7 @@ def read(source: Source, index: int) -> Any:
 def sample_name(source: Source, index: int) -> str:
     """Return what a person calls a sample: its path where the source knows it."""
     name = getattr(source, "name", None)
-    return str(name(index)) if callable(name) else f"sample {index}"
+    return printable(str(name(index))) if callable(name) else f"sample {index}"
 
 
 def sample_place(source: Source, index: int) -> str:

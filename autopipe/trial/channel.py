@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import selectors
 import socket
 import threading
 
 import pydantic
+import pydantic_core
 
 _CHUNK_BYTES = 1 << 16
 
@@ -28,7 +30,7 @@ class Channel:
             OSError: if the other side has gone.
         """
         with self._sending:
-            self._socket.sendall(message.model_dump_json().encode() + b"\n")
+            self._socket.sendall(_line(message) + b"\n")
 
     def receive(self, timeout_seconds: float) -> list[bytes]:
         """Return the lines that are complete, or wait for something to arrive; an empty list if nothing did.
@@ -51,3 +53,10 @@ class Channel:
         """Close the socket."""
         self._selector.close()
         self._socket.close()
+
+
+def _line(message: pydantic.BaseModel) -> bytes:
+    try:
+        return message.model_dump_json().encode()
+    except pydantic_core.PydanticSerializationError:  # half a character, from the name of a file that is no UTF-8
+        return json.dumps(message.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")

@@ -77,6 +77,15 @@ def test_json_holds_the_same(photos: Path, autopipe: Autopipe) -> None:
     assert (found["samples"], [each["name"] for each in found["bad"]]) == (8, [str(photos / "cat" / "1.jpg")])
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_file_whose_name_is_no_text_is_listed(photos: Path, autopipe: Autopipe, options: tuple[str, ...]) -> None:
+    (photos / "dog" / os.fsdecode(b"caf\xe9.jpg")).write_bytes(b"")
+    ended = autopipe("verify", "--files", *options, "--images", photos, "--batch-size", 2)
+    assert ended.status == 1
+    names = json.loads(ended.out)["bad"][0]["name"] if options else ended.out
+    assert "dog/caf\\udce9.jpg" in names
+
+
 def test_a_wrapped_dataset_is_refused(photos: Path, autopipe: Autopipe) -> None:
     (photos.parent / "train.py").write_text(
         "import autopipe as ap, keras, numpy as np\n"

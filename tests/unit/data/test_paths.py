@@ -23,6 +23,17 @@ def test_paths_come_back_as_they_were_given(tmp_path: Path) -> None:
     assert paths.text(0) == f"{tmp_path}/a.jpg"
 
 
+def test_names_that_are_no_text_are_shown_in_letters_and_opened_as_they_are(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9.jpg"
+    paths = PathList(tmp_path, [(b"", b"caf\xe9.jpg")])
+    shown = f"{tmp_path}/caf\\udce9.jpg"
+    assert (paths.text(0), list(map(os.fsencode, paths.files()))) == (shown, [name])
+    with pytest.raises(BadSampleError) as caught:
+        paths.read(0)
+    assert shown in str(caught.value)
+    str(caught.value).encode()
+
+
 def test_a_million_paths_pickle_below_40_bytes_each() -> None:
     entries = ((b"n%08d" % (k // 1300), b"n%08d_%d.JPEG" % (k // 1300, k)) for k in range(100_000))
     assert len(pickle.dumps(PathList("/x", entries))) < 40 * 100_000

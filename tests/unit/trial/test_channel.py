@@ -47,6 +47,12 @@ def test_a_message_is_one_line(pair: tuple[Channel, socket.socket]) -> None:
     assert parse_event(line) == Log(text="a\nb")
 
 
+def test_half_a_character_arrives_as_a_question_mark(pair: tuple[Channel, socket.socket]) -> None:
+    channel, other = pair
+    channel.send(Log(text="é: caf\udce9.jpg"))
+    assert parse_event(other.recv(1000)) == Log(text="é: caf?.jpg")
+
+
 def test_sending_to_nobody_is_an_error(pair: tuple[Channel, socket.socket]) -> None:
     channel, other = pair
     other.close()
