@@ -26,9 +26,16 @@ Entry: TypeAlias = tuple[bytes, bytes]  # directory below the root ("" for the r
 PLAIN_ENDINGS = "ENDINGS = (" + ", ".join(f'".{extension}"' for extension in EXTENSIONS) + ")"
 PLAIN_IMAGES_IN = '''
 def images_in(folder: Path) -> list[str]:
-    """Return the images below a folder."""
-    found = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in ENDINGS]
-    return [str(path) for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
+    """Return the images below a folder; links are followed, each folder once."""
+    found: list[str] = []
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        new = os.path.realpath(parent) not in seen
+        seen.add(os.path.realpath(parent))
+        folders[:] = sorted(name for name in folders if new and name[0] != ".")
+        images = sorted(name for name in names if name.lower().endswith(ENDINGS) and name[0] != ".")
+        found += [os.path.join(parent, name) for name in images if new]
+    return found
 '''
 """`images_in` as plain code, in the order in which `walk` finds images; it needs `PLAIN_ENDINGS`."""
 

@@ -494,7 +494,14 @@ def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: P
     body = [*plain.reading, f"return {', '.join(names(spec))}"]
     lines = [*plain.constants, plain.functions, f"def load({', '.join(plain.arguments)}):"]
     lines += [textwrap.indent("\n".join(body), "    "), plain.opened]
-    scope: dict[str, Any] = {"np": np, "csv": csv, "Path": Path, "self": types.SimpleNamespace(), **plain.given}
+    scope: dict[str, Any] = {
+        "np": np,
+        "csv": csv,
+        "os": os,
+        "Path": Path,
+        "self": types.SimpleNamespace(),
+        **plain.given,
+    }
     if isinstance(made, TFRecords):
         scope["tf"] = types.SimpleNamespace(train=types.SimpleNamespace(Example=example._example_class()))
     exec("\n".join(lines), scope)

@@ -25,6 +25,7 @@ _IMPORTS: Final = (
     {
         "csv.": "import csv",
         "functools.": "import functools",
+        "os.": "import os",
         "Path": "from pathlib import Path",
         "Any": "from typing import Any",
     },

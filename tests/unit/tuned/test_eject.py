@@ -56,12 +56,30 @@ def test_hidden_files_and_folders_are_left_out_as_autopipe_does(tmp_path: Path) 
     seen = ("cat/1.png", "cat/2.PNG", "cat/more/3.jpg", "dog/4.png", "dog/5.png")
     hidden = ("cat/.6.png", "cat/.thumbnails/7.png", "dog/more/.trash/8/9.png")
     data = ImageFolder(write_images(tmp_path / ".data", *seen, *hidden))
+    assert listed(data) == data.files()
+
+
+def test_links_are_followed_in_the_order_of_autopipe(tmp_path: Path) -> None:
+    elsewhere = write_images(tmp_path / "elsewhere", "a/1.jpg", "a/b/2.jpg", "3.jpg")
+    data = write_images(tmp_path / "photos", "cat/9.png", "cat/a/8.png", "cat/x.jpg/7.png", "dog/1.png", "dog/2.png")
+    (data / "cat" / "0 linked").symlink_to(elsewhere)
+    (data / "cat" / "loop").symlink_to(data / "cat")
+    (data / "cat" / "twice").symlink_to(elsewhere / "a")
+    (data / "cat" / "one.jpg").symlink_to(elsewhere / "3.jpg")
+    (data / "emu").symlink_to(elsewhere)
+    found = ImageFolder(data)
+    assert len(found) == 4 + 3 + 2 + 3
+    assert listed(found) == found.files()
+
+
+def listed(data: ImageFolder) -> list[str]:
+    """Return the images that plain code finds."""
     code = eject(Workload(data=data, ops=[Decode()], batch_size=2), "keras")
     scope: dict[str, Any] = {"keras": None, "__name__": "plain"}
     exec(code.partition("class Batches")[0], scope)
     paths, labels = scope["samples"]()
-    assert paths == data.files()
     assert labels == [data.read(index)[1] for index in range(len(data))]
+    return list(paths)
 
 
 @pytest.mark.parametrize("form", ["tf.data", "keras"])
