@@ -24,7 +24,8 @@ _PLAIN_SAMPLES = '''
 def samples() -> Any:
     """Return the path and the label of every image."""
     with open(TABLE, newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file, delimiter={delimiter!r}))
+        header, *lines = ([cell.strip() for cell in line] for line in csv.reader(file, delimiter={delimiter!r}))
+    rows = [dict(zip(header, line)) for line in lines if any(line)]
     return {values}
 '''
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -167,9 +168,9 @@ class Table:
         with _opened(place) as stream:
             delimiter = _delimiter(stream.readline())
         constants = [f"TABLE = {quoted(place)}", f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})"]
-        paths, value = f"[str(FOLDER / row[{quoted(path)}].strip()) for row in rows]", ""
+        paths, value = f"[str(FOLDER / row[{quoted(path)}]) for row in rows]", ""
         if label is not None:
-            value = f"row[{quoted(label)}].strip()"
+            value = f"row[{quoted(label)}]"
             if self.classes is not None:
                 constants.append(f"CLASSES = {list(self.classes)!r}")
                 value = f"CLASSES.index({value})"

@@ -17,6 +17,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
+from autopipe.data.table import Table
 from autopipe.errors import ConfigError
 from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
@@ -72,13 +73,24 @@ def test_links_are_followed_in_the_order_of_autopipe(tmp_path: Path) -> None:
     assert listed(found) == found.files()
 
 
-def listed(data: ImageFolder) -> list[str]:
+def test_a_table_is_read_as_autopipe_reads_it(tmp_path: Path) -> None:
+    write_images(tmp_path, "1.jpg", "2.jpg", "3.jpg")
+    for separator in (",", ";"):
+        text = "file, kind ,more\n 1.jpg, dog,\n,,\n  , ,\n\n2.jpg, cat,\n3.jpg,dog\n".replace(",", separator)
+        (tmp_path / "all.csv").write_text(text, encoding="utf-8")
+        data = Table(tmp_path / "all.csv", path="file", label="kind")
+        assert len(data) == 3
+        assert listed(data) == data.files()
+
+
+def listed(data: ImageFolder | Table) -> list[str]:
     """Return the images that plain code finds."""
     code = eject(Workload(data=data, ops=[Decode()], batch_size=2), "keras")
     scope: dict[str, Any] = {"keras": None, "__name__": "plain"}
     exec(code.partition("class Batches")[0], scope)
     paths, labels = scope["samples"]()
-    assert labels == [data.read(index)[1] for index in range(len(data))]
+    samples: list[Any] = [data.read(index) for index in range(len(data))]
+    assert labels == [label for _, label in samples]
     return list(paths)
 
 
