@@ -10,13 +10,15 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
 from autopipe.core.plain_code import Lines, PlainSource, names, shape_lines, tensor_type
-from autopipe.core.sample import Part, SampleSpec, Source
+from autopipe.core.sample import FieldKind, Part, SampleSpec, Source
 from autopipe.errors import PlainCodeError
 
+_UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
@@ -95,8 +97,10 @@ def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
     """Return how TensorFlow code gets at the samples: by the source's `plain_tensorflow(spec)`, or by its `read`.
 
     Raises:
-        PlainCodeError: it cannot.
+        PlainCodeError: it cannot, or there are images in files that TensorFlow does not decode.
     """
+    if any(field.kind is FieldKind.ENCODED for field in spec.fields):
+        _require_known_to_tensorflow(source)
     if (own := _own(source, "plain_tensorflow", spec)) is not None:
         return own
     made = names(spec)
@@ -113,6 +117,17 @@ def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
             *shape_lines(spec, made),
         ],
     )
+
+
+def _require_known_to_tensorflow(source: Source) -> None:
+    found = {
+        path[path.rindex(".") :].lower() for path in files(source) if path.lower().endswith(_UNKNOWN_TO_TENSORFLOW)
+    }
+    if found:
+        raise PlainCodeError(
+            f"its samples are {' and '.join(sorted(found))} files, which TensorFlow's `decode_jpeg` does not read; "
+            "the forms keras and grain do"
+        )
 
 
 def require_local(source: Source) -> None:

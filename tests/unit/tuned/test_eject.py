@@ -105,6 +105,17 @@ def test_samples_behind_a_url_are_not_listed_in_plain_code(form: str) -> None:
         eject(workload, form)
 
 
+@pytest.mark.parametrize("label_mode", ["int", "categorical"])  # listed in the code, and read by the source
+def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: Path, label_mode: Any) -> None:
+    names = ("cat/1.jpg", "cat/2.PNG", "cat/3.TIF", "dog/4.webp", "dog/5.bmp")
+    data = ImageFolder(write_images(tmp_path, *names), label_mode=label_mode)
+    with pytest.raises(ConfigError, match=r"its samples are \.bmp and \.tif and \.webp files, which TensorFlow"):
+        eject(Workload(data=data, ops=[Decode()], batch_size=2), "tf.data")
+    assert "cv2.imdecode" in eject(Workload(data=data, ops=[Decode()], batch_size=2), "keras")
+    common = ImageFolder(write_images(tmp_path / "common", *names[:2]), label_mode=label_mode)
+    assert "decode_jpeg" in eject(Workload(data=common, ops=[Decode()], batch_size=2), "tf.data")
+
+
 def test_every_reason_against_it_is_said() -> None:
     workload = Workload(data=ROWS, ops=[Map(lambda x: x)], batch_size=2, on_bad_sample="skip")
     with pytest.raises(ConfigError) as error:
