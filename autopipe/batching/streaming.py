@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -29,7 +31,7 @@ from autopipe.core.job import LoadJob
 from autopipe.core.loader import WorkloadLoader
 from autopipe.core.order import Groups, Order
 from autopipe.core.sample import Batch, Source
-from autopipe.errors import DataError, LoaderError, worker_failure
+from autopipe.errors import DataError, DataWarning, LoaderError, worker_failure
 from autopipe.hardware import memory
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
@@ -245,6 +247,7 @@ class BadSampleLedger:
     def __init__(self, path: str, samples: int) -> None:
         """List bad samples in the file `path`; an epoch has `samples` samples."""
         self._path = path
+        self._unwritten = path == os.devnull
         self._tolerated = max(1, int(samples * _TOLERATED_SHARE))
         self._listed: set[int] = set()
         self._bad: dict[int, set[int]] = {}
@@ -266,14 +269,27 @@ class BadSampleLedger:
         indices.update(sample.index for sample in bad)
         fresh = [sample for sample in bad if sample.index not in self._listed]
         self._listed.update(sample.index for sample in fresh)
-        with open(self._path, "a", encoding="utf-8") as file:
-            for sample in fresh:
-                row = {"index": sample.index, "replaced_by": sample.replaced_by, "message": sample.message}
-                file.write(json.dumps(row) + "\n")
+        self._list(fresh)
         if len(indices) > self._tolerated:
             raise DataError(
                 f"{len(indices)} samples of epoch {epoch} are bad, "
                 f"more than the {self._tolerated} (1 %) that are skipped; "
                 f"the last: {bad[-1].message}",
-                hint=f"They are listed in {self._path}.",
+                hint="`autopipe verify --files` lists all." if self._unwritten else f"They are listed in {self._path}.",
             )
+
+    def _list(self, samples: Sequence[BadSample]) -> None:
+        """Write samples to the file; no training ends because that is not possible."""
+        rows = ({"index": each.index, "replaced_by": each.replaced_by, "message": each.message} for each in samples)
+        try:
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.writelines(f"{json.dumps(row)}\n" for row in rows)
+        except OSError as error:
+            if not self._unwritten:
+                self._unwritten = True
+                warnings.warn(
+                    f"Skipped samples cannot be listed in `{self._path}`: {error.strerror}. `bad_sample_log` of the "
+                    "workload names another file.",
+                    DataWarning,
+                    stacklevel=2,
+                )

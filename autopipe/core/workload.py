@@ -25,7 +25,7 @@ class Workload:
         drop_remainder: whether a last batch that is short is left out.
         on_bad_sample: "error" stops at a sample that cannot be read; "skip" puts another in its place, counts it and
             lists it, and fails the epoch only when more than 1 % are bad.
-        bad_sample_log: the file (JSON lines) that skipped samples are listed in.
+        bad_sample_log: the file (JSON lines) that a training lists skipped samples in; else there is a warning.
         converted: the folder or URL with converted samples, for configurations whose `storage` is not "files".
         epochs: how many epochs the training will take, if known; one-time costs are judged by it.
     """

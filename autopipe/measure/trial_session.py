@@ -8,6 +8,7 @@ who turns that into an outcome is there. Each trial opens and fully closes its o
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,7 +62,8 @@ class Session:
     def __init__(self, workload: Workload) -> None:
         assembly.keep_freed_memory(workload)  # before the model runs alone, as it is when it trains
         self._asked = workload
-        self._workload = dataclasses.replace(workload, drop_remainder=True)  # every step of a trial has equal work
+        # Every step of a trial has equal work, and what a training lists is no business of a trial's.
+        self._workload = dataclasses.replace(workload, drop_remainder=True, bad_sample_log=os.devnull)
         self._plan = make_plan(workload)
         self._benches: dict[tuple[int, str], Bench] = {}
         self._parts = Parts(self._workload, self._plan)

@@ -78,6 +78,25 @@ def classifier(**compiled: Any) -> Any:
     return build
 
 
+class OneGone:
+    def __len__(self) -> int:
+        return 64
+
+    def read(self, index: int) -> Any:
+        if index == len(self) - 1:
+            raise FileNotFoundError("gone.jpg")
+        return IMAGES[index], LABELS[index]
+
+
+def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Path) -> None:
+    skipping = workload(on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"), batch_size=64)
+    session = Session(dataclasses.replace(skipping, data=OneGone()))
+    assert len(session.describe({}, Log()).sizes) == 15
+    assert session.measure(THREADS, QUICK, Log()).images_per_second.value > 0
+    session.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("loader", [Threads(workers=2), Processes(workers=1), TfData(), Keras(workers=2)])
 @pytest.mark.parametrize("cache", ["none", "memory"])
 def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, cache: Any) -> None:

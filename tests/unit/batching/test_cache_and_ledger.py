@@ -16,7 +16,7 @@ from autopipe.core.job import Recipe
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
-from autopipe.errors import DataError, LoaderError, OpError
+from autopipe.errors import DataError, DataWarning, LoaderError, OpError
 from autopipe.loaders.threads import Threads
 from autopipe.ops.custom import Map
 
@@ -136,6 +136,16 @@ def test_bad_samples_are_counted_in_each_epoch_and_listed_once(tmp_path: Path) -
     assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == [
         {"index": 3, "replaced_by": 4, "message": "broken"}
     ]
+
+
+def test_a_list_that_cannot_be_written_warns_once_and_stops_nothing(tmp_path: Path) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "gone" / "log"), 1000)
+    with pytest.warns(DataWarning, match=r"cannot be listed in `.*/gone/log`: No such file"):
+        ledger.record(0, [BadSample(3, 9, "broken")])
+    ledger.record(0, [BadSample(4, 9, "broken")])  # another warning would be an error here
+    assert ledger.counts == {0: 2}
+    with pytest.raises(DataError, match=r"11 samples .* are bad.*`autopipe verify --files`"):
+        ledger.record(0, [BadSample(number, 99, "broken") for number in range(11)])
 
 
 @pytest.mark.parametrize(("samples", "tolerated"), [(10, 1), (100, 1), (1000, 10)])
