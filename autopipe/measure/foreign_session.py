@@ -170,7 +170,7 @@ class ForeignSession:
         plain = module.module(self._workload, form, plan=self._plan, own=False)
         self._folder = tempfile.TemporaryDirectory(prefix="autopipe-plain-")
         file = Path(self._folder.name) / "plain_pipeline.py"  # a file, of which TensorFlow reads the source
-        file.write_text(plain.code)
+        file.write_text(plain.code, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(file.stem, file)
         assert spec is not None
         assert spec.loader is not None
