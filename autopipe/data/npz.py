@@ -15,7 +15,7 @@ from autopipe.core.script import located
 from autopipe.core.structure import mapped
 from autopipe.data.arrays import Arrays
 from autopipe.data.columns import Names, Selection, missing_column
-from autopipe.data.records import cache_folder
+from autopipe.data.records import cache_folder, not_unpacked
 from autopipe.errors import DataError
 
 
@@ -84,8 +84,10 @@ def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
             folder = (
                 cache_folder().parent / "npz" / hashlib.sha256(stated.encode(errors="surrogateescape")).hexdigest()[:32]
             )
-            folder.mkdir(parents=True, exist_ok=True)
-            return {key: _member(opened, key, folder) for key in keys}
+            try:
+                return {key: _member(opened, key, folder) for key in keys}
+            except OSError as error:
+                raise not_unpacked(str(archive), folder, error) from error
     except FileNotFoundError as error:
         raise DataError(f"The file `{archive}` does not exist.") from error
     except (OSError, zipfile.BadZipFile, zlib.error) as error:
@@ -95,6 +97,7 @@ def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
 def _member(opened: zipfile.ZipFile, key: str, folder: Path) -> Path:
     made = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
     if not made.exists():
+        folder.mkdir(parents=True, exist_ok=True)
         part = made.with_name(f"{made.name}.{os.getpid()}")
         try:
             with opened.open(f"{key}.npy") as source, open(part, "wb") as target:

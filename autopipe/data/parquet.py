@@ -11,7 +11,7 @@ from autopipe.core.script import located, located_pattern
 from autopipe.data.columns import Names
 from autopipe.data.hugging_face import HuggingFace
 from autopipe.data.paths import PathList
-from autopipe.data.records import cache_folder
+from autopipe.data.records import cache_folder, not_unpacked
 from autopipe.errors import DataError, MissingExtraError
 
 
@@ -69,7 +69,12 @@ def _dataset(files: list[str]) -> Any:
         import datasets
     except ImportError:
         raise MissingExtraError.of("hf", "datasets") from None
+    folder = cache_folder().parent / "parquet"
     try:
-        return datasets.Dataset.from_parquet(files, cache_dir=str(cache_folder().parent / "parquet"))
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_unpacked(files[0], folder, error) from error
+    try:
+        return datasets.Dataset.from_parquet(files, cache_dir=str(folder))
     except (OSError, ValueError, datasets.exceptions.DatasetGenerationError) as error:
         raise DataError(f"`{files[0]}` cannot be read as Parquet: {error.__cause__ or error}") from error

@@ -129,6 +129,14 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "autopipe" / "tfrecord"
 
 
+def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:
+    """Return the error to raise where the user's cache folder does not take what is in a file."""
+    return DataError(
+        f"`{file}` cannot be unpacked into the cache folder `{folder}`: {error.strerror or error}.",
+        hint="Set XDG_CACHE_HOME to a folder that can be written to and has room for the file's content.",
+    )
+
+
 def _scan_url(path: bytes, size: int) -> NDArray[np.uint64]:
     if size < 0:
         raise DataError(f"The server of `{shown(path)}` does not say how large the file is.")

@@ -189,6 +189,15 @@ def test_a_changed_archive_is_unpacked_again(tmp_path: Path) -> None:
         np.testing.assert_array_equal(NPZ(tmp_path / "set.npz", y=None).read(2), np.full(4 + value, value))
 
 
+def test_a_cache_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", x=np.zeros((3, 2)))
+    datasets.Dataset.from_dict({"image": [b"one"]}).to_parquet(tmp_path / "set.parquet")
+    (tmp_path / "cache").write_text("in the way", encoding="utf-8")
+    for make in (lambda: NPZ(tmp_path / "set.npz", y=None), lambda: Parquet([tmp_path / "set.parquet"], label=None)):
+        with pytest.raises(DataError, match=r"set\..* cannot be unpacked into .*/cache/autopipe/.*Set XDG_CACHE_HOME"):
+            make()
+
+
 def test_no_framework_is_imported_for_them() -> None:
     code = "import sys, datasets, h5py, autopipe.data; print({'tensorflow', 'torch', 'keras'} & set(sys.modules))"
 
