@@ -32,7 +32,8 @@ class ImageFolder:
     """Images in one folder for each class; y is the number of the class, in sorted order of the folders' names.
 
     Images count wherever they lie below their class's folder. Hidden files and folders, and files that are no images by
-    their extension (jpg, jpeg, png, bmp, webp, tif, tiff), are left out; links are followed.
+    their extension (jpg, jpeg, png, bmp, webp, tif, tiff), are left out, with a warning of those that are images by
+    another (gif, heic, ...); links are followed.
 
     Args:
         path: the folder that holds the classes' folders; or its URL, such as "s3://bucket/photos". A relative path
@@ -44,7 +45,7 @@ class ImageFolder:
             "binary" for a float32 vector of one number where there are two classes, or None for images alone.
         validation_split: share of the images that are for validation.
         subset: "training" or "validation": which part this source has. With the same seed, the parts are those of
-            `keras.utils.image_dataset_from_directory`, where all images are ones that Keras reads, too (no webp, tif).
+            `keras.utils.image_dataset_from_directory`, where all images are ones that both read (no webp, tif, gif).
         seed: of the split; None takes the last images for validation, as Keras does with `shuffle=False`.
 
     Attributes:

@@ -21,6 +21,8 @@ from autopipe.data.url import is_url
 from autopipe.errors import BadSampleError, DataError, near, printable
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
+OTHER_EXTENSIONS = ("avif", "gif", "heic", "heif", "jfif", "jp2", "jpe", "jxl", "pgm", "ppm")
+"""Of images, too, which are left out; Keras takes GIF files."""
 Entry: TypeAlias = tuple[bytes, bytes]  # directory below the root ("" for the root), file name
 
 PLAIN_ENDINGS = "ENDINGS = (" + ", ".join(f'".{extension}"' for extension in EXTENSIONS) + ")"
@@ -40,6 +42,7 @@ def images_in(folder: Path) -> list[str]:
 """`images_in` as plain code, in the order in which `walk` finds images; it needs `PLAIN_ENDINGS`."""
 
 _SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
+_OTHER_SUFFIXES = tuple(b"." + extension.encode() for extension in OTHER_EXTENSIONS)
 _NOT_THE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1 ms on a network one
 
@@ -179,10 +182,11 @@ def require_regular(path: bytes, status: os.stat_result) -> None:
         )
 
 
-def scan(directory: bytes) -> tuple[list[bytes], list[bytes]]:
+def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[bytes], list[bytes]]:
     """Return the names of the images and of the folders in `directory`, sorted; hidden ones are left out.
 
     What bears an image's name is an image if it is a regular file, or a link: where that leads is seen when it is read.
+    Names of images of other kinds are added to `left_out`.
 
     Raises:
         DataError: it is missing, no folder, or may not be read.
@@ -199,6 +203,8 @@ def scan(directory: bytes) -> tuple[list[bytes], list[bytes]]:
                     images.append(name)
                 elif entry.is_dir():
                     folders.append(name)
+                elif left_out is not None and name.lower().endswith(_OTHER_SUFFIXES):
+                    left_out.append(name)
     except FileNotFoundError as error:
         missing = Path(os.fsdecode(directory))
         raise DataError(
@@ -218,14 +224,17 @@ def _folders_in(folder: Path) -> list[str]:
         return []
 
 
-def walk(root: bytes, start: bytes = b"") -> Iterator[Entry]:
-    """Yield every image below `root/start`, folder by folder in sorted order; links are followed, each folder once."""
+def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> Iterator[Entry]:
+    """Yield every image below `root/start`, folder by folder in sorted order; links are followed, each folder once.
+
+    Names of images of other kinds are added to `left_out`.
+    """
     seen: set[tuple[int, int]] = set()
     pending = [start]
     while pending:
         directory = pending.pop()
         full = _joined(root, directory)
-        images, folders = scan(full)
+        images, folders = scan(full, left_out)
         status = os.stat(full)  # noqa: PTH116
         if (status.st_dev, status.st_ino) in seen:
             continue

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from autopipe.data import paths, remote
 from autopipe.data.paths import Entry, PathList
 from autopipe.data.remote import Object, ObjectList
-from autopipe.data.url import is_url, located
+from autopipe.data.url import is_url, located, shown
+from autopipe.errors import DataWarning
 
 Found: TypeAlias = Entry | Object
 
@@ -29,8 +31,21 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
-    """Return, for each of `folders`, every image below it, folder by folder in sorted order."""
-    return remote.walk_all(root, folders) if is_url(root) else [list(paths.walk(root, each)) for each in folders]
+    """Return, for each of `folders`, every image below it, folder by folder in sorted order; warn of other images."""
+    left_out: list[bytes] = []
+    if is_url(root):
+        found: Sequence[Sequence[Found]] = remote.walk_all(root, folders, left_out)
+    else:
+        found = [list(paths.walk(root, each, left_out)) for each in folders]
+    if left_out:
+        endings = sorted({f".{os.fsdecode(name).rpartition('.')[2].lower()}" for name in left_out})
+        warnings.warn(
+            f"{len(left_out)} files below `{shown(root)}` are left out ({', '.join(endings)}). "
+            f"Images are files that end in {', '.join(paths.EXTENSIONS)}.",
+            DataWarning,
+            stacklevel=4,
+        )
+    return found
 
 
 def listed(root: bytes, found: Iterable[Found]) -> PathList:

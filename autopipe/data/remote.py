@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from autopipe.data import filesystem
-from autopipe.data.paths import EXTENSIONS, PathList, short_digest, spread
+from autopipe.data.paths import EXTENSIONS, OTHER_EXTENSIONS, PathList, short_digest, spread
 from autopipe.data.url import is_url, require_no_password, scheme, shown
 from autopipe.errors import BadSampleError, DataError
 
 Info: TypeAlias = dict[str, Any]  # what fsspec says of an object; its keys differ from one file system to the next
 
 _ENDINGS = tuple(f".{extension}" for extension in EXTENSIONS)
+_OTHER_ENDINGS = tuple(f".{extension}" for extension in OTHER_EXTENSIONS)
 _ASK_AT_MOST = 256  # objects that are asked about where there is no listing; each is a request
 _UNKNOWN = -1
 _NO_LISTING = ("http", "https")
@@ -136,8 +137,8 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     return sorted(images), sorted(set(folders))
 
 
-def walk(root: bytes, start: bytes = b"") -> list[Object]:
-    """Return every image below `root/start`, in the order of `paths.walk`.
+def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> list[Object]:
+    """Return every image below `root/start`, in the order of `paths.walk`; names of others are added to `left_out`.
 
     Raises:
         DataError: there is nothing, it cannot be listed, or may not be.
@@ -146,24 +147,24 @@ def walk(root: bytes, start: bytes = b"") -> list[Object]:
     url = os.fsdecode(root if not start else b"%s/%s" % (root, start))
     inside = "" if not start else f"{os.fsdecode(start)}/"
 
-    def found(system: Any) -> list[Object]:
+    def found(system: Any) -> dict[str, Info]:
         top = str(system._strip_protocol(url)).rstrip("/") + "/"
-        return [
-            _object(inside, name.removeprefix(top), info)
-            for name, info in system.find(url, detail=True).items()
-            if name.startswith(top) and _is_image(name.removeprefix(top))
-        ]
+        below = system.find(url, detail=True).items()
+        return {name.removeprefix(top): info for name, info in below if name.startswith(top)}
 
-    objects: list[Object] = _listed(os.fsencode(url), found)
+    below: dict[str, Info] = _listed(os.fsencode(url), found)
+    if left_out is not None:
+        left_out += [os.fsencode(name) for name in below if _is_image(name, _OTHER_ENDINGS)]
+    objects = [_object(inside, name, info) for name, info in below.items() if _is_image(name, _ENDINGS)]
     return sorted(objects, key=lambda each: (each.directory.split(b"/") if each.directory else [], each.name))
 
 
-def walk_all(root: bytes, folders: list[bytes]) -> list[list[Object]]:
+def walk_all(root: bytes, folders: list[bytes], left_out: list[bytes] | None = None) -> list[list[Object]]:
     """Return the images of several folders, listed many at a time."""
     _require_listing(root)
     filesystem.attempt(root, _fresh)
     try:
-        return list(filesystem.at_once(lambda folder: walk(root, folder), folders))
+        return list(filesystem.at_once(lambda folder: walk(root, folder, left_out), folders))
     finally:
         filesystem.attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
 
@@ -206,8 +207,8 @@ def _object(inside: str, relative: str, info: Info) -> Object:
     return Object(os.fsencode(directory), os.fsencode(name), *filesystem.size_and_tag(info))
 
 
-def _is_image(relative: str) -> bool:
-    return relative.lower().endswith(_ENDINGS) and not relative.startswith(".") and "/." not in relative
+def _is_image(relative: str, endings: tuple[str, ...]) -> bool:
+    return relative.lower().endswith(endings) and not relative.startswith(".") and "/." not in relative
 
 
 def _info(url: bytes) -> Info | None:

@@ -74,12 +74,33 @@ def test_a_flat_folder_names_the_expected_layout(tmp_path: Path) -> None:
 
 def test_folders_without_images_name_the_extensions(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no images below .*in 2 folders.*jpg, jpeg, png"):
-        ImageFolder(write(tmp_path, "a/1.gif", "b/readme.txt"))
+        ImageFolder(write(tmp_path, "a/1.pdf", "b/readme.txt"))
 
 
 def test_one_folder_without_images_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"`logs` hold none.*Remove them"):
         ImageFolder(write(tmp_path, "a/1.jpg", "a/2.jpg", "logs/run.txt"))
+
+
+def test_images_of_kinds_that_are_not_read_warn(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "a/1.jpg",
+        "a/2.jpg",
+        "a/3.GIF",
+        "a/old/4.jfif",
+        "b/1.jpg",
+        "b/2.jpg",
+        "b/5.gif",
+        "b/.6.gif",
+        "b/7.txt",
+    )
+    said = r"3 files below `.*` are left out \(\.gif, \.jfif\)\. Images are files that end in jpg, "
+    both: tuple[dict[str, Any], ...] = ({}, {"labels": None})
+    for options in both:
+        with pytest.warns(DataWarning, match=said) as told:
+            data = ImageFolder(tmp_path, **options)
+        assert (len(data), [each.filename for each in told]) == (4, [__file__])
 
 
 def test_a_class_of_one_image_warns(tmp_path: Path) -> None:

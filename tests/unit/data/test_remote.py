@@ -19,7 +19,7 @@ from autopipe.data import source as data_source
 from autopipe.data.example import serialise
 from autopipe.data.records import frame
 from autopipe.data.remote import Object, ObjectList
-from autopipe.errors import BadSampleError, DataError, MissingExtraError
+from autopipe.errors import BadSampleError, DataError, DataWarning, MissingExtraError
 from autopipe.storage.tfrecord import IMAGE_KEY, LABEL_KEY
 from autopipe.tuned.fingerprint import storage_of
 
@@ -50,6 +50,12 @@ def test_a_folder_behind_a_url_is_read_by_class(put: Put) -> None:
     assert data.classes == ("cat", "cat-2", "dog")
     assert sorted(NAMES) == sorted(data.read(index)[0].decode() for index in range(len(data)))
     assert data.classes[data.read(0)[1]] == data.read(0)[0].decode().split("/")[0]
+
+
+def test_images_of_kinds_that_are_not_read_warn(put: Put) -> None:
+    url = put(*NAMES, "cat/1.gif", "cat/.2.gif", "cat/deep/3.heic")
+    with pytest.warns(DataWarning, match=r"2 files below `memory://.*` are left out \(\.gif, \.heic\)"):
+        assert len(ap.ImageFolder(url)) == len(NAMES)
 
 
 def test_a_folder_has_the_order_and_the_names_of_the_same_folder_on_a_disk(put: Put, tmp_path: Path) -> None:
