@@ -28,7 +28,8 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     """Import what `reference` names and return the workload in it.
 
     The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under
-    its own name, so that worker processes can import it too. Loading it again gives the same module.
+    its own name, so that worker processes can import it too. Loading it again gives the same module, and so does the
+    file that this process runs: importing it once more would train, and tune, once more.
 
     Args:
         reference: "train.py:workload" or "package.module:workload". The attribute is a `Workload`, or a function
@@ -96,6 +97,9 @@ def _import_file(path: Path) -> types.ModuleType:
     path = path.resolve()
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
+    running = sys.modules["__main__"]
+    if _is_of(running, path):
+        return running
     name = _module_name(path)
     if name in sys.modules:
         return sys.modules[name]
@@ -118,13 +122,17 @@ def _module_name(path: Path) -> str:
     importlib.invalidate_caches()  # the file may be younger than Python's last look into its folder
     name = path.stem
     if name in sys.modules:
-        file = getattr(sys.modules[name], "__file__", None)
+        is_ours = _is_of(sys.modules[name], path)
     else:
         spec = None if "." in name else importlib.util.find_spec(name)
-        file = spec.origin if spec is not None else None
-    if file is not None and Path(file).resolve() == path:
-        return name
-    return f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        is_ours = spec is not None and spec.origin is not None and Path(spec.origin).resolve() == path
+    return name if is_ours else f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+
+
+def _is_of(module: types.ModuleType, path: Path) -> bool:
+    """Return whether a module was made of the file `path`, which is resolved."""
+    file = getattr(module, "__file__", None)  # None of a namespace package, and no such attribute in a notebook
+    return file is not None and Path(file).resolve() == path
 
 
 def _import_module(name: str) -> types.ModuleType:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -90,6 +91,15 @@ def test_a_dataset_of_the_users_own_is_shown_the_way_to_wrap(write: Write) -> No
 def test_loading_twice_gives_the_same_module(write: Write) -> None:
     write("train_me.py", GOOD)
     assert load_workload("train_me.py:workload") is load_workload("train_me.py:workload")
+
+
+def test_the_script_that_runs_is_not_run_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("other.py", GOOD)
+    script = types.ModuleType("__main__")
+    script.__file__ = str(write("train_me.py", "raise RuntimeError('it would tune and train once more')\n"))
+    vars(script)["workload"] = load_workload("other.py:workload")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    assert load_workload("train_me.py:workload") is vars(script)["workload"]
 
 
 def test_what_it_defines_can_be_pickled_by_name(write: Write) -> None:
