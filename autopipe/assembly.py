@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autopipe.batching import refusals
 from autopipe.batching.wrapped_data import WrappedData
-from autopipe.core import digests
+from autopipe.core import digests, evaluation
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.finish import Finish
 from autopipe.core.job import LoadJob, Recipe
@@ -107,7 +108,7 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
         loader,
         strategy=strategy,
         device_prefetch=config.device_prefetch,
-        evaluation_loader=lambda data: evaluation_loader(workload, config, data, strategy.rank),
+        evaluation_loader=lambda data: evaluation_loader(workload, config, data, rank=strategy.rank, model=model),
     )
     trainer.setup = config.model_setup
     return trainer
@@ -133,25 +134,31 @@ def build_model(
 
 
 def evaluation_loader(
-    workload: Workload, config: PipelineConfig, data: Source, rank: tuple[int, int] = (0, 1)
+    workload: Workload,
+    config: PipelineConfig,
+    data: Source,
+    *,
+    rank: tuple[int, int] = (0, 1),
+    model: keras.Model | None = None,
 ) -> Loader:
-    """Return a loader over other data, in order and without the random ops, for validation and prediction.
+    """Return a loader over other data, in order and without chance, for validation and prediction.
 
     Data that do not fill a batch are one smaller batch. `rank` is as in `build_loader`.
 
     Raises:
-        WorkloadError: there are no samples.
+        WorkloadError: there are no samples, or not of one size.
+        ModelError: `model` does not take their batches.
         AutopipeError: whatever `build_loader` raises.
     """
-    plain = dataclasses.replace(
-        workload,
-        data=data,
-        ops=tuple(op for op in workload.ops if not op.is_random),
-        batch_size=min(workload.batch_size, max(1, len(data))),
-        shuffle=False,
-        drop_remainder=False,
-    )
-    return build_loader(plain, config.model_copy(update={"storage": "files"}), rank=rank)
+    with evaluation.naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
+        over, config = evaluation.workload_over(workload, data), config.model_copy(update={"storage": "files"})
+        loader = stack.enter_context(build_loader(over, config, rank=rank))
+        if model is not None:
+            from autopipe.devices import model as models  # imports Keras
+
+            models.check_inputs(model, loader)
+        stack.pop_all()
+    return loader
 
 
 def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple[int, int] = (0, 1)) -> BatchOrder:

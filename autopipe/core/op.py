@@ -75,6 +75,13 @@ class Op(abc.ABC):
         """
         return self
 
+    def without_chance(self) -> Op | None:
+        """Return what stands for the op in validation and prediction: itself, unless it is random; None for nothing.
+
+        A random op that sets the size of samples names another one here that sets the same size.
+        """
+        return None if self.is_random else self
+
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
         """Return whether the op acts on x, and whether it acts on y, of samples that look like `spec`.
 

@@ -112,27 +112,37 @@ def check(model: keras.Model, loader: Loader) -> None:
             cannot be trained here in their channel order.
     """
     _check_channels(model)
+    check_inputs(model, loader)
     x, y, _ = triple(finished_batch(loader))
-    inputs = getattr(model, "inputs", None) or []
-    if len(leaves(x)) > 1 or len(inputs) > 1:
-        if inputs:  # else it is no functional model: what it takes is not known
-            _check_inputs(model, x)
+    if len(leaves(x)) > 1 or len(getattr(model, "inputs", None) or []) != 1:
         return
-    if not inputs:
-        return
-    x = leaves(x)[0]
-    expected: _Shape = tuple(inputs[0].shape)
-    if not _fits(expected, x.shape):
-        raise ModelError(
-            f"`model` takes batches of shape {expected}, but gets {_batched(x.shape)}.",
-            hint=_shape_hint(expected, x.shape),
-        )
     usual = frameworks.loss_is_new(model) and type(model).train_step is keras.Model.train_step and not model.run_eagerly
     if isinstance(y, keras.KerasTensor) and usual and len(model.outputs) == 1:
-        _check_loss(model, x, y)
+        _check_loss(model, leaves(x)[0], y)
 
 
-def _check_inputs(model: keras.Model, x: Any) -> None:
+def check_inputs(model: keras.Model, loader: Loader) -> None:
+    """Refuse a model whose inputs have other shapes than x in the batches of `loader`.
+
+    Raises:
+        ModelError: they have.
+    """
+    x, *_ = triple(finished_batch(loader))
+    inputs = getattr(model, "inputs", None) or []
+    if not inputs:  # no functional model: what it takes is not known
+        return
+    if len(leaves(x)) > 1 or len(inputs) > 1:
+        _check_parts(model, x)
+        return
+    expected, gets = tuple(inputs[0].shape), leaves(x)[0].shape
+    if not _fits(expected, gets):
+        raise ModelError(
+            f"`model` takes batches of shape {expected}, but gets {_batched(gets)}.",
+            hint=_shape_hint(expected, gets),
+        )
+
+
+def _check_parts(model: keras.Model, x: Any) -> None:
     """Compare the inputs of a model with the parts of x, by their names where these are a dictionary's."""
     takes = model.input if isinstance(model.input, dict) else {each.name: each for each in model.inputs}
     gets = x if isinstance(x, dict) else dict(zip(takes, leaves(x), strict=False))

@@ -70,7 +70,7 @@ class Trainer:
             strategy: the devices; the first one unless told.
             device_prefetch: batches placed on the device ahead of the one in use.
             steps: compiled steps of the same model, from an earlier trainer.
-            evaluation_loader: makes a loader over samples, in order and by deterministic ops only.
+            evaluation_loader: makes a loader over samples, in order and without chance, that fits the model.
 
         Raises:
             ModelError: the model cannot take the loader's batches, or they cannot be shared out between the devices.
@@ -104,7 +104,8 @@ class Trainer:
 
         Args:
             epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
-            validation: samples, a loader, or anything that Keras takes as `validation_data`. Arrays are cut into
+            validation: samples, a loader, or anything that Keras takes as `validation_data`. Samples are taken in
+                order and without chance: a random crop is one at the centre, a random flip none. Arrays are cut into
                 batches of the workload's size unless `validation_batch_size` is given.
             callbacks: Keras callbacks.
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
@@ -157,7 +158,7 @@ class Trainer:
         """Return what Keras's `evaluate` returns.
 
         Args:
-            data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
+            data: samples, taken in order and without chance; a loader; or anything that Keras takes.
             **keras_arguments: arguments of Keras's `evaluate`; `batch_size` is the workload's unless told.
         """
         with self._over(data, keras_arguments) as x:
@@ -167,7 +168,7 @@ class Trainer:
         """Return what Keras's `predict` returns.
 
         Args:
-            data: samples, taken in order and without random ops; a loader; or anything that Keras takes.
+            data: samples, taken in order and without chance; a loader; or anything that Keras takes.
             **keras_arguments: arguments of Keras's `predict`; `batch_size` is the workload's unless told.
         """
         ranks.refuse_prediction(self._placement.strategy.rank)
@@ -258,6 +259,7 @@ class Trainer:
         """Return a loader for `data`, closed with `stack` if it was made here; None where Keras is to take the data."""
         if isinstance(data, Loader):
             self._check_last(data, steps)
+            models.check_inputs(self.model, data)
             return data
         models.refuse_workload(data)
         if not isinstance(data, Source):

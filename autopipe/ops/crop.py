@@ -16,6 +16,7 @@ from autopipe.ops import chance
 from autopipe.ops.pixels import PixelOp
 from autopipe.ops.resize import (
     Interpolation,
+    Resize,
     check_interpolation,
     how,
     plain_resized,
@@ -127,6 +128,10 @@ class RandomCrop(_Crop):
 
     draws: ClassVar[int] = 2
 
+    def without_chance(self) -> CenterCrop:
+        """Return the crop of that size at the centre."""
+        return CenterCrop(self.height, self.width)
+
     def _place(self, random: Any) -> tuple[Any, Any]:
         return random[0], random[1]
 
@@ -165,6 +170,10 @@ class RandomResizedCrop(PixelOp):
         check_interpolation(self.interpolation)
         chance.checked_range(self, "area", most=1, above=True)
         chance.checked_range(self, "ratio", above=True)
+
+    def without_chance(self) -> Resize:
+        """Return the resize of the whole image to that size."""
+        return Resize(self.height, self.width, self.interpolation)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         size = (array.shape[0], array.shape[1])

@@ -102,6 +102,10 @@ class On(_Around):
             )
         return dataclasses.replace(self, op=made[0])
 
+    def without_chance(self) -> Op | None:
+        op = self.op.without_chance()
+        return None if op is None else dataclasses.replace(self, op=op)
+
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         return placed(self, spec).apply(sample, spec, random, out)
 

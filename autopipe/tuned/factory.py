@@ -192,7 +192,7 @@ class Tuned:
         to the device are done by the workers, and image axes are as `keras.config.image_data_format()` says now.
 
         Args:
-            data: other samples, for validation and prediction: in order and without random ops. None: the workload's.
+            data: other samples, for validation and prediction: in order and without chance. None: the workload's.
             shard: `(i, n)` takes the i-th of n disjoint parts of every epoch of the workload's data.
             initial_epoch: the epoch to begin with, if `fit` is given one.
 

@@ -14,11 +14,14 @@ from autopipe.assembly import batches_digest, build_loader, conversion_of, evalu
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
+from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.table import Table
 from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
 from autopipe.loaders.threads import Threads
+from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
+from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan
@@ -177,6 +180,27 @@ def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, si
         batches = list(loader.batches(0))
     assert [len(x) for x, _ in batches] == sizes
     assert [label for _, y in batches if y is not None for label in y.tolist()] == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("op", "instead"),
+    [(RandomCrop(8, 6), CenterCrop(8, 6)), (RandomResizedCrop(8, 6, interpolation="nearest"), Resize(8, 6, "nearest"))],
+)
+def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path, op: Op, instead: Op) -> None:
+    config, few = PipelineConfig(loader=Threads(workers=1), finish="host"), Few(photos, 3)
+    chance = workload(photos, ops=[Decode(), Resize(20, 20), op, RandomFlip()])
+    plain = workload(photos, ops=[Decode(), Resize(20, 20), instead])
+    with evaluation_loader(chance, config, few) as one, evaluation_loader(plain, config, few) as other:
+        ((x, _),), ((wanted, _),) = one.batches(0), other.batches(0)
+    assert x.shape == (3, 8, 6, 3)
+    np.testing.assert_array_equal(x, wanted)
+
+
+def test_samples_of_no_common_size_without_the_random_ops_are_told_which_are_left_out(photos: Path) -> None:
+    made = workload(photos, ops=[Decode(), Map(lambda image, rng: image[:8, :8], random=True), RandomFlip()])
+    with pytest.raises(WorkloadError, match=r"one size.* leave out what is random: `Map`, `RandomFlip`\.") as caught:
+        evaluation_loader(made, PipelineConfig(loader=Threads(workers=1)), Few(photos, 6))
+    assert "pass a loader of these samples" in str(caught.value.hint)
 
 
 def test_nothing_to_evaluate_is_refused(photos: Path) -> None:

@@ -9,10 +9,18 @@ import keras
 import numpy as np
 import pytest
 
+from autopipe.assembly import build_trainer
+from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
+from autopipe.core.op import Op
 from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import ConfigError, ModelError, OpError
+from autopipe.loaders.threads import Threads
+from autopipe.ops.crop import RandomCrop
+from autopipe.ops.custom import Map
+from autopipe.ops.flip import RandomFlip
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.devices.models import classifier
 
@@ -126,6 +134,29 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
     assert history.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
     assert history.history["val_accuracy"][-1] == pytest.approx(expected["accuracy"])
     assert [source.closed for source in made] == ([True] if kind == "source" else [])
+
+
+def test_a_validation_loader_of_another_size_is_refused_before_training() -> None:
+    source, other = loader(), ArrayLoader(np.zeros((8, 6, 6, 3), np.float32), Y[:8], 4)
+    with pytest.raises(ModelError, match=r"shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)"):
+        Trainer(classifier(), source).fit(validation=other, verbose=0)
+    assert source.asked == []
+
+
+def test_samples_that_lack_an_op_to_fit_the_model_are_told_which() -> None:
+    def cut(image: Any, rng: Any) -> Any:
+        return image[:4, :4]
+
+    def trainer(op: Op) -> Trainer:
+        workload = Workload(data=data, ops=[op, RandomFlip()], batch_size=4, model=classifier)
+        return build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+
+    data = Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
+    said = r"gets \(None, 6, 6, 3\).* leave out what is random: `Map`, `RandomFlip`"
+    with trainer(Map(cut, random=True)) as cutting, pytest.raises(ModelError, match=said):
+        cutting.fit(validation=data, verbose=0)
+    with trainer(RandomCrop(4, 4)) as cropping:
+        assert cropping.predict(data, verbose=0).shape == (6, 3)
 
 
 @pytest.mark.parametrize(("arguments", "size"), [({}, 4), ({"validation_batch_size": 5}, 5)])

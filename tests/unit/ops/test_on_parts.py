@@ -13,7 +13,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.ops.color import RandomBrightness
-from autopipe.ops.crop import RandomCrop
+from autopipe.ops.crop import CenterCrop, RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
@@ -135,3 +135,9 @@ def test_a_decoder_of_parts_that_become_different_sizes_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"followed by the same.*reduce=\(2, 2\).* and .*reduce=\(3, 3\)"):
         reduced(BOTH, small, large)
     assert reduced("left", small, large) == reduced(BOTH, small, On("right", Resize(2, 2))) == (2, 2)
+
+
+def test_without_chance_the_same_parts_are_acted_on() -> None:
+    assert On(("left", "right"), RandomCrop(3, 3)).without_chance() == On(("left", "right"), CenterCrop(3, 3))
+    assert On("left", Resize(2, 2)).without_chance() == On("left", Resize(2, 2))
+    assert On("left", RandomFlip()).without_chance() is None
