@@ -122,9 +122,8 @@ def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
 
 
 def _print(watched: Watched) -> None:
-    from rich.console import Console
-
     from autopipe.reports import training
+    from autopipe.reports.terminal import Console
 
     console: Any = Console()
     console.print()

@@ -20,10 +20,9 @@ def check(
     Exits with 0 if it fits, 4 if it is stale (the machine, the software, the data or the model changed, or it is old),
     5 if it has drifted (it is measured again, and is slower than it was). `autopipe retune` renews it.
     """
-    from rich.console import Console
-
     from autopipe.api import checking
     from autopipe.reports import fitness
+    from autopipe.reports.terminal import Console
 
     known = stored.read()
     with Console(stderr=True).status("comparing" if quick else "comparing, and measuring for some 30 s"):

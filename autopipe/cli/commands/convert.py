@@ -11,9 +11,8 @@ from autopipe.cli import again, workload_options
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from autopipe.api.converting import Job
+    from autopipe.reports.terminal import Console
     from autopipe.storage.convert import Converted
 
 
@@ -63,14 +62,13 @@ def convert(
     The deterministic first ops are done once, as far as the form can hold their results. A conversion that was stopped
     goes on where it was when the same command is run again.
     """
-    from rich.console import Console
-
     from autopipe.api import converting
+    from autopipe.reports.terminal import Console
 
     console = Console(stderr=True)
     if finish is not None:
         manifest = converting.finish(finish)
-        console.print(f"joined    {manifest.header.samples:,} samples in {finish}", highlight=False)
+        console.print(f"joined    {manifest.header.samples:,} samples in {finish}", highlight=False, soft_wrap=True)
         return
     part = _part(shard)
     if ray is not None and shard is not None:

@@ -29,10 +29,9 @@ def diagnose(
     Options come before the script; what comes after it is the script's own. Once enough was seen the script is ended,
     before it could save anything.
     """
-    from rich.console import Console
-
     from autopipe.api import diagnosing
     from autopipe.reports import training
+    from autopipe.reports.terminal import Console
 
     request = diagnosing.Request(
         script=script,

@@ -12,10 +12,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSO
     import dataclasses
     import json
 
-    from rich.console import Console
-
     from autopipe.hardware import machine, opencv
     from autopipe.reports import doctor as report
+    from autopipe.reports.terminal import Console
 
     found = machine.detect()
     if as_json:

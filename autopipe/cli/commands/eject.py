@@ -29,10 +29,9 @@ def eject(
 
     The code does not import autopipe. Configurations whose loader is autopipe's own have no such form, which is said.
     """
-    from rich.console import Console
-
     from autopipe.api import ejecting
     from autopipe.reports import wording
+    from autopipe.reports.terminal import Console
     from autopipe.trial import protocol
     from autopipe.tuned import artifact as files
 

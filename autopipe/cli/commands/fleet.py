@@ -22,9 +22,8 @@ def fleet(
     """Show each workload on each machine: winner, gain, age, whether it fits here, and what similar machines reach."""
     import datetime
 
-    from rich.console import Console
-
     from autopipe.reports import fleet_table, fleets
+    from autopipe.reports.terminal import Console
     from autopipe.tuned import artifact as files
 
     now = datetime.datetime.now(datetime.UTC)
@@ -44,10 +43,9 @@ def fleet(
 def _prune(place: str, older_than: str, *, really: bool) -> None:
     import datetime
 
-    from rich.console import Console
-
     from autopipe.errors import ConfigError
     from autopipe.reports import fleets
+    from autopipe.reports.terminal import Console
     from autopipe.search import studies
 
     number, unit = older_than[:-1], older_than[-1:]

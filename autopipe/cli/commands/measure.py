@@ -43,8 +43,6 @@ def measure(
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
 ) -> None:
     """Measure one configuration of a workload, on its model."""
-    from rich.console import Console
-
     from autopipe.api import searching
     from autopipe.api.tracing import Tracing
     from autopipe.api.trial_measurer import failed
@@ -55,6 +53,7 @@ def measure(
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
     from autopipe.reports import single_measurement
+    from autopipe.reports.terminal import Console
     from autopipe.search.settings import Settings
 
     if keep is not None and mode is None:
@@ -93,13 +92,12 @@ def measure(
 
 
 def _print_step(found: StepTime | TrialFailure, described: Description, keep: Path | None, *, as_json: bool) -> None:
-    from rich.console import Console
-
     from autopipe.api import keeping
     from autopipe.api.trial_measurer import failed
     from autopipe.cli.output import write_report
     from autopipe.core.outcome import TrialFailure
     from autopipe.reports import step_lines
+    from autopipe.reports.terminal import Console
 
     if isinstance(found, TrialFailure):
         raise failed(found)

@@ -16,10 +16,10 @@ def merge(
 
     Of one machine's profiles the latest stays. The workload is the one that the first artefact names.
     """
-    from rich.console import Console
-
     from autopipe.api import merging
+    from autopipe.reports.terminal import Console
 
     merged = merging.merge(artifacts, out)
     count = len(merged.profiles)
-    Console(stderr=True).print(f"wrote     {out}, with {count} profile{'' if count == 1 else 's'}", highlight=False)
+    said = f"wrote     {out}, with {count} profile{'' if count == 1 else 's'}"
+    Console(stderr=True).print(said, highlight=False, soft_wrap=True)

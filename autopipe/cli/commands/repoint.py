@@ -20,9 +20,8 @@ def repoint(
 
     The workload is imported, to see that it is there. `tuned_pipeline.py` beside the artefact is written again.
     """
-    from rich.console import Console
-
     from autopipe.api import repointing
+    from autopipe.reports.terminal import Console
 
     done = repointing.repoint(artifact, workload)
     console = Console(stderr=True)

@@ -22,12 +22,11 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
 ) -> None:
     """Write what a tune found as one HTML page, and its figures beside it as JSON."""
-    from rich.console import Console
-
     from autopipe.api import reporting
     from autopipe.cli.output import use_beside
     from autopipe.errors import ConfigError
     from autopipe.reports import story
+    from autopipe.reports.terminal import Console
 
     paths = artifacts or [Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")]
     if len(paths) > 1 and not compare:

@@ -44,11 +44,10 @@ def retune(
     former configuration unless another is proved faster. The search asks for what the tune asked for, limits and all,
     in half the trials and three quarters of the time; options given here come before that.
     """
-    from rich.console import Console
-
     from autopipe.api import retuning, searching
     from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress
+    from autopipe.reports.terminal import Console
 
     known = stored.read()
     folder = writable_folder(
@@ -72,8 +71,7 @@ def retune(
 
 
 def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
-    from rich.console import Console
-
+    from autopipe.reports.terminal import Console
     from autopipe.tuned.check import Verdict
 
     checked = retuned.checked
@@ -94,11 +92,10 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
 
 
 def _searched(result: SearchResult, profile: Profile, path: Path, *, kept: bool, as_json: bool) -> None:
-    from rich.console import Console
-
     from autopipe.cli.output import write_report
     from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
+    from autopipe.reports.terminal import Console
 
     summary = summary_of(result)
     if as_json:

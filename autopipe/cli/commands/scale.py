@@ -26,11 +26,10 @@ def scale(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
     """Tell what 1, 2, 4, ... devices would bring: measured as far as they are here, predicted beyond."""
-    from rich.console import Console
-
     from autopipe.api import scale_runs
     from autopipe.cli import option_values
     from autopipe.reports import scaling_table
+    from autopipe.reports.terminal import Console
     from autopipe.search.settings import Settings
 
     chosen = workload.chosen()

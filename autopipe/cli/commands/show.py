@@ -15,9 +15,8 @@ def show(
     """Show the profiles in an artefact, and which one this machine would use."""
     import datetime
 
-    from rich.console import Console
-
     from autopipe.reports import profiles as report
+    from autopipe.reports.terminal import Console
     from autopipe.tuned import artifact as files
     from autopipe.tuned import fingerprint, pick
 

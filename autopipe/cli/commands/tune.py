@@ -26,14 +26,13 @@ def tune(
     verbose: search_options.Verbose = False,
 ) -> None:
     """Search for the fastest way to feed a model on this machine, and write it as code to import."""
-    from rich.console import Console
-
     from autopipe.api import searching, tuning
     from autopipe.api.tracing import Tracing
     from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
+    from autopipe.reports.terminal import Console
     from autopipe.search.storage import without_password
 
     chosen = workload.chosen()

@@ -25,10 +25,9 @@ def verify(
     With --files, look at every sample of the set instead. A look that was stopped goes on where it was when the same
     command is run again.
     """
-    from rich.console import Console
-
     from autopipe.api import searching, verifying
     from autopipe.reports import agreement
+    from autopipe.reports.terminal import Console
 
     # A look at files makes no batch, so that a set smaller than the usual one can be looked at, too.
     chosen = (dataclasses.replace(workload, batch_size=1) if files and workload.images else workload).chosen()
@@ -46,11 +45,11 @@ def verify(
 
 
 def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_json: bool) -> None:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from autopipe.api import inspecting
     from autopipe.reports import agreement
+    from autopipe.reports.terminal import Console
 
     columns = (TextColumn("looking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -23,13 +23,12 @@ def whatif(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Predict the best configuration and its rate on another machine, and what more of something would bring there."""
-    from rich.console import Console
-
     from autopipe.api import predicting
     from autopipe.cli import option_values
     from autopipe.core.whatif import Machine, what_if
     from autopipe.errors import ConfigError
     from autopipe.reports import whatif_lines
+    from autopipe.reports.terminal import Console
 
     machine = Machine(
         cores=cores,

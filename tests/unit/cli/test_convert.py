@@ -89,6 +89,13 @@ def test_parts_are_written_apart_and_joined(home: Path, autopipe: Autopipe) -> N
     assert "joined    8 samples in set" in autopipe("convert", "--finish", "set").err
 
 
+def test_a_folder_with_brackets_is_named_as_it_is(home: Path, autopipe: Autopipe) -> None:
+    for part in ("0/2", "1/2"):
+        ended = autopipe("convert", workload(home), "--out", "set [final]", "--shard", part)
+        assert "--finish 'set [final]'\n" in ended.err
+    assert "joined    8 samples in set [final]\n" in autopipe("convert", "--finish", "set [final]").err
+
+
 def test_a_folder_of_images_needs_no_code(home: Path, autopipe: Autopipe) -> None:
     ended = autopipe("convert", "--images", "photos", "--image-size", 16, "--batch-size", 2)
     assert "wrote     8 samples" in ended.err
