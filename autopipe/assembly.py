@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -225,10 +226,8 @@ def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Sourc
         return stored.find(root, conversion, storage), conversion.cut
     except StorageError as error:
         cut = "" if config.cut == "deepest" else f" --cut {config.cut}"
-        out = root / set_name(storage.name, config.cut)
-        raise StorageError(
-            error.message, hint=f"Run: autopipe convert train.py:workload --to {storage.name}{cut} --out {out}"
-        ) from error
+        options = f"--to {storage.name}{cut} --out {shlex.quote(str(root / set_name(storage.name, config.cut)))}"
+        raise StorageError(error.message, hint=f"Run `autopipe convert` for this workload, with {options}") from error
 
 
 def set_name(storage: str, cut: int | Literal["deepest"] = "deepest") -> str:

@@ -29,13 +29,13 @@ _NOBODYS = tuple(
 )
 
 
-def located(place: str | os.PathLike[str]) -> str:
+def located(place: str | os.PathLike[str], *, warns: bool = True) -> str:
     """Return the absolute path of what a script names; see `RULE`.
 
     In a notebook or an interpreter, it starts at the working directory. In a script, too, and with a warning, where it
-    leads to something from there and to nothing from the script's folder.
+    leads to something from there and to nothing from the script's folder; `warns=False` is for what need not be there.
     """
-    return _found(os.fspath(place), os.path.lexists, lambda folder: folder)
+    return _found(os.fspath(place), os.path.lexists, lambda folder: folder, warns=warns)
 
 
 def located_pattern(pattern: str | os.PathLike[str]) -> str:
@@ -47,7 +47,7 @@ def _matches(pattern: str) -> bool:
     return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207  absolute patterns too
 
 
-def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str], str]) -> str:
+def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str], str], *, warns: bool = True) -> str:
     if Path(text).is_absolute():
         return text
     here = os.path.join(as_prefix(os.getcwd()), text)  # noqa: PTH109, PTH118  links are not resolved
@@ -57,12 +57,14 @@ def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str]
     beside = os.path.join(as_prefix(os.path.dirname(script)), text)  # noqa: PTH118, PTH120
     if beside == here or is_there(beside) or not is_there(here):
         return beside
-    warnings.warn(
-        f"`{text}` is not beside `{script}`, which names it, and was found in the working directory, `{os.getcwd()}`."  # noqa: PTH109
-        " From another one it will not be found: write its path from the script's folder, or an absolute one.",
-        DataWarning,
-        stacklevel=level,
-    )
+    if warns:
+        warnings.warn(
+            f"`{text}` is not beside `{script}`, which names it, and was found in the working directory, "
+            f"`{os.getcwd()}`."  # noqa: PTH109
+            " From another one it will not be found: write its path from the script's folder, or an absolute one.",
+            DataWarning,
+            stacklevel=level,
+        )
     return here
 
 

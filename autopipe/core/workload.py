@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from autopipe.core.op import Op
 from autopipe.core.sample import Source
+from autopipe.core.script import located
 from autopipe.errors import WorkloadError, shortened
 
 
@@ -25,8 +27,10 @@ class Workload:
         drop_remainder: whether a last batch that is short is left out.
         on_bad_sample: "error" stops at a sample that cannot be read; "skip" puts another in its place, counts it and
             lists it, and fails the epoch only when more than 1 % are bad.
-        bad_sample_log: the file (JSON lines) that a training lists skipped samples in; else there is a warning.
-        converted: the folder or URL with converted samples, for configurations whose `storage` is not "files".
+        bad_sample_log: the file (JSON lines) that a training lists skipped samples in; else there is a warning. It
+            is written, so that a relative path starts at the working directory.
+        converted: the folder or URL with converted samples, for configurations whose `storage` is not "files". As with
+            data, a relative path starts at the script that writes this.
         epochs: how many epochs the training will take, if known; one-time costs are judged by it.
     """
 
@@ -44,6 +48,8 @@ class Workload:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ops", tuple(self.ops))
+        if "://" not in os.fspath(self.converted):
+            object.__setattr__(self, "converted", located(self.converted, warns=False))
         if not isinstance(self.data, Source):
             raise WorkloadError(
                 f"`data` must have `__len__` and `read(index)`, but got {shortened(self.data)}.",

@@ -23,7 +23,7 @@ from autopipe.core.value import rate_text
 from autopipe.core.workload import Workload
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
-from autopipe.tuned import drift, fingerprint, joining, pick, pin, plain_fit, reference, workload_source
+from autopipe.tuned import drift, fingerprint, joining, kept_sets, pick, pin, plain_fit, reference, workload_source
 from autopipe.tuned.schema import (
     Artifact,
     Baseline,
@@ -116,10 +116,7 @@ class Tuned:
             said = f"The workload has changed since it was tuned: {', '.join(changed)}. What is fastest may have, too."
             again = pick.retune(str(self.path or "autopipe.json"))
             warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=4)
-        beside = None if self.folder is None else self.folder / "converted"
-        if beside is None or not beside.is_dir():
-            return workload
-        return dataclasses.replace(workload, converted=str(beside))
+        return kept_sets.looked_up(workload, self.config, self.folder)
 
     def __repr__(self) -> str:
         """Return a summary in one line; everything that is known is `.artifact`."""

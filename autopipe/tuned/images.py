@@ -6,6 +6,7 @@ It is an ordinary workload in every way; only where it comes from is special.
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def workload_of(reference: ImagesReference, images: Path | str) -> Workload:
         batch_size=reference.batch_size,
         model=functools.partial(_build, reference.model, size, len(data.classes)),
         seed=reference.seed,
+        converted=os.path.abspath("converted"),  # noqa: PTH100  no script writes it: where the command is run
     )
 
 

@@ -92,13 +92,15 @@ def test_a_cut_that_the_form_cannot_hold_is_refused(photos: Path) -> None:
 
 
 def test_a_cut_that_was_not_converted_is_named_with_the_command(photos: Path, tmp_path: Path) -> None:
-    made = workload(photos, converted=str(tmp_path))
-    convert(conversion_of(made, make_plan(made), STORAGES["array"]), STORAGES["array"], tmp_path / "array")
+    folder = tmp_path / "my sets"
+    made = workload(photos, converted=str(folder))
+    convert(conversion_of(made, make_plan(made), STORAGES["array"]), STORAGES["array"], folder / "array")
     config = PipelineConfig(loader=Threads(workers=1), storage="array")
     build_loader(made, config).close()
     with pytest.raises(StorageError, match=r"has no set of .* after 1 ops") as caught:
         build_loader(made, config.model_copy(update={"cut": 1}))
-    assert caught.value.hint == f"Run: autopipe convert train.py:workload --to array --cut 1 --out {tmp_path}/array-1"
+    options = f"--to array --cut 1 --out '{tmp_path}/my sets/array-1'"
+    assert caught.value.hint == f"Run `autopipe convert` for this workload, with {options}"
 
 
 @pytest.mark.parametrize(

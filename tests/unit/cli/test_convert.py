@@ -41,7 +41,7 @@ def workload(home: Path, data: str = "ap.ImageFolder('photos')", ops: str = OPS)
 def test_it_writes_where_loaders_look_and_says_so_on_stderr_only(home: Path, autopipe: Autopipe) -> None:
     ended = autopipe("convert", workload(home), "--to", "array", "--verify")
     assert (ended.status, ended.out) == (0, "")
-    assert "wrote     8 samples to converted/array" in ended.err
+    assert f"wrote     8 samples to {home}/converted/array" in ended.err
     assert "verified  every file, and 8 samples against the source" in ended.err
     import autopipe as ap
     from autopipe.trial.workload_import import load_workload
@@ -49,6 +49,22 @@ def test_it_writes_where_loaders_look_and_says_so_on_stderr_only(home: Path, aut
     config = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array")
     with ap.build_loader(load_workload(workload(home)), config) as loader:
         assert sum(len(x) for x, _ in loader.epoch(0)) == 8
+
+
+def test_it_is_found_beside_the_script_wherever_either_is_run(
+    home: Path, autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = workload(home)
+    monkeypatch.chdir("/")
+    autopipe("convert", named, "--to", "array")
+    import autopipe as ap
+    from autopipe.trial.workload_import import load_workload
+
+    monkeypatch.chdir(home.parent)
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1), storage="array")
+    with ap.build_loader(load_workload(named), config) as loader:
+        assert len(loader) == 4
+    assert (home / "converted" / "array").is_dir()
 
 
 def test_a_conversion_that_is_there_is_not_made_again(home: Path, autopipe: Autopipe) -> None:
@@ -66,7 +82,7 @@ def test_the_size_of_each_cut_is_shown(home: Path, autopipe: Autopipe) -> None:
 
 def test_a_set_of_another_cut_is_kept_beside_and_found(home: Path, autopipe: Autopipe) -> None:
     ended = autopipe("convert", workload(home), "--cut", 1, "--verify")
-    assert "wrote     8 samples to converted/array-1" in ended.err
+    assert f"wrote     8 samples to {home}/converted/array-1" in ended.err
     import autopipe as ap
     from autopipe.trial.workload_import import load_workload
 

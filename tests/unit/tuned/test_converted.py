@@ -22,8 +22,9 @@ from tests.fakes.profiles import artifact, config, hardware, profile
 ARRAY = STORAGES["array"]
 
 
-def workload(times: int = 1) -> Workload:
-    return Workload(data=Arrays(np.arange(16.0).reshape(8, 2) * times), ops=[], batch_size=2, shuffle=False)
+def workload(times: int = 1, own: Path = Path("/nowhere")) -> Workload:
+    data = Arrays(np.arange(16.0).reshape(8, 2) * times)
+    return Workload(data=data, ops=[], batch_size=2, shuffle=False, converted=str(own))
 
 
 def tuned(folder: Path, made: Workload) -> Tuned:
@@ -42,11 +43,18 @@ def test_the_set_beside_the_artefact_is_found_whatever_its_folder_is_called(tmp_
         assert sum(len(x) for x, _ in loader.epoch(0)) == 8
 
 
-def test_without_a_set_the_command_to_run_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_without_a_set_what_to_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="has no set of the 8 samples") as caught:
-        tuned(tmp_path, workload()).make_loader()
-    assert caught.value.hint == "Run: autopipe convert train.py:workload --to array --out converted/array"
+        tuned(tmp_path, workload(own=tmp_path / "own")).make_loader()
+    assert caught.value.hint == f"Run `autopipe convert` for this workload, with --to array --out {tmp_path}/own/array"
+
+
+def test_where_the_set_beside_the_artefact_is_another_the_workloads_own_is_taken(tmp_path: Path) -> None:
+    made = workload(own=tmp_path / "own")
+    converted(workload(times=2), tmp_path / "converted" / "array")
+    converted(made, tmp_path / "own" / "array")
+    with tuned(tmp_path, made).make_loader() as loader:
+        assert sorted(float(number) for x, _ in loader.epoch(0) for number in x.ravel()) == list(range(16))
 
 
 def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
