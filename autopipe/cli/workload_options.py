@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.errors import WorkloadError
+from autopipe.errors import WorkloadError, shortened
 
 if TYPE_CHECKING:  # imported by every command's module, and so before `--help` answers
     from autopipe.core.workload import Workload
@@ -77,7 +78,7 @@ class WorkloadOptions:
         """Return the workload that they stand for.
 
         Raises:
-            WorkloadError: neither or both were given, or the folder holds no classes.
+            WorkloadError: neither or both were given, the folder holds no classes, or no artefact could hold an option.
         """
         if (self.workload is None) == (self.images is None):
             raise WorkloadError(
@@ -90,12 +91,30 @@ class WorkloadOptions:
             return Chosen(workload=self.workload)
         from autopipe.data.url import is_url, located
         from autopipe.tuned.images import workload_of
-        from autopipe.tuned.schema import ImagesReference
 
         images = str(self.images)
         place = located(images) if is_url(images) else str(Path(images).absolute())
-        named = ImagesReference(path=place, model=self.model, image_size=self.image_size, batch_size=self.batch_size)
+        named = self._named(place)
         return Chosen(workload=workload_of(named, place), named=named)
+
+    def _named(self, place: str) -> ImagesReference:
+        """Return what an artefact says of it, with the model's name as keras.applications could have it."""
+        import pydantic
+
+        from autopipe.tuned.schema import ImagesReference
+
+        model = re.sub(r"[\s.-]+", "_", self.model.strip())
+        try:
+            return ImagesReference(path=place, model=model, image_size=self.image_size, batch_size=self.batch_size)
+        except pydantic.ValidationError as error:
+            wrong = error.errors()[0]
+            field = "images" if wrong["loc"] == ("path",) else str(wrong["loc"][0])
+            hint = "Such as mobilenet_v2, ResNet50 or efficientnet-b0; a model of your own goes into a workload's file."
+            raise WorkloadError(
+                f"`--{field.replace('_', '-')}` cannot be {shortened(getattr(self, field))}: "
+                f"{wrong['msg'][:1].lower()}{wrong['msg'][1:]}.",
+                hint=hint if field == "model" else None,
+            ) from None
 
 
 USUAL = WorkloadOptions()
