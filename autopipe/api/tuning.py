@@ -105,12 +105,13 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 def _named(function: Callable[[], Any]) -> str:
     """Return the name by which another process finds a function: of its file where it stands in the script itself."""
     name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
-    if module is None or getattr(module, name, None) is not function:
+    home = getattr(module, "__file__" if function.__module__ == "__main__" else "__name__", None)  # none in a notebook
+    if home is None or getattr(module, name, None) is not function:
         raise ConfigError(
             f"`baseline` must be a function that stands in a file, but got {shortened(function)}.",
             hint='Write it at the top level of a file, and pass it or its name, "FILE.py:function".',
         )
-    return f"{module.__file__ if module.__name__ == '__main__' else module.__name__}:{name}"
+    return f"{home}:{name}"
 
 
 def run(
