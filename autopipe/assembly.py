@@ -166,7 +166,7 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple
     """Return which samples make up the batches of a workload, or this rank's part of them.
 
     Raises:
-        ConfigError: the processes cannot share a batch equally.
+        ConfigError: the processes cannot share a batch equally, or the shard holds none.
     """
     if workload.batch_size % rank[1]:
         raise ConfigError(

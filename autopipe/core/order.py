@@ -61,6 +61,13 @@ class BatchOrder:
                 f"{left} samples.",
                 hint="drop_remainder=True leaves it out.",
             )
+        if self.batches == 0:
+            held, whole = self._shard_samples, self.batch_size * self.rank[1]
+            raise ConfigError(
+                f"An epoch must hold a batch, but part {part} of {parts} holds {held} of {self.count} samples, "
+                f"with batch_size={whole} and drop_remainder={self.drop_remainder}.",
+                hint="Use fewer parts" + (", smaller batches, or drop_remainder=False." if held else "."),
+            )
 
     @property
     def _shard_samples(self) -> int:

@@ -32,8 +32,24 @@ def test_an_impossible_shard_is_refused(shard: tuple[int, int]) -> None:
         order(shard=shard)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"drop_remainder": True, "shard": (1, 4)},
+            "part 1 of 4 holds 3 of 10 .* fewer parts, smaller batches, or drop",
+        ),
+        ({"drop_remainder": True, "count": 3}, "part 0 of 1 holds 3 of 3 samples, with batch_size=4"),
+        ({"shard": (11, 12)}, r"part 11 of 12 holds 0 of 10 samples.* Use fewer parts\."),
+    ],
+)
+def test_a_part_without_a_batch_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        order(**changes)
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize(("count", "drop"), [(26, False), (24, False), (27, True), (5, True)])
+@pytest.mark.parametrize(("count", "drop"), [(26, False), (24, False), (27, True), (8, True)])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_ranks_together_have_each_batch_that_one_loader_has(count: int, drop: bool, shuffle: bool, ranks: int) -> None:
     if not drop and count % 8 % ranks:
