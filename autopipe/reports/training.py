@@ -106,6 +106,7 @@ _PARAMETERS = {
     "torch DataLoader": '{"num_workers": [1, 2, 4, 8], "prefetch_factor": [2, 4]}',
 }
 _ARRAYS = """\
+# x, y: what you give to fit.
 workload = ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size={batch_size}, model=build_model)
 """
 

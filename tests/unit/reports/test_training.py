@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 import pytest
@@ -33,8 +34,10 @@ def test_a_model_that_is_the_limit_is_told_so_with_what_its_augmentation_takes()
 def test_the_code_to_paste_is_python_on_public_names(data: str | None) -> None:
     code = training.to_paste(watched(alone_images_per_second=270.0, waiting_seconds=6.3, data=data))
     assert code is not None
-    names = {node.attr for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)}
+    nodes, told = list(ast.walk(ast.parse(code))), set(re.findall(r"\w+", " ".join(re.findall(r"#.*", code))))
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     assert names
+    assert {node.id for node in nodes if isinstance(node, ast.Name)} - told == {"ap"}  # what it needs is told
     assert names <= set(autopipe.__all__)
     assert ("wrap" in names) == (data != "arrays")
 
