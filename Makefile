@@ -30,7 +30,7 @@ test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with its venv modul
 endef
 
 help:
-	@echo "make test    lint, types, layers and all tests, as CI runs them"
+	@echo "make test    lint, types, layers and all tests but the longest; .ci/run has all targets that CI runs"
 	@echo "make test-oldest, test-newest, test-nightly"
 	@echo "             what touches frameworks, with the oldest and newest versions allowed, and with keras-nightly"
 	@echo "make test-whole"

@@ -1,8 +1,9 @@
 """Convert the samples of a workload in parts, wherever parts can run: with Apache Beam, or with a pool of processes.
 
     pip install 'autopipe-tuner[beam]'
-    python examples/convert_beam/convert.py examples/photos/train.py:workload --out converted/array --parts 4
-    python examples/convert_beam/convert.py examples/photos/train.py:workload --out converted/array --parts 4 --pool
+    cd examples/photos
+    python ../convert_beam/convert.py train.py:workload --out converted/array --parts 4
+    python ../convert_beam/convert.py train.py:workload --out converted/array --parts 4 --pool
 
 Part i of n writes every n-th shard, so parts never write the same file. Each may run on a machine of its own, as long
 as all see the data and the folder; the last step joins them. A part that is run again keeps what is finished and sound,
