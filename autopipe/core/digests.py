@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,7 +88,7 @@ def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str
     if isinstance(function, functools.partial):
         bound = _value_text(list(function.args), inside), _named_text(function.keywords, inside)
         return f"partial({_value_text(function.func, inside)}, {', '.join(bound)})"
-    name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+    name = f"{_home(function)}.{getattr(function, '__qualname__', type(function).__qualname__)}"
     code = getattr(function, "__code__", None)
     if code is None:  # an object that can be called, or a function that is not written in Python
         call = getattr(type(function).__call__, "__code__", None)
@@ -97,6 +99,15 @@ def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str
     own = getattr(getattr(function, "__self__", None), "__dict__", {})  # of a method's object
     captured = "".join(_captured(each, inside) for each in (cells, defaults, own))
     return f"{name}:{digest(code.co_code.hex(), _constants(code), code.co_names)}{captured}"
+
+
+def _home(function: Callable[..., Any]) -> str:
+    """Return the module of a function as others import it: that of the script that runs is called by its file."""
+    script, code = sys.modules["__main__"], function if hasattr(function, "__code__") else type(function).__call__
+    file = getattr(script, "__file__", None)
+    if file is not None and getattr(code, "__globals__", None) is vars(script):
+        return Path(file).stem
+    return function.__module__
 
 
 def _captured(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +43,20 @@ def test_a_function_is_its_code() -> None:
     assert ops_digest([Map(made(1))]) == ops_digest([Map(made(1))])
     assert ops_digest([Map(made(1))]) != ops_digest([Map(made(2))])
     assert ops_digest([Map(double)]) == ops_digest([Map(double)])
+
+
+def test_a_function_of_a_script_is_the_same_where_that_is_run_and_where_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def digest_in(name: str) -> str:
+        module = types.ModuleType(name)
+        module.__file__ = "/project/train.py"
+        exec("def half(x):\n    return x // 2\nclass Half:\n    __call__ = half\n", vars(module))
+        monkeypatch.setitem(sys.modules, name, module)
+        return ops_digest([Map(module.half), Map(module.Half())])
+
+    assert digest_in("__main__") == digest_in("train")
+    assert digest_in("train") != digest_in("other")
 
 
 def test_what_a_partial_binds_counts() -> None:
