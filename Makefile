@@ -1,7 +1,7 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test test-whole test-browser test-servers test-recipes test-torch test-oldest test-newest test-nightly tune lint format bench clean
+.PHONY: help test test-whole test-browser test-servers test-recipes test-dali test-torch test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -41,6 +41,8 @@ help:
 	@echo "             several processes that train together, on loopback; a database; a Ray cluster of two nodes"
 	@echo "make test-recipes"
 	@echo "             recipes for schedulers, read by cron, systemd, Airflow, schemas of Kubernetes and shellcheck"
+	@echo "make test-dali"
+	@echo "             the loader Dali on the CPU; installs NVIDIA DALI, 0.7 GB"
 	@echo "make test-torch"
 	@echo "             the device strategy on Keras's torch backend; installs torch, 5 GB"
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
@@ -50,7 +52,7 @@ help:
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
 test: lint $(VENV)/beam.stamp
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(addprefix --ignore ,tests/browser tests/recipes tests/servers tests/torch $(WHOLE_TESTS)) \
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(addprefix --ignore ,tests/browser tests/dali tests/recipes tests/servers tests/torch $(WHOLE_TESTS)) \
 		--cov --cov-report=term:skip-covered
 	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert_parts.py -k beam
 
@@ -65,6 +67,11 @@ test-whole: $(VENV)/dev.stamp
 # Nothing is skipped here: what is missing is installed, or said.
 test-browser: $(VENV)/browser.stamp
 	CI=true $(BIN)/python -m pytest tests/browser
+
+test-dali: $(VENV)/dev.stamp
+	$(PIP) install --quiet -e '.[dali]'
+	@$(HEADLESS_IF_NEEDED)
+	$(BIN)/python -m pytest tests/dali
 
 # The wheel of torch brings CUDA with it, 5 GB in all, so CI leaves this out.
 test-torch: $(VENV)/dev.stamp

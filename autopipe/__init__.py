@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from autopipe.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
     from autopipe.devices.trainer import Trainer as Trainer
     from autopipe.errors import AutopipeError as AutopipeError
+    from autopipe.loaders.dali import Dali as Dali
     from autopipe.loaders.grain import Grain as Grain
     from autopipe.loaders.keras import Keras as Keras
     from autopipe.loaders.processes import Processes as Processes
@@ -96,6 +97,7 @@ _HOMES = {
     "SimulatedAccelerator": "devices.simulated",
     "Trainer": "devices.trainer",
     "AutopipeError": "errors",
+    "Dali": "loaders.dali",
     "Grain": "loaders.grain",
     "Keras": "loaders.keras",
     "Processes": "loaders.processes",

@@ -30,7 +30,8 @@ class SearchOptions:
     """What a search is asked for, as it is written on a command line."""
 
     space: Annotated[
-        str, typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu, remote) or a file.")
+        str,
+        typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu, remote, dali) or a file."),
     ] = "default"
     trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the confirmation run.")] = 30
     budget: Annotated[str, typer.Option(help="At most this long, the confirmation run included: 90s, 3m, 1h.")] = "2m"

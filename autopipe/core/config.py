@@ -18,6 +18,7 @@ from autopipe.errors import ConfigError, near, shortened
 if TYPE_CHECKING:
     from autopipe.core.job import LoadJob
     from autopipe.core.loader import Loader
+    from autopipe.core.plan import Plan
 
 LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.loaders")
 STORAGES: Registry[Any] = Registry("storage", "autopipe.storage")
@@ -100,6 +101,15 @@ class LoaderConfig(_Strict):
     @classmethod
     def missing(cls) -> str | None:
         """Return what has to be installed first, as a reason; None where nothing has."""
+        return None
+
+    @classmethod
+    def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:
+        """Return what cannot be set here for a workload of this plan, and why, as `Facts.impossible` has it."""
+        return {}
+
+    def pixels_differ(self) -> str | None:
+        """Return how its pixels differ from those of the other loaders, as a sentence for the user; None: not."""
         return None
 
     def normalised(self) -> Self:

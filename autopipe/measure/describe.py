@@ -82,6 +82,9 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
         reason = 'it cannot replace bad samples (on_bad_sample="skip")'
         cannot = [kind for kind in LOADERS if not LOADERS[kind].skips_bad_samples]
         found += [Impossible(parameter="loader", value=kind, reason=reason) for kind in cannot]
+    for kind in LOADERS:
+        ruled_out = LOADERS[kind].impossible(plan).items()
+        found += [Impossible(parameter=name, value=value, reason=reason) for (name, value), reason in ruled_out]
     lacking = {kind: LOADERS[kind].missing() for kind in LOADERS}
     found += [Impossible(parameter="loader", value=kind, reason=reason) for kind, reason in lacking.items() if reason]
     order = assembly.batch_order(workload)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe import assembly
@@ -25,30 +26,37 @@ from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError
 from autopipe.loaders.threads import Threads
 from autopipe.measure.subset import Subset
+from autopipe.ops import planner
+from autopipe.ops.decode import Decode
 
 _REFERENCE = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host", device_prefetch=0)
 
 
 class _Numbers:
-    """A source of samples that are one dark pixel, with their numbers for targets."""
+    """A source of samples that are one dark pixel, with their numbers for targets; of files where the data are such."""
 
-    x_kind, y_kind = FieldKind.IMAGE, FieldKind.LABEL
+    y_kind = FieldKind.LABEL
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, encoded: bool) -> None:
+        self.x_kind = FieldKind.ENCODED if encoded else FieldKind.IMAGE
         self._count = count
+        pixel = np.zeros((1, 1, 1), np.uint8)
+        self._x = simplejpeg.encode_jpeg(pixel, colorspace="GRAY") if encoded else pixel
 
     def __len__(self) -> int:
         return self._count
 
-    def read(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        return np.zeros((1, 1, 1), np.uint8), index
+    def read(self, index: int) -> tuple[Any, int]:
+        return self._x, index
 
 
 def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: int, report: Report) -> Verification:
     """Compare the first epoch of each configuration with that of one thread, over at most `samples` samples."""
     part = dataclasses.replace(workload, data=Subset(workload.data, samples), drop_remainder=False)
     part = dataclasses.replace(part, batch_size=min(part.batch_size, len(part.data)))
-    numbered = dataclasses.replace(part, data=_Numbers(len(part.data)), ops=())
+    encoded = planner.make_plan(part).source.x.kind is FieldKind.ENCODED
+    ops = (Decode(strict=False),) if encoded else ()  # a loader may take nothing but what it decodes
+    numbered = dataclasses.replace(part, data=_Numbers(len(part.data), encoded=encoded), ops=ops)
     reference = _Epoch.of(part, numbered, _REFERENCE)
     agreements = []
     for config in configs:

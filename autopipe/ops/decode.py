@@ -182,7 +182,7 @@ def decode_image(
     Raises:
         BadSampleError: as told at `Decode`.
     """
-    space = _jpeg_space(data, max_pixels, strict=strict)
+    space = jpeg_space(data, max_pixels, strict=strict)
     if space is not None:
         return _decode_jpeg(data, _COLOUR_SPACES[channels], strict=strict, least=least, out=out)
     pixels = _imdecode(data, _IMAGE_FLAGS[channels], max_pixels)
@@ -195,7 +195,7 @@ def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXEL
     Raises:
         BadSampleError: as told at `Decode`.
     """
-    space = _jpeg_space(data, max_pixels, strict=strict)
+    space = jpeg_space(data, max_pixels, strict=strict)
     if space is not None:
         is_grey = space == "Gray"
         pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", strict=strict)
@@ -204,8 +204,8 @@ def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXEL
     return pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
-def _jpeg_space(data: bytes, max_pixels: int, *, strict: bool) -> str | None:
-    """Return the colour space of a JPEG that libjpeg-turbo makes RGB or grey of; None for what is left to OpenCV."""
+def jpeg_space(data: bytes, max_pixels: int, *, strict: bool) -> str | None:
+    """Return the colour space of a JPEG that libjpeg-turbo makes RGB or grey of, or refuse it; None: OpenCV decodes."""
     if not isinstance(data, bytes | memoryview):
         raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
     if data[:2] != _JPEG:

@@ -53,7 +53,8 @@ def render(
     table.add_row(
         "ran", f"{ran.threads} threads, {ran.processes} processes on {', '.join(ran.devices)} ({ran.backend})"
     )
-    for warning in measurement.warnings:
+    differ = config.loader.pixels_differ()
+    for warning in (*measurement.warnings, *([] if differ is None else [differ])):
         table.add_row(Text("note", style="bold yellow"), warning)
     return Group(table, Text(), _costs(ceiling)) if ceiling.op_costs else table
 

@@ -118,6 +118,8 @@ def _warnings(result: SearchResult) -> list[str]:
     tried = {row.key for row in result.trials if row.outcome is not None}
     if result.best_config is not None and tried <= {each.config.key() for each in result.baselines}:
         said.append(_only_baselines(result))
+    if result.best_config is not None and (differ := result.best_config.loader.pixels_differ()) is not None:
+        said.append(differ)
     if result.hosts > 1:
         said.append(
             f"All figures are of one of {result.hosts} hosts, which share each batch, without what exchanging weights "

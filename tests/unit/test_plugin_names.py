@@ -51,6 +51,7 @@ ELSEWHERE = {
 }
 """Literals that are another thing of the same name."""
 USERS = {
+    "batching/dali_filler.py": "which ops DALI does in the kernel's place",
     "api/trial_measurer.py": "the baselines: what people have without autopipe",
     "cli/commands/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",

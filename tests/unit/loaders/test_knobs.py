@@ -14,6 +14,7 @@ from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, MissingExtraError
+from autopipe.loaders.dali import Dali
 from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
@@ -51,6 +52,7 @@ def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderCon
         (TfData(num_parallel_calls=4, prefetch=0), 4, 1),
         (Keras(), 1, 1),
         (Keras(workers=9, max_queue_size=2), 4, 4),
+        (Dali(num_threads=3, prefetch_queue_depth=4), 3, 5),
         (Grain(num_threads=3, buffer_size=8), 3, 9),
         (Grain(num_threads=2, workers=2, buffer_size=4), 4, 10),
     ],
@@ -68,7 +70,7 @@ def test_reading_knobs_imports_no_framework() -> None:
         "    LOADERS[kind]\n"
         "for loader in ({'kind': 'threads', 'workers': 2}, {'kind': 'tfdata'}, {'kind': 'keras'}):\n"
         "    PipelineConfig.model_validate({'loader': loader}).key()\n"
-        "assert not {'tensorflow', 'keras', 'jax', 'torch', 'grain'} & set(sys.modules)\n"
+        "assert not {'tensorflow', 'keras', 'jax', 'torch', 'grain', 'nvidia.dali'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

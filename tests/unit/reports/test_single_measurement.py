@@ -12,6 +12,7 @@ from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.loaders.dali import Dali
 from autopipe.loaders.threads import Threads
 from autopipe.reports import single_measurement
 
@@ -27,9 +28,9 @@ CEILING = Ceiling(
 )
 
 
-def shown(simulated: SimulatedAccelerator | None = None) -> str:
+def shown(simulated: SimulatedAccelerator | None = None, config: PipelineConfig = CONFIG) -> str:
     written = io.StringIO()
-    table = single_measurement.render(measurement(CONFIG, [90.0] * 8, batch_size=32), CONFIG, CEILING, simulated)
+    table = single_measurement.render(measurement(config, [90.0] * 8, batch_size=32), config, CEILING, simulated)
     Console(file=written, width=200).print(table)
     return written.getvalue()
 
@@ -50,3 +51,8 @@ def test_it_tells_what_each_op_costs_waits_and_locks(said: str) -> None:
 def test_the_utilisation_is_shown_for_a_simulated_accelerator_alone() -> None:
     assert "AU" not in shown()
     assert "90.0% of the time" in shown(SimulatedAccelerator(step_seconds=0.32, batch_size=32))
+
+
+def test_pixels_that_differ_are_told_of() -> None:
+    assert "pixels differ" not in shown()
+    assert "pixels differ from those of the other loaders" in shown(config=PipelineConfig(loader=Dali(num_threads=2)))

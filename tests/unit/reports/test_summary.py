@@ -10,10 +10,12 @@ import re
 import pytest
 from rich.console import Console, RenderableType
 
+from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.stats import Comparison, Interval
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.loaders.dali import Dali
 from autopipe.reports import document, text
 from autopipe.reports.summary import Summary, summary_of
 from autopipe.search import library, study
@@ -230,3 +232,10 @@ def test_the_document_holds_what_an_image_costs(summary: Summary) -> None:
     assert [op["name"] for op in ceiling["ops"]] == ["read", "Decode", "RandomFlip", "Rescale"]
     assert {"seconds_per_image", "wait_seconds_per_image", "lock_seconds_per_image"} <= ceiling["ops"][0].keys()
     assert ceiling["reads"] is None  # the surface measures none
+
+
+def test_a_winner_whose_pixels_differ_is_told_of(result: SearchResult) -> None:
+    dali = Dali(num_threads=2)
+    found = dataclasses.replace(result, best_config=PipelineConfig(loader=dali))
+    assert dali.pixels_differ() in summary_of(found).warnings
+    assert not any("pixels" in warning for warning in summary_of(result).warnings)

@@ -1,0 +1,129 @@
+"""Dali: NVIDIA DALI decodes JPEG files and resizes the images, on the CPU or on a card; the kernel does the rest.
+
+Samples are read in our order and handed to DALI, some batches ahead. What comes back takes the place of the file's
+bytes in a sample, which goes through all other ops as everywhere. So DALI decides nothing but pixels: order, random
+numbers, targets and masks are those of every other loader.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import pydantic
+
+from autopipe.batching.cache import MemoryCache
+from autopipe.batching.diagnosis import refuse_skipping
+from autopipe.batching.streaming import Filler, StreamingLoader, require_memory
+from autopipe.batching.traced import traced
+from autopipe.core.config import LoaderConfig
+from autopipe.core.job import LoadJob
+from autopipe.core.loader import Loader
+from autopipe.core.plan import Plan
+from autopipe.errors import ConfigError, LoaderError, MissingExtraError
+from autopipe.hardware import gpu, opencv
+
+if TYPE_CHECKING:
+    from autopipe.batching.dali_decoder import DaliDecoder
+
+
+_NO_CARD = "no NVIDIA card is seen here"
+
+
+class Dali(LoaderConfig):
+    """DALI decodes, and does the bilinear `Resize` that follows; its pixels differ a little. Needs the extra `dali`.
+
+    Attributes:
+        num_threads: threads of DALI's own that decode and resize; one more of ours does all else.
+        prefetch_queue_depth: batches that DALI has under way, and as many finished ones that may wait for the model.
+        device: where it decodes and resizes. "gpu" is written after DALI's documentation and was never seen running.
+    """
+
+    kind: Literal["dali"] = "dali"
+    rank: ClassVar[int] = 60
+    skips_bad_samples: ClassVar[bool] = False  # of damage inside a JPEG it does not tell
+    num_threads: int = pydantic.Field(ge=1, le=1024)
+    prefetch_queue_depth: int = pydantic.Field(default=2, ge=1, le=1024)
+    device: Literal["cpu", "gpu"] = "cpu"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        with contextlib.suppress(ModuleNotFoundError):  # nothing of NVIDIA's is there at all
+            if importlib.util.find_spec("nvidia.dali") is not None:
+                return None
+        return "it is not installed: pip install 'autopipe-tuner[dali]'"
+
+    @classmethod
+    def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:
+        from autopipe.batching import dali_filler  # its ops import OpenCV, which settings alone need not
+
+        found = {}
+        if cls.missing() is None and not gpu.detect():
+            found["dali.device", "gpu"] = _NO_CARD
+        if (why := dali_filler.unfit(plan.prefix + plan.body)) is not None:
+            found["loader", "dali"] = why
+        return found
+
+    def pixels_differ(self) -> str | None:
+        how = (
+            "by one level of 256 at most, as far as was seen"
+            if self.device == "cpu"
+            else "by how much was never measured for decoding on a card"
+        )
+        return f"DALI decodes and resizes: pixels differ from those of the other loaders, {how}."
+
+    def worker_count(self) -> int:
+        return self.num_threads
+
+    def buffered_batches(self) -> int:
+        return self.prefetch_queue_depth + 1
+
+    def reads_at_once(self) -> int:
+        return 1
+
+    def samples_ahead(self, batch_size: int) -> int:
+        return self.prefetch_queue_depth * batch_size
+
+    def open(self, job: LoadJob) -> Loader:
+        from autopipe.batching import dali_filler
+
+        if (why := dali_filler.unfit(job.recipe.steps)) is not None:
+            raise ConfigError(
+                f"The `{self.kind}` loader cannot feed this workload: {why}.",
+                hint="Use the `threads` or `processes` loader.",
+            )
+        refuse_skipping(job, self.kind)
+        recipe, depth = traced(job.recipe), self.prefetch_queue_depth
+        queue_size = job.setup.queue_size(depth)
+        require_memory(job, queue_size + depth + 3, self.samples_ahead(job.order.batch_size))
+        opencv.one_thread()
+        decoder = self._decoder(job.order.batch_size, dali_filler.resized_to(recipe.steps))
+        filler = dali_filler.DaliFiller(recipe, MemoryCache.of(recipe), decoder)
+        return _DaliLoader(job, filler, queue_size, depth)
+
+    def _decoder(self, batch_size: int, size: tuple[int, int] | None) -> DaliDecoder:
+        from autopipe.batching.dali_decoder import DaliDecoder, DaliSettings
+
+        if self.device == "gpu" and not gpu.detect():
+            raise LoaderError(f'`device="gpu"` of Dali needs a card, but {_NO_CARD}.', hint='Use device="cpu".')
+        try:
+            knobs = self.model_dump(exclude={"kind"})
+            return DaliDecoder(DaliSettings(**knobs, batch_size=batch_size, size=size))
+        except ImportError:
+            raise MissingExtraError.of("dali", "nvidia.dali") from None
+        except RuntimeError as error:
+            raise LoaderError(f"DALI could not start: {error}") from error
+
+
+class _DaliLoader(StreamingLoader):
+    """Ends at the interpreter's exit before DALI does, which would take its pipeline from the thread that uses it."""
+
+    def __init__(self, job: LoadJob, filler: Filler, queue_size: int, depth: int) -> None:
+        super().__init__(job, [filler], queue_size, ahead=depth - 1)
+        atexit.register(self._shut_down)  # after DALI's own, so it is called before that
+
+    def close(self) -> None:
+        super().close()
+        atexit.unregister(self._shut_down)

@@ -1,0 +1,90 @@
+"""The contract of loaders over DALI on the CPU: each test of it that decodes files, with `Dali` for other loaders.
+
+DALI passes over damage inside a JPEG, so `Decode` here does, too. Where DALI decodes alone its pixels are those of
+`Decode`; where it also resizes, they may be `LEVELS` off, which the one test of the contract that resizes at first is
+told of. Samples that are no files, which `Dali` refuses, are left out by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autopipe.core.config import LoaderConfig
+from autopipe.loaders.dali import Dali
+from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Normalize
+from tests.contract import test_loaders as contract
+
+LEVELS = 1
+"""By how much DALI's bilinear resize was seen to differ from OpenCV's, of 256 levels."""
+DALIS: dict[str, LoaderConfig] = {f"dali-{n}": Dali(num_threads=n, prefetch_queue_depth=n) for n in (1, 2, 5)}
+ONE = "dali-2"
+NO_FILES = {
+    "test_small_samples_that_are_batched_at_once_are_the_same",
+    "test_small_samples_in_another_storage_form_are_the_same",
+    "test_a_source_of_arrays_without_targets_will_do",
+    "test_samples_that_are_single_numbers_will_do",
+    "test_samples_of_several_parts_are_the_same_from_every_loader_and_storage",
+}
+RESIZED = "test_images_that_are_resized_at_first_are_the_same"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _known() -> Iterator[None]:
+    contract.LOADERS.update(DALIS)
+    yield
+    for name in DALIS:
+        del contract.LOADERS[name]
+
+
+def _with_dali(mark: pytest.Mark) -> pytest.Mark:
+    """Return a parametrisation with `Dali` for the loaders in it: several for all, or one for one of each."""
+    names, values = mark.args
+    if names != "loader":
+        return mark
+    return pytest.mark.parametrize(names, list(DALIS) if "threads-1" in values else [ONE]).mark
+
+
+_GLOBALS = {**vars(contract), "Decode": functools.partial(Decode, strict=False)}
+
+
+def _copied(function: Callable[..., None]) -> Callable[..., None]:
+    copied = types.FunctionType(function.__code__, _GLOBALS, function.__name__)
+    copied.__annotations__ = function.__annotations__
+    copied.__kwdefaults__ = function.__kwdefaults__
+    copied.pytestmark = [  # type: ignore[attr-defined]  # where pytest keeps them
+        _with_dali(mark) if mark.name == "parametrize" else mark for mark in getattr(function, "pytestmark", [])
+    ]
+    return copied
+
+
+_GLOBALS["exact_workload"] = _copied(contract.exact_workload)  # type: ignore[arg-type]  # no test, but its ops decode
+
+for _name, _thing in list(vars(contract).items()):
+    if _name.startswith("test_") and _name not in NO_FILES | {RESIZED}:
+        globals()[_name] = _copied(_thing)
+
+
+def test_all_of_the_contract_is_here_but_what_is_left_out_by_name() -> None:
+    theirs = {name for name in vars(contract) if name.startswith("test_")}
+    assert {RESIZED} | NO_FILES == theirs - globals().keys()
+
+
+@pytest.mark.parametrize("loader", DALIS)
+def test_images_that_are_resized_at_first_differ_by_so_many_levels_at_most(photos: Path, loader: str) -> None:
+    ops = [Decode(strict=False), Resize(24, 32), RandomFlip(), Normalize((128, 120, 110), 255)]
+    workload = contract.exact_workload(photos, ops=ops)
+    with contract.opened(workload, loader) as made:
+        for epoch in (0, 1):
+            expected, found = contract.expected_batches(workload, epoch), made.batches(epoch)
+            for (x, y), (found_x, found_y) in zip(expected, contract.finished(made, found), strict=True):
+                assert np.abs(x - found_x).max() <= LEVELS * 1.001 / 255
+                np.testing.assert_array_equal(y, found_y)

@@ -1,0 +1,289 @@
+"""What is peculiar to `Dali`: which files DALI decodes and how near it comes, what goes wrong, and how it ends.
+
+Not tested: decoding on a card.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import cv2
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.assembly import build_loader
+from autopipe.batching.dali_decoder import DaliDecoder, DaliSettings
+from autopipe.core.config import PipelineConfig
+from autopipe.core.loader import Loader
+from autopipe.core.report import Report
+from autopipe.core.sample import Batch, FieldKind
+from autopipe.core.workload import Workload
+from autopipe.data.table import Table
+from autopipe.errors import BadSampleError, DataError, LoaderError
+from autopipe.loaders.dali import Dali
+from autopipe.loaders.threads import Threads
+from autopipe.measure import describe, verify
+from autopipe.ops.crop import RandomCrop
+from autopipe.ops.decode import Decode, decode_image
+from autopipe.ops.planner import make_plan
+from autopipe.ops.resize import Resize, resized
+from autopipe.reports import agreement
+
+ROOT = Path(__file__).parents[2]
+DALI = Dali(num_threads=2)
+LEVELS = 1
+
+
+def workload(folder: Path, **changes: Any) -> Workload:
+    ops = [Decode(strict=False), Resize(16, 16), RandomCrop(8, 8)]
+    return Workload(data=Table(folder / "labels.csv"), **{"ops": ops, "batch_size": 4, "shuffle": False, **changes})
+
+
+def opened(work: Workload, loader: Dali = DALI, **settings: Any) -> Loader:
+    return build_loader(work, PipelineConfig(loader=loader, **settings))
+
+
+def copies(batches: Iterator[Batch]) -> list[NDArray[Any]]:
+    return [x.copy() for x, _ in batches]
+
+
+@pytest.fixture
+def damaged(photos: Path, tmp_path: Path) -> Path:
+    """A copy of the photos to spoil."""
+    return Path(shutil.copytree(photos, tmp_path / "photos"))
+
+
+@pytest.fixture
+def photographs() -> list[bytes]:
+    """JPEG files of photographic size with detail and noise, of each subsampling, and a grey one."""
+    rng = np.random.default_rng(1)
+    found = []
+    for number, sampling in enumerate(("444", "422", "420", "440", "grey")):
+        coarse = rng.integers(0, 256, (20 + number, 30, 3), np.uint8)
+        image = cv2.resize(coarse, (497 + number, 371), interpolation=cv2.INTER_CUBIC)
+        image = cv2.add(image, rng.integers(0, 24, image.shape, np.uint8))
+        flags = [cv2.IMWRITE_JPEG_QUALITY, 90]
+        if sampling == "grey":
+            image = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
+        else:
+            flags += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{sampling}")]
+        found.append(cv2.imencode(".jpg", image, flags)[1].tobytes())
+    return found
+
+
+@pytest.mark.parametrize(("size", "levels"), [(None, 0), ((224, 224), LEVELS), ((64, 512), LEVELS)])
+def test_its_pixels_are_those_of_decode_and_near_those_of_resize(
+    photographs: list[bytes], size: tuple[int, int] | None, levels: int
+) -> None:
+    decoder = DaliDecoder(DaliSettings(batch_size=8, num_threads=2, prefetch_queue_depth=2, device="cpu", size=size))
+    decoder.begin([np.frombuffer(each, np.uint8) for each in photographs])
+    images = decoder.take()
+    assert len(images) == len(photographs)
+    for data, found in zip(photographs, images, strict=True):
+        whole = decode_image(data, 3)
+        expected = whole if size is None else resized(whole, size, "bilinear")
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        assert int(np.abs(expected.astype(int) - found).max()) <= levels
+
+
+def test_verify_finds_its_batches_to_be_the_same_within_a_level(photos: Path) -> None:
+    configs = [PipelineConfig(loader=Threads(workers=2)), PipelineConfig(loader=DALI)]
+    found = verify.verify(workload(photos), configs, samples=23, report=Mock(spec=Report))
+    assert [(each.message, each.samples) for each in found.agreements] == [(None, 23), (None, 23)]
+    assert agreement.agrees(found)
+
+
+def test_a_search_is_told_why_it_cannot_be_tried(photos: Path) -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
+    model.compile()
+
+    def found(work: Workload) -> dict[tuple[str, str | int], str]:
+        described = describe.describe(work, make_plan(work), model)
+        return {(each.parameter, each.value): each.reason for each in described.impossible}
+
+    assert ("loader", "dali") not in found(workload(photos))
+    strict = found(workload(photos, ops=[Decode(), Resize(8, 8)]))
+    assert "Decode(strict=False)" in strict["loader", "dali"]
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def _cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _no_image(path: Path) -> None:
+    path.write_bytes(b"\xff\xd8" + b"no image at all" * 20 + b"\xff\xd9")
+
+
+def _no_scan(path: Path) -> None:
+    """Leave a header of which libjpeg-turbo reads the size, and nothing that could be decoded."""
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"\xff\xda")] + b"\xff\xd9")
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("spoil", [_cut_short, _empty, _no_image, _no_scan, Path.unlink])
+def test_a_bad_file_is_named_in_its_batchs_place(damaged: Path, spoil: Callable[[Path], None], cache: str) -> None:
+    work = workload(damaged)
+    with opened(workload(damaged)) as good:
+        expected = copies(good.batches(0))
+    with opened(work, cache=cache) as made:
+        spoil(damaged / "9.jpg")
+        batches = made.batches(0)
+        found = [next(batches)[0].copy() for _ in range(2)]
+        with pytest.raises(BadSampleError, match=r"sample 9\b.*9\.jpg"):
+            next(batches)
+        found += copies(made.batches(0, 3))  # what follows is made as if nothing had been
+    np.testing.assert_array_equal(np.concatenate(expected[:2] + expected[3:]), np.concatenate(found))
+
+
+def test_a_batch_that_dali_cannot_decode_is_made_without_it(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(workload(photos)) as made:
+        expected = copies(made.batches(0))
+    fed = DaliDecoder.begin
+
+    def spoilt(decoder: DaliDecoder, files: list[NDArray[np.uint8]]) -> None:
+        nonlocal batch
+        batch += 1
+        fed(decoder, [np.zeros(50, np.uint8), *files[1:]] if batch == 3 else files)
+
+    batch = 0
+    monkeypatch.setattr(DaliDecoder, "begin", spoilt)
+    with (
+        caplog.at_level(logging.WARNING),
+        opened(workload(photos), Dali(num_threads=2, prefetch_queue_depth=4)) as made,
+    ):
+        found = copies(made.batches(0))
+    assert [record.message for record in caplog.records if "made without it" in record.message]
+    for want, have in zip(expected, found, strict=True):
+        assert int(np.abs(want.astype(int) - have).max()) <= LEVELS
+    assert [number for number, (a, b) in enumerate(zip(expected, found, strict=True)) if (a != b).any()] in ([], [2])
+
+
+class Raises:
+    """A source whose read of one sample raises, and of which all others are JPEG files."""
+
+    x_kind, y_kind = FieldKind.ENCODED, FieldKind.LABEL
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+        self._file = cv2.imencode(".jpg", np.zeros((20, 20, 3), np.uint8))[1].tobytes()
+
+    def __len__(self) -> int:
+        return 23
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        if index == 9:
+            raise self._error
+        return self._file, index
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is gone"), SystemExit(3), StopIteration(3)])
+def test_what_a_read_raises_comes_in_its_batchs_place(error: BaseException) -> None:
+    ops = [Decode(strict=False), Resize(16, 16)]
+    work = Workload(data=Raises(error), ops=ops, batch_size=4, shuffle=False)
+    with opened(work, Dali(num_threads=2, prefetch_queue_depth=4)) as made:
+        batches = made.batches(0)
+        assert [next(batches)[1].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(DataError, match=rf"sample 9\b.*{type(error).__name__}"):
+            next(batches)
+        assert next(made.batches(0, 3))[1].tolist() == [12, 13, 14, 15]
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+def test_close_ends_its_threads_and_dalis(photos: Path) -> None:
+    opened(workload(photos)).close()  # what DALI keeps for the next pipeline, and OpenCV, is there now
+    before = psutil.Process().num_threads()
+    made = opened(workload(photos), Dali(num_threads=5))
+    batches = made.batches(0)
+    x, _ = next(batches)
+    kept = x.copy()
+    assert psutil.Process().num_threads() > before
+    made.close()
+    made.close()
+    assert psutil.Process().num_threads() <= before
+    np.testing.assert_array_equal(kept, x)  # a batch outlives its loader
+    with pytest.raises(LoaderError, match="closed"):
+        next(batches)
+    with pytest.raises(LoaderError, match="closed"):
+        next(made.batches(1))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("autopipe-")]
+
+
+SCRIPT = """
+    import os, sys
+    from autopipe.assembly import build_loader
+    from autopipe.core.config import PipelineConfig
+    from autopipe.core.workload import Workload
+    from autopipe.data.table import Table
+    from autopipe.loaders.dali import Dali
+    from autopipe.ops.decode import Decode
+    from autopipe.ops.resize import Resize
+
+    work = Workload(data=Table(sys.argv[1]), ops=[Decode(strict=False), Resize(16, 16)], batch_size=4)
+    loader = build_loader(work, PipelineConfig(loader=Dali(num_threads=2)))
+    batches = loader.batches(0)
+    next(batches)
+    print("read", flush=True)
+    {end}
+"""
+ENDS = {
+    "never closed": ("pass", 0),
+    "exception": ("raise ValueError('in the consumer')", 1),
+    "exit": ("sys.exit(3)", 3),
+    "dropped": ("del batches, loader", 0),
+    "fork": ("child = os.fork() or os._exit(0); os.waitpid(child, 0); print(sum(len(y) for _, y in batches))", 0),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_process_ends_however_the_loader_does(photos: Path, tmp_path: Path, end: str) -> None:
+    statement, status = ENDS[end]
+    script = tmp_path / "consumer.py"
+    script.write_text(textwrap.dedent(SCRIPT).format(end=statement))
+    command = [sys.executable, "-W", "ignore", str(script), str(photos / "labels.csv")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout.split()) == (status, ["read", *(["19"] if end == "fork" else [])]), done.stderr
+    assert done.stderr.count("Traceback") == (1 if end == "exception" else 0), done.stderr
+
+
+@pytest.mark.slow
+def test_epoch_after_epoch_memory_and_threads_stay_as_they_were(photos: Path) -> None:
+    process = psutil.Process()
+    with opened(workload(photos, batch_size=12)) as made:
+
+        def after(epochs: range) -> tuple[int, int, int]:
+            for epoch in epochs:
+                for _ in made.batches(epoch):
+                    pass
+            return process.memory_info().rss, process.num_fds(), process.num_threads()
+
+        early, late = after(range(100)), after(range(100, 300))
+    assert late[0] - early[0] < 12 << 20
+    assert late[1] <= early[1] + 2
+    assert late[2] <= early[2]

@@ -1,0 +1,107 @@
+"""What `Dali` says of itself without DALI: which workloads it cannot feed and why. What it does: tests/dali."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.assembly import build_loader
+from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Facts, Limits
+from autopipe.core.op import Op
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
+from autopipe.data.table import Table
+from autopipe.errors import ConfigError, LoaderError, MissingExtraError
+from autopipe.hardware import gpu
+from autopipe.loaders.dali import Dali
+from autopipe.ops.crop import RandomCrop
+from autopipe.ops.decode import Decode
+from autopipe.ops.planner import make_plan
+from autopipe.ops.resize import Resize
+from autopipe.search import library
+from autopipe.search.feasible import trim
+
+DALI = PipelineConfig(loader=Dali(num_threads=2))
+ANY_JPEG = Decode(strict=False)
+
+
+def workload(photos: Path, *ops: Op, **changes: Any) -> Workload:
+    return Workload(data=Table(photos / "labels.csv"), ops=[*ops, Resize(8, 8)], batch_size=4, **changes)
+
+
+@pytest.mark.parametrize(
+    ("decode", "why"),
+    [
+        (Decode(), r"damage inside a JPEG file.*Decode\(strict=False\)"),
+        (Decode(1, strict=False), r"Decode\(channels=1\) asks for grey"),
+        (Decode(strict=False, orientation="exif"), r'Decode\(orientation="exif"\)'),
+        (Decode(strict=False, reduce=True), r"Decode\(reduce=\.\.\.\)"),
+    ],
+)
+def test_what_dali_decodes_otherwise_is_left_out_with_a_reason(photos: Path, decode: Decode, why: str) -> None:
+    work = workload(photos, decode)
+    left_out = Dali.impossible(make_plan(work))["loader", "dali"]
+    with pytest.raises(ConfigError, match=why) as caught:
+        build_loader(work, DALI)
+    assert left_out in caught.value.message
+
+
+class Two:
+    """Samples of two images."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> Any:
+        return {"left": np.zeros((8, 8, 3), np.uint8), "right": np.zeros((8, 8, 3), np.uint8)}, index
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [(Arrays(np.zeros((8, 9, 9, 3), np.uint8)), "decodes image files"), (Two(), "samples have several parts")],
+)
+def test_samples_that_are_no_image_file_are_left_out_with_a_reason(data: Any, why: str) -> None:
+    work = Workload(data=data, ops=[Resize(8, 8)], batch_size=4)
+    assert why in Dali.impossible(make_plan(work))["loader", "dali"]
+    with pytest.raises(ConfigError, match=why):
+        build_loader(work, DALI)
+
+
+def test_ops_that_follow_do_not_matter(photos: Path) -> None:
+    for ops in ([ANY_JPEG], [ANY_JPEG, RandomCrop(20, 20)]):
+        assert ("loader", "dali") not in Dali.impossible(make_plan(workload(photos, *ops)))
+
+
+def test_it_cannot_skip_bad_samples_since_dali_does_not_tell_of_all(photos: Path) -> None:
+    with pytest.raises(ConfigError, match="on_bad_sample"):
+        build_loader(workload(photos, ANY_JPEG, on_bad_sample="skip"), DALI)
+
+
+def test_a_card_that_is_not_there_is_told_and_its_settings_are_left_out(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "detect", lambda: ())
+    monkeypatch.setattr(Dali, "missing", classmethod(lambda cls: None))
+    work = workload(photos, ANY_JPEG)
+    facts = Facts(cores=2, impossible=dict(Dali.impossible(make_plan(work))))
+    trimmed = trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), facts, Limits())
+    assert {candidate.params["dali.device"] for candidate in trimmed.candidates} == {"cpu"}
+    assert "dali.device gpu: no NVIDIA card is seen here" in {drop.reason for drop in trimmed.drops}
+    with pytest.raises(LoaderError, match="no NVIDIA card is seen"):
+        build_loader(work, PipelineConfig(loader=Dali(num_threads=2, device="gpu")))
+
+
+def test_its_package_is_named_by_the_extra_where_it_is_missing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    with pytest.raises(MissingExtraError, match=r"autopipe-tuner\[dali\]"):
+        build_loader(workload(photos, ANY_JPEG), DALI)
+
+
+def test_pixels_that_differ_are_told_for_each_device() -> None:
+    assert "one level of 256" in str(Dali(num_threads=2).pixels_differ())
+    assert "never measured" in str(Dali(num_threads=2, device="gpu").pixels_differ())
