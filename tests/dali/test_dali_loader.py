@@ -179,14 +179,13 @@ def test_a_batch_that_dali_cannot_decode_is_made_without_it(
 ) -> None:
     with opened(workload(photos)) as made:
         expected = copies(made.batches(0))
-    fed = DaliDecoder.begin
+    fed, batch = DaliDecoder.begin, 0
 
     def spoilt(decoder: DaliDecoder, files: list[NDArray[np.uint8]]) -> None:
         nonlocal batch
         batch += 1
         fed(decoder, [np.zeros(50, np.uint8), *files[1:]] if batch == 3 else files)
 
-    batch = 0
     monkeypatch.setattr(DaliDecoder, "begin", spoilt)
     with (
         caplog.at_level(logging.WARNING),

@@ -88,7 +88,7 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_are_left_out(
     monkeypatch.setattr(gpu, "detect", lambda: ())
     monkeypatch.setattr(Dali, "missing", classmethod(lambda cls: None))
     work = workload(photos, ANY_JPEG)
-    facts = Facts(cores=2, impossible=dict(Dali.impossible(make_plan(work))))
+    facts = Facts(cores=2, impossible={setting: why for setting, why in Dali.impossible(make_plan(work)).items()})
     trimmed = trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), facts, Limits())
     assert {candidate.params["dali.device"] for candidate in trimmed.candidates} == {"cpu"}
     assert "dali.device gpu: no NVIDIA card is seen here" in {drop.reason for drop in trimmed.drops}
