@@ -232,9 +232,14 @@ def hdf5(root: Path, count: int) -> Source:
 
 
 def encoded_hdf5(root: Path, count: int) -> Source:
-    x = np.empty(count, object)
-    x[:] = [np.frombuffer(image(number), np.uint8) for number in range(count)]
-    return _hdf5(root, x, np.arange(count) * 7)
+    return _hdf5(root, in_bytes([image(number) for number in range(count)]), np.arange(count) * 7)
+
+
+def in_bytes(images: list[bytes]) -> Any:
+    """Return images as h5py writes them at once."""
+    made = np.empty(len(images), object)
+    made[:] = [np.frombuffer(each, np.uint8) for each in images]
+    return made
 
 
 def _hdf5(root: Path, x: Any, y: Any) -> Source:
@@ -279,9 +284,7 @@ def hdf5_of_several(root: Path, count: int) -> Source:
     root.mkdir(parents=True, exist_ok=True)
     columns = columns_of_several(count)
     with h5py.File(root / "set.h5", "w") as file:
-        x = file.create_dataset("image", count, h5py.vlen_dtype(np.uint8))
-        for number, content in enumerate(columns["image"]):
-            x[number] = np.frombuffer(content, np.uint8)
+        file.create_dataset("image", data=in_bytes(columns["image"]), dtype=h5py.vlen_dtype(np.uint8))
         file["features"] = np.array(columns["features"], np.float32)
         file["weight"] = np.array(columns["weight"], np.float32)
         file["label"] = np.array(columns["label"])
