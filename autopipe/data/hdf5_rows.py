@@ -8,6 +8,7 @@ reads, is left to the library. What a dataset is to a sample is in `hdf5`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import weakref
@@ -46,8 +47,10 @@ def rows_of(dataset: Any, path: str) -> Rows:
     direct: Rows | None = _heap_rows(dataset, path) if is_encoded else _mapped(dataset, path)
     if direct is not None and _agree(direct, by_library, len(dataset)):
         return direct
-    is_numbers = dataset.ndim == 1 and dataset.dtype.kind in "biuf"
-    return np.asarray(dataset[:]) if is_numbers else by_library  # 8 bytes a row at most
+    if dataset.ndim == 1 and dataset.dtype.kind in "biuf":  # 8 bytes a row, mostly
+        with contextlib.suppress(OSError):  # what is damaged spoils its own rows alone
+            return np.asarray(dataset[:])
+    return by_library
 
 
 class _Decoded:
@@ -147,7 +150,7 @@ def _agree(direct: Rows, by_library: Rows, count: int) -> bool:
     """Return whether some rows, the first and the last among them, are the same in both."""
     try:
         return all(_content(direct[row]) == _content(by_library[row]) for row in spread(count, _PROBES))
-    except BadSampleError:
+    except (BadSampleError, OSError):  # one that neither can read spoils no other
         return False
 
 

@@ -115,3 +115,28 @@ def test_an_image_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_path: Pat
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(BadSampleError, match=rf"^row {COUNT - 1} of .*set\.h5 is not in the file any more"):
         data.read(COUNT - 1)
+
+
+def test_a_damaged_chunk_spoils_its_own_rows_alone(tmp_path: Path) -> None:
+    path = written(tmp_path / "set.h5")
+    with h5py.File(path, "r+") as file:
+        labels = file.create_dataset("labels", data=np.arange(COUNT), chunks=(5,), compression="gzip")
+        chunk = labels.id.get_chunk_info(3)
+    with path.open("r+b") as raw:
+        raw.seek(chunk.byte_offset)
+        raw.write(b"\xff" * chunk.size)
+    data = HDF5(path, y="labels")
+    assert data.read(14) == (image(14), 14)
+    with pytest.raises(OSError, match="read"):
+        data.read(15)
+
+
+def test_a_damaged_image_spoils_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path / "set.h5", size=70_000)
+    content = path.read_bytes()
+    at = content.index(image(COUNT - 1, 70_000))
+    path.write_bytes(content[: at - 32] + b"\xff" * 32 + content[at:])  # the headers of its heap and of its object
+    data = HDF5(path)
+    assert data.read(0) == (image(0, 70_000), 0)
+    with pytest.raises((BadSampleError, OSError)):
+        data.read(COUNT - 1)
