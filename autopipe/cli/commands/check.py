@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import again, artifact_options
+from autopipe.cli import again, artifact_options, screen
 
 
 def check(
@@ -22,16 +22,14 @@ def check(
     """
     from autopipe.api import checking
     from autopipe.reports import fitness
-    from autopipe.reports.terminal import Console
 
     known = stored.read()
-    with Console(stderr=True).status("comparing" if quick else "comparing, and measuring for some 30 s"):
+    with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):
         result = checking.check(known, quick=quick)
     if as_json:
         print(json.dumps(fitness.document(result), indent=2))
     else:
-        Console().print(fitness.render(result), soft_wrap=True)
+        screen.show(fitness.render(result))
         if result.exit_code:
-            line = again.autopipe("retune", *stored.arguments)
-            Console(stderr=True).print(f"next      {line}", highlight=False, soft_wrap=True, markup=False)
+            screen.say(f"next      {again.autopipe('retune', *stored.arguments)}")
     raise typer.Exit(result.exit_code)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import again, workload_options
+from autopipe.cli import again, screen, workload_options
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
     from autopipe.api.converting import Job
-    from autopipe.reports.terminal import Console
     from autopipe.storage.convert import Converted
 
 
@@ -63,53 +62,44 @@ def convert(
     goes on where it was when the same command is run again.
     """
     from autopipe.api import converting
-    from autopipe.reports.terminal import Console
 
-    console = Console(stderr=True)
     if finish is not None:
         manifest = converting.finish(finish)
-        console.print(f"joined    {manifest.header.samples:,} samples in {finish}", highlight=False, soft_wrap=True)
+        screen.say(f"joined    {manifest.header.samples:,} samples in {finish}")
         return
     part = _part(shard)
     if ray is not None and shard is not None:
         raise ConfigError("`--ray` writes all parts, but `--shard` asks for one.", hint="Leave one of them out.")
     chosen = workload.chosen()
     job = converting.job(chosen.workload, to or converting.usual_form(), out, cut="deepest" if cut is None else cut)
-    done = _run(job, workers, part, ray, console)
-    console.print("\n".join(_sizes(job)), highlight=False, soft_wrap=True)
+    done = _run(job, workers, part, ray)
+    _say_sizes(job)
     if done.manifest is None:
-        console.print(
-            f"wrote     part {part[0]} of {part[1]} to {done.folder}\n"
-            f"next      when every part is written: {again.autopipe('convert', '--finish', str(done.folder))}",
-            highlight=False,
-            soft_wrap=True,
-        )
-    else:
-        kept = f", {done.kept:,} were there already" if done.kept else ""
-        console.print(
-            f"wrote     {done.samples:,} samples to {done.folder} in {done.seconds:.1f} s{kept}",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if check and done.manifest is not None:
-        console.print(f"verified  every file, and {job.verify()} samples against the source", highlight=False)
+        screen.say(f"wrote     part {part[0]} of {part[1]} to {done.folder}")
+        screen.say(f"next      when every part is written: {again.autopipe('convert', '--finish', str(done.folder))}")
+        return
+    kept = f", {done.kept:,} were there already" if done.kept else ""
+    screen.say(f"wrote     {done.samples:,} samples to {done.folder} in {done.seconds:.1f} s{kept}")
+    if check:
+        screen.say(f"verified  every file, and {job.verify()} samples against the source")
 
 
-def _sizes(job: Job) -> list[str]:
-    """Return a line for each cut: what is done before, and the room that it takes."""
+def _say_sizes(job: Job) -> None:
+    """Print a line for each cut: what is done before, and the room that it takes."""
     from autopipe.hardware.memory import size_text
 
-    lines = []
     for depth, size in job.sizes.items():
         chosen = depth == job.conversion.cut
         other = "" if chosen else f"  (--cut {depth})"
-        lines.append(f"{'keeps' if chosen else 'or':9} samples after {depth} ops: {size_text(size)}{other}")
-    return lines
+        screen.say(f"{'keeps' if chosen else 'or':9} samples after {depth} ops: {size_text(size)}{other}")
 
 
-def _run(job: Job, workers: int | None, part: tuple[int, int], ray: str | None, console: Console) -> Converted:
+def _run(job: Job, workers: int | None, part: tuple[int, int], ray: str | None) -> Converted:
+    from rich.console import Console
+
     from autopipe.cli.bar import bar
 
+    console = Console(stderr=True)
     with bar(console, "converting", unit="images") as on_progress:
         try:
             return job.run(workers=workers, part=part, cluster=ray, on_progress=on_progress)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe.cli import screen
+
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """What comes after the script is the script's."""
 
@@ -31,7 +33,6 @@ def diagnose(
     """
     from autopipe.api import diagnosing
     from autopipe.reports import training
-    from autopipe.reports.terminal import Console
 
     request = diagnosing.Request(
         script=script,
@@ -47,7 +48,7 @@ def diagnose(
             print(watched.model_dump_json())
             continue
         print()
-        Console().print(training.render(watched), soft_wrap=True, highlight=False)
+        screen.show(training.render(watched))
         if (code := training.to_paste(watched)) is not None:
             print(f"\n{code}", end="")
     if keep_running and status:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe.cli import screen
+
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False) -> None:
     """Show what this machine has: cores by affinity and cgroup, memory, GPUs and versions."""
@@ -14,10 +16,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSO
 
     from autopipe.hardware import machine, opencv
     from autopipe.reports import doctor as report
-    from autopipe.reports.terminal import Console
 
     found = machine.detect()
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        Console().print(report.render(found, opencv.installed()), soft_wrap=True)
+        screen.show(report.render(found, opencv.installed()))

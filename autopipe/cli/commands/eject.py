@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import artifact_options
+from autopipe.cli import artifact_options, screen
 
 
 def eject(
@@ -30,26 +30,19 @@ def eject(
     The code does not import autopipe. Configurations whose loader is autopipe's own have no such form, which is said.
     """
     from autopipe.api import ejecting
-    from autopipe.reports import wording
-    from autopipe.reports.terminal import Console
     from autopipe.trial import protocol
     from autopipe.tuned import artifact as files
 
     if to is not None:
         named = None if stored.workload is None else protocol.Reference(text=stored.workload)
         code = ejecting.eject_usual(named or stored.read().workload, to)
-        if out is None:
-            print(code, end="")
-        else:
-            files.replace_text(out, code)
-            Console(stderr=True).print(f"wrote     {out}: {to} as it is usually written", highlight=False)
-        return
-    ejected = ejecting.eject(stored.read(), plain=plain)
+        what = f"{to} as it is usually written"
+    else:
+        ejected = ejecting.eject(stored.read(), plain=plain)
+        share = "" if ejected.share == 1.0 else f", which reached {ejected.share:.0%} of the tuned one's images/s"
+        code, what = ejected.code, f"{ejected.config.short()}{share}"
     if out is None:
-        print(ejected.code, end="")
-        return
-    files.replace_text(out, ejected.code)
-    share = "" if ejected.share == 1.0 else f", which reached {ejected.share:.0%} of the tuned one's images/s"
-    Console(stderr=True).print(
-        f"wrote     {out}: {wording.short(ejected.config)}{share}", highlight=False, soft_wrap=True
-    )
+        print(code, end="")
+    else:
+        files.replace_text(out, code)
+        screen.say(f"wrote     {out}: {what}")

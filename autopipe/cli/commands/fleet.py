@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe.cli import screen
+
 
 def fleet(
     place: Annotated[str, typer.Argument(metavar="DIR|STORAGE", help="A folder with artefacts, or a storage URL.")],
@@ -33,7 +35,7 @@ def fleet(
     members = fleets.of_storage(place, now) if "://" in place else fleets.of_folder(Path(place), now)
     if html is not None:
         files.replace_text(html, fleet_table.html_page(members, now))
-        Console(stderr=True).print(f"wrote     {html}", highlight=False, soft_wrap=True)
+        screen.say(f"wrote     {html}")
     if as_json:
         print(json.dumps(fleet_table.document(members, now), indent=2))
     else:
@@ -45,7 +47,6 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
 
     from autopipe.errors import ConfigError
     from autopipe.reports import fleets
-    from autopipe.reports.terminal import Console
     from autopipe.search import studies
 
     number, unit = older_than[:-1], older_than[-1:]
@@ -56,14 +57,13 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
             f"`--prune` deletes studies of a storage, but `{place}` is none.", hint="Give its URL: sqlite:///study.db"
         )
     found = fleets.old(place, int(number), datetime.datetime.now(datetime.UTC))
-    say = Console(stderr=True)
     for each in found:
         last = "never" if each.last_at is None else f"{each.last_at:%Y-%m-%d}"
         done = "deleted" if really else "would delete"
-        say.print(f"{done}  {each.name} ({each.trials} trials, the last {last})", highlight=False, soft_wrap=True)
+        screen.say(f"{done}  {each.name} ({each.trials} trials, the last {last})")
     if really:
         studies.remove(place, [each.name for each in found])
     elif found:
-        say.print("next      the same with --yes deletes them", highlight=False)
+        screen.say("next      the same with --yes deletes them")
     else:
-        say.print("nothing is so old", highlight=False)
+        screen.say("nothing is so old")

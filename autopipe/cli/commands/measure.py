@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import search_options, workload_options
+from autopipe.cli import screen, search_options, workload_options
 from autopipe.cli.search_options import PageCache
 from autopipe.core.mode import Mode
 
@@ -53,7 +53,6 @@ def measure(
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
     from autopipe.reports import single_measurement
-    from autopipe.reports.terminal import Console
     from autopipe.search.settings import Settings
 
     if keep is not None and mode is None:
@@ -65,9 +64,8 @@ def measure(
     if setting:
         option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started
     settings = Settings(simulate=workload_options.simulated(simulate_step), virtual_devices=virtual_devices)
-    console = Console(stderr=True)
     with (
-        console.status("importing the workload and its framework"),
+        screen.working("importing the workload and its framework"),
         searching.runner_for(chosen.workload, settings) as runner,
     ):
         described = searching.description(runner)
@@ -88,7 +86,7 @@ def measure(
     if as_json:
         print(outcome.model_dump_json(indent=2))
     else:
-        Console().print(single_measurement.render(outcome, config, ceiling, settings.simulate), soft_wrap=True)
+        screen.show(single_measurement.render(outcome, config, ceiling, settings.simulate))
 
 
 def _print_step(found: StepTime | TrialFailure, described: Description, keep: Path | None, *, as_json: bool) -> None:
@@ -97,11 +95,10 @@ def _print_step(found: StepTime | TrialFailure, described: Description, keep: Pa
     from autopipe.cli.output import write_report
     from autopipe.core.outcome import TrialFailure
     from autopipe.reports import step_lines
-    from autopipe.reports.terminal import Console
 
     if isinstance(found, TrialFailure):
         raise failed(found)
     print(found.model_dump_json(indent=2) if as_json else "\n".join(step_lines.lines(found)))
     report = None if keep is None else write_report(keep, keeping.step_time(keep, found, described))
     if report is not None:
-        Console(stderr=True).print(f"report      {report}", soft_wrap=True, highlight=False, markup=False)
+        screen.say(f"report      {report}")

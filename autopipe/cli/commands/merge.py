@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe.cli import screen
+
 
 def merge(
     artifacts: Annotated[list[Path], typer.Argument(metavar="A.json B.json ...", help="Artefacts of one workload.")],
@@ -17,9 +19,7 @@ def merge(
     Of one machine's profiles the latest stays. The workload is the one that the first artefact names.
     """
     from autopipe.api import merging
-    from autopipe.reports.terminal import Console
 
     merged = merging.merge(artifacts, out)
     count = len(merged.profiles)
-    said = f"wrote     {out}, with {count} profile{'' if count == 1 else 's'}"
-    Console(stderr=True).print(said, highlight=False, soft_wrap=True)
+    screen.say(f"wrote     {out}, with {count} profile{'' if count == 1 else 's'}")

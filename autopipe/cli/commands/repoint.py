@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import artifact_options
+from autopipe.cli import artifact_options, screen
 
 
 def repoint(
@@ -21,10 +21,8 @@ def repoint(
     The workload is imported, to see that it is there. `tuned_pipeline.py` beside the artefact is written again.
     """
     from autopipe.api import repointing
-    from autopipe.reports.terminal import Console
 
     done = repointing.repoint(artifact, workload)
-    console = Console(stderr=True)
-    console.print(f"wrote     {' and '.join(map(str, done.written))}", highlight=False, soft_wrap=True, markup=False)
+    screen.say(f"wrote     {' and '.join(map(str, done.written))}")
     for difference in done.differences:
-        console.print(f"note      {difference}", highlight=False, soft_wrap=True, markup=False)
+        screen.say(f"note      {difference}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe.cli import screen
+
 
 def report(
     artifacts: Annotated[
@@ -26,7 +28,6 @@ def report(
     from autopipe.cli.output import use_beside
     from autopipe.errors import ConfigError
     from autopipe.reports import story
-    from autopipe.reports.terminal import Console
 
     paths = artifacts or [Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")]
     if len(paths) > 1 and not compare:
@@ -40,4 +41,4 @@ def report(
         return
     beside = Path("comparison.html") if compare else file.with_name(reporting.NAME)
     written = made.save(beside if out is None else out / beside.name if out.is_dir() else out)
-    Console(stderr=True).print(f"wrote     {written}", highlight=False, soft_wrap=True, markup=False)
+    screen.say(f"wrote     {written}")

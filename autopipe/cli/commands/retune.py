@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import again, artifact_options, search_options
+from autopipe.cli import again, artifact_options, screen, search_options
 
 if TYPE_CHECKING:
     from autopipe.api.retuning import Retuned
@@ -71,7 +71,6 @@ def retune(
 
 
 def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
-    from autopipe.reports.terminal import Console
     from autopipe.tuned.check import Verdict
 
     checked = retuned.checked
@@ -88,23 +87,22 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
         said = f"{checked.verdict:<10}but not what was asked for: nothing to do ({'; '.join(reasons)})"
     else:
         said = "fits      the profile fits this machine and workload: nothing to do"
-    Console(stderr=True).print(said, soft_wrap=True, highlight=False, markup=False)
+    screen.say(said)
 
 
 def _searched(result: SearchResult, profile: Profile, path: Path, *, kept: bool, as_json: bool) -> None:
     from autopipe.cli.output import write_report
     from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
-    from autopipe.reports.terminal import Console
 
     summary = summary_of(result)
     if as_json:
         done = {"retuned": True, "kept": kept, "config": profile.config}
         print(json.dumps({**done, **document.document(summary, str(path))}, indent=2))
     else:
-        Console().print(text.render(summary, headline.sentence(profile)), soft_wrap=True)
+        screen.show(text.render(summary, headline.sentence(profile)))
     what = "the former configuration stays: no other was proved faster" if kept else "a new configuration"
-    Console(stderr=True).print(f"wrote     {path}: {what}", soft_wrap=True, highlight=False, markup=False)
+    screen.say(f"wrote     {path}: {what}")
     report = write_report(path, profile)
     if report is not None:
-        Console(stderr=True).print(f"report    {report}", soft_wrap=True, highlight=False, markup=False)
+        screen.say(f"report    {report}")

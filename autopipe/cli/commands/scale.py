@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import workload_options
+from autopipe.cli import screen, workload_options
 
 
 def scale(
@@ -29,16 +29,15 @@ def scale(
     from autopipe.api import scale_runs
     from autopipe.cli import option_values
     from autopipe.reports import scaling_table
-    from autopipe.reports.terminal import Console
     from autopipe.search.settings import Settings
 
     chosen = workload.chosen()
     counts = option_values.counts(devices, "--devices")
     link = None if interconnect is None else option_values.interconnect(interconnect, "--interconnect")
     settings = Settings(simulate=workload_options.simulated(simulate_step), virtual_devices=virtual_devices)
-    with Console(stderr=True).status("training the model on batches that are there already"):
+    with screen.working("training the model on batches that are there already"):
         found = scale_runs.scale(chosen.workload, counts, interconnect=link, settings=settings)
     if as_json:
         print(json.dumps(scaling_table.document(found), indent=2))
     else:
-        Console().print(scaling_table.render(found), soft_wrap=True)
+        screen.show(scaling_table.render(found))

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe.cli import screen
+
 
 def show(
     artifact: Annotated[Path, typer.Argument(help="The artefact.")] = Path("autopipe.json"),
@@ -16,7 +18,6 @@ def show(
     import datetime
 
     from autopipe.reports import profiles as report
-    from autopipe.reports.terminal import Console
     from autopipe.tuned import artifact as files
     from autopipe.tuned import fingerprint, pick
 
@@ -26,5 +27,4 @@ def show(
     else:
         here = fingerprint.detect()
         choice = pick.pick(content, here, name=str(artifact))
-        now = datetime.datetime.now(datetime.UTC)
-        Console().print(report.render(content, choice, here, now), soft_wrap=True)
+        screen.show(report.render(content, choice, here, datetime.datetime.now(datetime.UTC)))

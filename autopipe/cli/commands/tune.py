@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import again, search_options, workload_options
+from autopipe.cli import again, screen, search_options, workload_options
 from autopipe.errors import ArtifactError
 
 
@@ -56,7 +56,7 @@ def tune(
     if as_json:
         print(json.dumps(document.document(summary, None if written is None else str(written.artifact)), indent=2))
     elif tuned is not None:
-        Console().print(text.render(summary, headline.sentence(tuned.profile)), soft_wrap=True)
+        screen.show(text.render(summary, headline.sentence(tuned.profile)))
     if unwritten is not None:
         raise unwritten
     if tuned is None or written is None:

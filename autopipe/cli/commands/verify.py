@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import workload_options
+from autopipe.cli import screen, workload_options
 
 
 def verify(
@@ -27,42 +27,34 @@ def verify(
     """
     from autopipe.api import searching, verifying
     from autopipe.reports import agreement
-    from autopipe.reports.terminal import Console
 
     # A look at files makes no batch, so that a set smaller than the usual one can be looked at, too.
     chosen = (dataclasses.replace(workload, batch_size=1) if files and workload.images else workload).chosen()
     if files:
         _verify_files(chosen, workers, as_json=as_json)
         return
-    with Console(stderr=True).status("comparing"), searching.runner_for(chosen.workload) as runner:
+    with screen.working("comparing"), searching.runner_for(chosen.workload) as runner:
         verification = verifying.verify(runner, space=space, samples=samples)
     if as_json:
         print(verification.model_dump_json(indent=2))
     else:
-        Console().print(agreement.render(verification), soft_wrap=True)
+        screen.show(agreement.render(verification))
     if not agreement.agrees(verification):
         raise typer.Exit(1)
 
 
 def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_json: bool) -> None:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from autopipe.api import inspecting
+    from autopipe.cli.bar import bar
     from autopipe.reports import agreement
     from autopipe.reports.terminal import Console
 
-    columns = (TextColumn("looking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("looking", total=None)
-        found = inspecting.verify_files(
-            chosen.workload,
-            workers=workers,
-            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with bar(Console(stderr=True), "looking", unit="samples") as on_progress:
+        found = inspecting.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
         for line in agreement.file_lines(found):
-            Console().print(line, soft_wrap=True, highlight=False, markup=False)
+            print(line)
     if found.bad:
         raise typer.Exit(1)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autopipe.cli import screen
+
 
 def whatif(
     artifact: Annotated[Path, typer.Argument(help="The artefact of a tune.")] = Path("autopipe.json"),
@@ -28,7 +30,6 @@ def whatif(
     from autopipe.core.whatif import Machine, what_if
     from autopipe.errors import ConfigError
     from autopipe.reports import whatif_lines
-    from autopipe.reports.terminal import Console
 
     machine = Machine(
         cores=cores,
@@ -45,4 +46,4 @@ def whatif(
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        Console().print(whatif_lines.render(found, measured.pairs[0][1]), soft_wrap=True, highlight=False)
+        screen.show(whatif_lines.render(found, measured.pairs[0][1]))
