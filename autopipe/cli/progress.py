@@ -5,6 +5,7 @@ All of it goes to stderr; stdout carries data.
 
 from __future__ import annotations
 
+import functools
 import textwrap
 import time
 from collections.abc import Callable
@@ -102,77 +103,89 @@ class Progress:
         if said := asking.written(settings):
             self.say("as before", said)
 
+    @functools.singledispatchmethod
     def _search(self, event: events.Event) -> None:
-        match event:
-            case events.TrialStarted():
-                self._started(event)
-            case events.TrialFinished():
-                self._finished(event)
-            case events.ConfirmationStarted():
-                self._confirmation(event)
-            case events.SearchStopped():
-                self.say("stopped", event.stop.message)
-            case events.StorageWaited() | events.StorageLost():
-                self._storage(event)
-            case events.NotJoined() | events.StudyJoined() | events.WaitingForOthers():
-                self._shared(event)
-            case events.TrialGivenBack() | events.ConcludedElsewhere():
-                self._others(event)
-            case _:
-                self._prepared(event)
+        """Tell of an event by its kind, below; of others nothing is said."""
 
-    def _shared(self, event: events.NotJoined | events.StudyJoined | events.WaitingForOthers) -> None:
-        match event:
-            case events.NotJoined():
-                for reason in event.reasons:
-                    self.say("note", f"not joined: {reason}")
-            case events.StudyJoined():
-                there = f"with {', '.join(event.others)}" if event.others else "for others to join by the same command"
-                self.say("joined", f"the study {event.name}, {there}")
-            case events.WaitingForOthers():
-                self._doing, self._detail = f"waiting: {event.what}", ""
-                self.say("waiting", event.what)
+    @_search.register
+    def _(self, event: events.TrialStarted) -> None:
+        self._ends = None if event.seconds_left is None else self._clock() + event.seconds_left
+        what = f"trial {event.number + 1}"
+        if event.origin.asker is Asker.PROOF:
+            others, done = self._confirming
+            self._confirming = (others, done + 1)
+            what = f"confirmation, round {done // others + 1}, {done % others + 1} of {others}"
+        self._doing, self._detail = f"{what}: {event.config.short()}", ""
 
-    def _others(self, event: events.TrialGivenBack | events.ConcludedElsewhere) -> None:
-        if isinstance(event, events.TrialGivenBack):
-            self.say("note", f"trial {event.number + 1} was cut off on {event.host}, and is run again")
-        else:
-            self.say("result", f"of the study {event.name}, which ended on {event.host} at {event.ended_at:%F %T} UTC")
+    @_search.register
+    def _(self, event: events.TrialFinished) -> None:
+        outcome, config = event.outcome, event.config.short()
+        asker, detail = event.origin.asker, event.origin.detail
+        is_proof = asker is Asker.PROOF  # which measures again what the best was chosen by
+        better = event.best is not None and (self._best is None or event.best > self._best)
+        if event.best is not None and not is_proof:
+            self._best = event.best
+        if not isinstance(outcome, Measurement):
+            what = detail if asker is Asker.BASELINE else config
+            self.say("failed", f"{what}: {wording.failed(outcome)}", one_line=True)
+        elif asker is Asker.BASELINE:
+            self._rate("baseline", outcome, detail)
+        elif self._verbose:
+            whence = f"round {int(detail) + 1}" if is_proof else str(event.origin)
+            self._rate("confirm" if is_proof else "trial", outcome, f"{config}  ({whence})")
+        elif better and not is_proof:
+            self._rate("best", outcome, config)
 
-    def _prepared(self, event: events.Event) -> None:
-        match event:
-            case events.WaitingForMachine():
-                self._waits(event)
-            case events.SpaceTrimmed():
-                self._trimmed(event)
-            case events.StudyOpened():
-                self._opened(event)
-            case events.CeilingMeasured():
-                self._ceiling(event)
-            case events.BudgetPlanned():
-                self._planned(event)
+    @_search.register
+    def _(self, event: events.ConfirmationStarted) -> None:
+        fewest, most = event.blocks
+        self._confirming = (len(event.configs), 0)
+        self.say("confirm", f"{len(event.configs)} configurations against each other, in {fewest} to {most} rounds")
 
-    def _waits(self, event: events.WaitingForMachine) -> None:
+    @_search.register
+    def _(self, event: events.SearchStopped) -> None:
+        self.say("stopped", event.stop.message)
+
+    @_search.register
+    def _(self, event: events.StorageWaited) -> None:
+        self._doing, self._detail = f"waiting for the study: {event.reason}", ""
+        self.say("waiting", f"for the study, at most {event.seconds:.0f} s: {event.reason}")
+
+    @_search.register
+    def _(self, event: events.StorageLost) -> None:
+        self.say("note", f"The study cannot be written any more: {event.reason}. The search goes on in memory.")
+
+    @_search.register
+    def _(self, event: events.NotJoined) -> None:
+        for reason in event.reasons:
+            self.say("note", f"not joined: {reason}")
+
+    @_search.register
+    def _(self, event: events.StudyJoined) -> None:
+        there = f"with {', '.join(event.others)}" if event.others else "for others to join by the same command"
+        self.say("joined", f"the study {event.name}, {there}")
+
+    @_search.register
+    def _(self, event: events.WaitingForOthers) -> None:
+        self._doing, self._detail = f"waiting: {event.what}", ""
+        self.say("waiting", event.what)
+
+    @_search.register
+    def _(self, event: events.TrialGivenBack) -> None:
+        self.say("note", f"trial {event.number + 1} was cut off on {event.host}, and is run again")
+
+    @_search.register
+    def _(self, event: events.ConcludedElsewhere) -> None:
+        self.say("result", f"of the study {event.name}, which ended on {event.host} at {event.ended_at:%F %T} UTC")
+
+    @_search.register
+    def _(self, event: events.WaitingForMachine) -> None:
         self._waiting_since = self._clock()
         self._doing, self._detail = f"waiting for another tune on this machine ({event.holder})", ""
         self.say("waiting", f"another tune is measuring on this machine ({event.holder})")
 
-    def _opened(self, event: events.StudyOpened) -> None:
-        if self._ends is not None and self._waiting_since is not None:  # that time is not held against the budget
-            self._ends += self._clock() - self._waiting_since
-        self._doing = "measuring what the model alone can take"
-        if event.resumed:
-            lost = f"; {event.lost} that were cut off count as failed" if event.lost else ""
-            self.say("resumed", f"{event.resumed} trials of this study are there already{lost}")
-
-    def _storage(self, event: events.StorageWaited | events.StorageLost) -> None:
-        if isinstance(event, events.StorageWaited):
-            self._doing, self._detail = f"waiting for the study: {event.reason}", ""
-            self.say("waiting", f"for the study, at most {event.seconds:.0f} s: {event.reason}")
-        else:
-            self.say("note", f"The study cannot be written any more: {event.reason}. The search goes on in memory.")
-
-    def _trimmed(self, event: events.SpaceTrimmed) -> None:
+    @_search.register
+    def _(self, event: events.SpaceTrimmed) -> None:
         drops = [drop for drop in event.drops if drop.configs]
         total = sum(drop.configs for drop in drops)
         why = "" if not drops or self._verbose else " (-v says why)"
@@ -180,14 +193,25 @@ class Progress:
         for drop in drops if self._verbose else ():
             self.say("left out", f"{drop.configs:>6,}  {drop.reason}", one_line=True)
 
-    def _ceiling(self, event: events.CeilingMeasured) -> None:
+    @_search.register
+    def _(self, event: events.StudyOpened) -> None:
+        if self._ends is not None and self._waiting_since is not None:  # that time is not held against the budget
+            self._ends += self._clock() - self._waiting_since
+        self._doing = "measuring what the model alone can take"
+        if event.resumed:
+            lost = f"; {event.lost} that were cut off count as failed" if event.lost else ""
+            self.say("resumed", f"{event.resumed} trials of this study are there already{lost}")
+
+    @_search.register
+    def _(self, event: events.CeilingMeasured) -> None:
         rate = event.ceiling.model_images_per_second
         if self._verbose or not self._said_ceiling:
             setup = wording.setup(event.ceiling.setup) if self._verbose else ""
             self.say("ceiling", f"the model alone takes {rate.value:,.0f} images/s{setup and f', {setup}'}")
         self._said_ceiling = True
 
-    def _planned(self, event: events.BudgetPlanned) -> None:
+    @_search.register
+    def _(self, event: events.BudgetPlanned) -> None:
         """Say that the budget is short, while there is time to give another one."""
         if event.trials >= _ENOUGH_TRIALS:
             return
@@ -202,41 +226,6 @@ class Progress:
         else:
             text = f"{budget} are short: there is time for about {event.trials} trials of {trial}."
         self.say("budget", f"{text} {advice}")
-
-    def _confirmation(self, event: events.ConfirmationStarted) -> None:
-        fewest, most = event.blocks
-        self._confirming = (len(event.configs), 0)
-        self.say("confirm", f"{len(event.configs)} configurations against each other, in {fewest} to {most} rounds")
-
-    def _started(self, event: events.TrialStarted) -> None:
-        self._ends = None if event.seconds_left is None else self._clock() + event.seconds_left
-        what = f"trial {event.number + 1}"
-        if event.origin.asker is Asker.PROOF:
-            others, done = self._confirming
-            self._confirming = (others, done + 1)
-            what = f"confirmation, round {done // others + 1}, {done % others + 1} of {others}"
-        self._doing, self._detail = f"{what}: {wording.short(event.config)}", ""
-
-    def _finished(self, event: events.TrialFinished) -> None:
-        outcome = event.outcome
-        asker, detail = event.origin.asker, event.origin.detail
-        better = event.best is not None and (self._best is None or event.best > self._best)
-        if (
-            event.best is not None and asker is not Asker.PROOF
-        ):  # a confirmation run measures again what the best was chosen by
-            self._best = event.best
-        config = wording.short(event.config)
-        if not isinstance(outcome, Measurement):
-            self.say(
-                "failed", f"{detail if asker is Asker.BASELINE else config}: {wording.failed(outcome)}", one_line=True
-            )
-        elif asker is Asker.BASELINE:
-            self._rate("baseline", outcome, detail)
-        elif self._verbose:
-            whence = f"round {int(detail) + 1}" if asker is Asker.PROOF else str(event.origin)
-            self._rate("confirm" if asker is Asker.PROOF else "trial", outcome, f"{config}  ({whence})")
-        elif better and asker is not Asker.PROOF:
-            self._rate("best", outcome, config)
 
     def _rate(self, label: str, outcome: Measurement, what: str) -> None:
         mark = "~" if self._verbose and not outcome.stable else " "
