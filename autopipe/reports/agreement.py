@@ -10,7 +10,6 @@ from rich.text import Text
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.verification import Agreement, FileVerification, Verification
-from autopipe.reports import wording
 
 TOLERANCE = 1.01 / 255
 """How far TensorFlow's decode and resize may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""
@@ -31,7 +30,7 @@ def render(verification: Verification) -> RenderableType:
             verdict = "is the first" if number == 0 and _agrees(each) else _verdict(each)
         else:
             verdict = each.message or f"{each.repeated:,} of {each.samples:,} came before"
-        config = wording.short(PipelineConfig.model_validate(each.config))
+        config = PipelineConfig.model_validate(each.config).short()
         table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), config)
     return Group(table, Text(), _over_all(verification))
 
@@ -39,20 +38,20 @@ def render(verification: Verification) -> RenderableType:
 def _over_all(verification: Verification) -> Text:
     wrong = sum(not _agrees(each) for each in verification.agreements)
     count = len(verification.agreements)
-    if wrong and not verification.compared:
-        return Text(
-            f"verdict   samples came twice in an epoch in {wrong} of {count} configurations. Workers that draw "
-            "the same random numbers do so; or the data hold samples twice.",
-            style="bold red",
-        )
-    if wrong:
-        return Text(f"verdict   {wrong} of {count} configurations do not give the same batches.", style="bold red")
     samples = max((each.samples for each in verification.agreements), default=0)
-    if not verification.compared:
-        said = f"verdict   no sample came twice in the first {samples:,} of an epoch, whatever the parameters."
-        return Text(said, style="bold green")
-    said = f"verdict   all {count} configurations give the same batches, over {samples:,} samples."
-    return Text(said, style="bold green")
+    match bool(wrong), verification.compared:
+        case True, True:
+            said = f"{wrong} of {count} configurations do not give the same batches."
+        case True, False:
+            said = (
+                f"samples came twice in an epoch in {wrong} of {count} configurations. Workers that draw the same "
+                "random numbers do so; or the data hold samples twice."
+            )
+        case False, True:
+            said = f"all {count} configurations give the same batches, over {samples:,} samples."
+        case _:
+            said = f"no sample came twice in the first {samples:,} of an epoch, whatever the parameters."
+    return Text(f"verdict   {said}", style="bold red" if wrong else "bold green")
 
 
 def _agrees(agreement: Agreement) -> bool:

@@ -94,7 +94,7 @@ def _told(profile: Profile) -> list[tuple[str, str]]:
     gain, share = headline.gain(profile), headline.share(profile)
     found = [
         ("images/s", wording.rates(profile.measurement.images_per_second)),
-        ("the winner", wording.short(pick.config_of(profile))),
+        ("the winner", pick.config_of(profile).short()),
         ("gain", "" if gain is None else f"{wording.times(gain[0])} {gain[1]}"),
         ("of the model alone", "" if share is None else f"{min(1.0, share):.0%}"),
     ]

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from autopipe.core.ceiling import OpCost
-from autopipe.core.value import Estimate
 from autopipe.reports import payback_table
 from autopipe.reports.summary import Summary
 
@@ -22,14 +21,14 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
     measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
-    found, ceiling = summary.result, summary.result.ceiling
+    found, ceiling, rate = summary.result, summary.result.ceiling, summary.result.estimate
     return {
         "best": None if found.best_config is None else found.best_config.model_dump(mode="json"),
-        "images_per_second": None if found.estimate is None else {**_estimate(found.estimate), "proved": found.proved},
+        "images_per_second": None if rate is None else {**rate.model_dump(), "proved": found.proved},
         "baselines": {
             line.name: {
                 "code": line.code,
-                "images_per_second": None if line.rate is None else _estimate(line.rate),
+                "images_per_second": None if line.rate is None else line.rate.model_dump(),
                 "times_faster": line.gain,
                 "interval": None if line.proved is None else list(line.proved.interval),
                 "pairs": None if line.proved is None else line.proved.pairs,
@@ -40,7 +39,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
         "ceiling": None
         if ceiling is None
         else {
-            "model_images_per_second": _estimate(ceiling.model_images_per_second),
+            "model_images_per_second": ceiling.model_images_per_second.model_dump(),
             "share_of_model": found.share_of_ceiling,
             "bound_images_per_second": None if summary.bound is None else summary.bound.images_per_second,
             "share_of_bound": summary.share_of_bound,
@@ -69,7 +68,3 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
 
 def _op(op: OpCost) -> dict[str, Any]:
     return {**op.model_dump(), "wall_seconds_per_image": op.wall_seconds_per_image}
-
-
-def _estimate(estimate: Estimate) -> dict[str, float]:
-    return estimate.model_dump()

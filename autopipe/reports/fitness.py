@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from autopipe.reports import wording
 from autopipe.tuned.check import Result, Verdict
 
 _STYLES = {Verdict.FITS: "bold green", Verdict.STALE: "bold yellow", Verdict.DRIFTED: "bold red"}
@@ -22,8 +23,7 @@ def render(result: Result) -> Table:
         table.add_row("because", reason)
     table.add_row("age", f"{result.age_days} days")
     if result.images_per_second is not None:
-        rate = result.images_per_second
-        table.add_row("images/s", f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f}) now")
+        table.add_row("images/s", f"{wording.rates(result.images_per_second)} now")
     if result.share is not None:
         then = "" if result.recorded_share is None else f", {result.recorded_share:.0%} when it was tuned"
         table.add_row("share of ceiling", f"{result.share:.0%} now{then}")

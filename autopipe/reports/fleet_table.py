@@ -8,7 +8,7 @@ from typing import Any
 
 import rich.table
 
-from autopipe.reports import page
+from autopipe.reports import page, wording
 from autopipe.reports.figure import Column, Row, Table
 from autopipe.reports.fleets import Member
 
@@ -42,11 +42,7 @@ def _sentence(members: Sequence[Member]) -> str:
     workloads, machines = {each.workload for each in members}, {str(each.machine) for each in members}
     stale = sum(each.state == "stale" for each in members)
     tail = f"; {stale} stale: `autopipe retune` on these machines" if stale else ""
-    return f"{_count(len(workloads), 'workload')} on {_count(len(machines), 'machine')}{tail}."
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}{'' if number == 1 else 's'}"
+    return f"{wording.count(len(workloads), 'workload')} on {wording.count(len(machines), 'machine')}{tail}."
 
 
 def _row(member: Member, now: datetime.datetime) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def confirmation(findings: Findings) -> Section | None:
     ]
     most = max(each.pairs for each in contests)
     decided = [each for each in contests if each.baseline and each.low > 1]
-    text = f"The best few and the baselines ran by turns, in {most} round{'' if most == 1 else 's'}"
+    text = f"The best few and the baselines ran by turns, in {wording.count(most, 'round')}"
     text += (
         f"; the winner is faster, beyond doubt, than {_listed([each.name for each in decided])}." if decided else "."
     )
@@ -71,17 +71,15 @@ def settings(findings: Findings) -> Section | None:
         Line(label=_changed(each), ratio=each.ratio, low=each.low, high=each.high, hollow=not each.measured)
         for each in shown
     ]
-    same, unknown = _rest(findings.effects)
     epochs = None if findings.asked is None else findings.asked.epochs
     charged = "" if epochs is None else f" One-time costs are charged over {epochs} epochs."
-    first = max((each for each in shown), key=lambda each: each.ratio, default=None)
+    first = max(shown, key=lambda each: each.ratio, default=None)
     text = (
         "No single setting makes a difference that could be told."
         if first is None
         else f"Most comes from {first.setting} = {first.value}: {wording.times(first.ratio)} what {first.other} gives."
     )
-    folded = [f"{name}: no difference ({span})" for name, span in same]
-    folded += [f"{name}: not known ({span})" for name, span in unknown]
+    folded = _rest(findings.effects)
     return Section(
         key="settings",
         title="What does each setting bring?",
@@ -156,33 +154,23 @@ def _shown(effects: Sequence[Worth]) -> list[Worth]:
     return sorted((each for group in kept.values() for each in group), key=lambda each: -each.ratio)
 
 
-def _rest(effects: Sequence[Worth]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the settings that make no difference, and those of which too little is known; each with its interval."""
-    same: list[tuple[str, str]] = []
-    unknown: list[tuple[str, str]] = []
+def _rest(effects: Sequence[Worth]) -> list[str]:
+    """Say which settings make no difference, then of which too little is known; each with its interval."""
+    same, unknown = [], []
     for each in effects:
-        if each.matters:
-            continue
-        named = (_changed(each), wording.interval(each.low, each.high))
-        (same if each.high <= _NO_DIFFERENCE and each.low >= 1 / _NO_DIFFERENCE else unknown).append(named)
-    return same, unknown
+        interval = wording.interval(each.low, each.high)
+        if each.high <= _NO_DIFFERENCE and each.low >= 1 / _NO_DIFFERENCE and not each.matters:
+            same.append(f"{_changed(each)}: no difference ({interval})")
+        elif not each.matters:
+            unknown.append(f"{_changed(each)}: not known ({interval})")
+    return [*same, *unknown]
 
 
 # ---------------------------------------------------------------- tables
 
 
 def _contests_table(contests: Sequence[Contest]) -> Table:
-    rows: list[Row] = [
-        {
-            "name": each.name,
-            "baseline": each.baseline,
-            "ratio": each.ratio,
-            "interval": [each.low, each.high],
-            "pairs": each.pairs,
-            "blocks": list(each.blocks),
-        }
-        for each in contests
-    ]
+    rows = [_row(each) for each in contests]
     return Table(
         columns=(
             Column("the winner against", lambda row: row["name"], numeric=False),
@@ -195,18 +183,7 @@ def _contests_table(contests: Sequence[Contest]) -> Table:
 
 
 def _effects_table(effects: Sequence[Worth]) -> Table:
-    rows: list[Row] = [
-        {
-            "setting": each.setting,
-            "value": each.value,
-            "other": each.other,
-            "ratio": each.ratio,
-            "interval": [each.low, each.high],
-            "measured": each.measured,
-            "paired": None if each.paired is None else each.paired.model_dump(),
-        }
-        for each in effects
-    ]
+    rows = [_row(each) for each in effects]
     return Table(
         columns=(
             Column("setting", lambda row: row["setting"], numeric=False),
@@ -221,13 +198,14 @@ def _effects_table(effects: Sequence[Worth]) -> Table:
     )
 
 
+def _row(each: Contest | Worth) -> Row:
+    return {**each.model_dump(mode="json", exclude={"low", "high"}), "interval": [each.low, each.high]}
+
+
 def _paired(row: Row) -> str:
-    paired = row["paired"]
-    return (
-        ""
-        if paired is None
-        else f"{wording.times(paired['value'])} ({wording.interval(paired['low'], paired['high'])})"
-    )
+    if (paired := row["paired"]) is None:
+        return ""
+    return f"{wording.times(paired['value'])} ({wording.interval(paired['low'], paired['high'])})"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -85,7 +85,7 @@ def _contests(result: SearchResult, config: PipelineConfig, gains: Mapping[str, 
         gain = gains.get(key) or compare_pairs(ratios, [1.0] * len(ratios))
         found.append(
             Contest(
-                name=names.get(key) or wording.short(configs[key]),
+                name=names.get(key) or configs[key].short(),
                 baseline=key in names,
                 ratio=gain.ratio,
                 low=gain.interval.low,
@@ -117,11 +117,11 @@ def _way(kept: KeptAs) -> Way:
     config = kept.config
     part = "" if config.cache_fraction == 1 else f" ({config.cache_fraction:.0%} of them)"
     where = "files" if config.storage == "files" else f"converted to {config.storage}"
-    where += "" if config.cut == "deepest" else f" after {config.cut} op{'' if config.cut == 1 else 's'}"
+    where += "" if config.cut == "deepest" else f" after {wording.count(config.cut, 'op')}"
     where += " as they are" if config.storage == "files" and config.cache == "none" else ""
     return Way(
         name=where if config.cache == "none" else f"{where}, cached in {config.cache}{part}",
-        config=wording.short(config),
+        config=config.short(),
         images_per_second=kept.images_per_second,
         once_seconds=kept.once_seconds,
         plain=config.cache == "none" and not STORAGES[config.storage].converts,
@@ -132,7 +132,7 @@ def attempt(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, bl
     """Return one trial as the artefact keeps it."""
     return Attempt(
         origin=_ORIGINS[origin.asker],
-        config=wording.short(config),
+        config=config.short(),
         images_per_second=outcome.images_per_second if isinstance(outcome, Measurement) else None,
         failure=wording.failed(outcome) if isinstance(outcome, TrialFailure) else None,
         block=block,

@@ -85,12 +85,11 @@ def action(profile: Profile) -> str:
 def machine(profile: Profile) -> str:
     """Return a machine in a few words."""
     hardware = profile.hardware
-    cores = f"{hardware.cores} core{'' if hardware.cores == 1 else 's'}"
     gpus = ", ".join(gpu.name for gpu in hardware.gpus) or "no GPU"
     gpus += "" if hardware.visible_gpus is None else f" (CUDA_VISIBLE_DEVICES={hardware.visible_gpus})"
     gpus += f", {hardware.virtual_devices} virtual devices" if hardware.virtual_devices else ""
     backend = "" if hardware.keras_backend is None else f", Keras on {hardware.keras_backend}"
-    return f"{cores} ({hardware.cpu_model}), {gpus}{backend}"
+    return f"{wording.count(hardware.cores, 'core')} ({hardware.cpu_model}), {gpus}{backend}"
 
 
 def gain(profile: Profile) -> tuple[float, str] | None:
@@ -209,8 +208,8 @@ def _parts(config: PipelineConfig, before: PipelineConfig | None) -> list[str]:
         parts.append(f"keeping {part}prepared samples in {config.cache}")
     if before is None or before.loader.kind != config.loader.kind or not parts:
         workers = config.loader.worker_count()
-        count = "" if workers is None else f" with {workers} worker{'' if workers == 1 else 's'}"
-        parts.append(f"loading by {config.loader.kind}{count}")
+        with_workers = "" if workers is None else f" with {wording.count(workers, 'worker')}"
+        parts.append(f"loading by {config.loader.kind}{with_workers}")
     if before is not None and config.finish == "device" and before.finish == "host":
         parts.append("casting on the device")
     return parts

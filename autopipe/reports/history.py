@@ -137,4 +137,4 @@ def _rate(row: Row) -> str:
 
 def _interval(row: Row) -> str:
     rate = row["images_per_second"]
-    return "" if rate is None else f"{wording.rate(rate['low'])} to {wording.rate(rate['high'])}"
+    return "" if rate is None else wording.span(rate["low"], rate["high"])

@@ -64,8 +64,8 @@ def rungs(profile: Profile) -> list[Rung]:
     return [*found, _measured("the winner", profile.measurement.images_per_second, "win", training=True)]
 
 
-def section(profile: Profile, *, top: float | None = None) -> Section:
-    """Return the ladder as a section; `top` is where its axis ends, for two that are to be compared."""
+def section(profile: Profile) -> Section:
+    """Return the ladder as a section."""
     lines = rungs(profile)
     narrowest = next((each.name for each in lines if each.narrowest), None)
     text = "What each part could feed if it were alone, and what came out when all of them trained together."
@@ -76,7 +76,7 @@ def section(profile: Profile, *, top: float | None = None) -> Section:
         title="How fast could each part be?",
         text=text,
         table=_table(lines),
-        draw=lambda width: draw(lines, width, top or highest(lines)),
+        draw=lambda width: draw(lines, width, highest(lines)),
         caption="Images a second; whiskers are 95 % intervals. Bars that end ragged go on beyond the picture.",
     )
 
@@ -159,7 +159,7 @@ def _table(lines: Sequence[Rung]) -> Table:
 
 def _interval(row: Row) -> str:
     ends = row["interval"]
-    return "" if ends is None else f"{wording.rate(ends[0])} to {wording.rate(ends[1])}"
+    return "" if ends is None else wording.span(*ends)
 
 
 def _remark(row: Row) -> str:
@@ -178,7 +178,7 @@ def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[R
     found = _storage(ceiling, config, limits)
     for op in ceiling.op_costs:
         if op.seconds_per_image > 0:
-            each = f"{op.name} on {_cores(cores)}"
+            each = f"{op.name} on {wording.count(cores, 'core')}"
             found.append(Rung(name=each, rate=cores / op.seconds_per_image, spared=op.name not in paid))
     if ceiling.loader_images_per_second is not None:
         alone = _measured("loader, nothing cached", ceiling.loader_images_per_second, "part")
@@ -198,9 +198,9 @@ def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[R
 def _told(limit: Limit, config: PipelineConfig, cores: float) -> str:
     if limit.kind is not Kind.OP:
         return _TOLD.get(limit.kind, str(limit.kind))
-    count = config.loader.worker_count() or 0
-    workers = f"{count} worker{'' if count == 1 else 's'}"
-    return f"all of it by {workers}" if limit.workers else f"loader and model on {_cores(cores)}"
+    if limit.workers:
+        return f"all of it by {wording.count(config.loader.worker_count() or 0, 'worker')}"
+    return f"loader and model on {wording.count(cores, 'core')}"
 
 
 def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[Rung]:
@@ -209,7 +209,7 @@ def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[R
     found = []
     if reads is not None:
         at_once = config.loader.reads_at_once() or math.ceil(ceiling.cores or 1.0)
-        name = f"storage, {at_once} read{'' if at_once == 1 else 's'} at a time"
+        name = f"storage, {wording.count(at_once, 'read')} at a time"
         found.append(Rung(name=name, rate=reads.images_per_second(at_once), spared=spared))
     if ceiling.read_bytes_per_second and ceiling.bytes_per_image:
         rate = ceiling.read_bytes_per_second / ceiling.bytes_per_image
@@ -220,7 +220,3 @@ def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[R
 def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) -> Rung:
     interval = (max(0.0, rate.low), rate.high)
     return Rung(name=name, rate=rate.value, interval=interval, css=css, training=training)
-
-
-def _cores(count: float) -> str:
-    return f"{count:g} core{'' if count == 1 else 's'}"

@@ -38,7 +38,7 @@ def table(rows: Sequence[Payback]) -> Table:
 def sentences(rows: Sequence[Payback], epochs: int | None) -> list[str]:
     """Return what is to be known of the choice: what was overruled, and by which rule."""
     said = [
-        f"{wording.short(row.config)} would win by its {row.rate.value:,.0f} images/s, but its conversion "
+        f"{row.config.short()} would win by its {row.rate.value:,.0f} images/s, but its conversion "
         f"{'never pays' if row.epochs is None else f'pays after {row.epochs:.1f} epochs'} and the training takes "
         f"{epochs}."
         for row in rows
@@ -78,7 +78,7 @@ def document(rows: Sequence[Payback]) -> list[dict[str, Any]]:
 
 def name(row: Payback) -> str:
     """Return what a form is called: with how many ops are done before."""
-    return f"{row.config.storage}, after {row.cut} op{'' if row.cut == 1 else 's'}"
+    return f"{row.config.storage}, after {wording.count(row.cut, 'op')}"
 
 
 def _pays(row: Payback) -> str:

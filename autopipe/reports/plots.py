@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from autopipe.reports import headline, story, wording
+from autopipe.reports import headline, story
 from autopipe.reports.figure import Row
 from autopipe.tuned import pick
 from autopipe.tuned.schema import Profile
@@ -29,7 +29,7 @@ def figures(profile: Profile) -> dict[str, Plot]:
 
 def note(profile: Profile) -> str:
     """Return the verdict as Markdown."""
-    config = wording.short(pick.config_of(profile))
+    config = pick.config_of(profile).short()
     return f"**{headline.sentence(profile)}**\n\n{headline.action(profile)}\n\nThe winner: `{config}`\n"
 
 

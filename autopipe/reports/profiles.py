@@ -40,11 +40,10 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     table.add_row("machine", headline.machine(profile))
     winner = next(readable([profile.config]), None)
     unknown = "one that this installation does not know: a package with its loader is missing"
-    table.add_row("winner", Text(unknown if winner is None else wording.short(winner)))
+    table.add_row("winner", Text(unknown if winner is None else winner.short()))
     table.add_row("images/s", wording.rates(profile.measurement.images_per_second) + _of_the_model(profile))
     table.add_row("gain", _gain(profile))
-    days = (now - profile.measured_at).days
-    age = f"{days} day{'' if days == 1 else 's'}"
+    age = wording.count((now - profile.measured_at).days, "day")
     measured = f"{profile.measured_at:%Y-%m-%d %H:%M} UTC, study {profile.study or 'unnamed'}"
     table.add_row("age", f"{age}, measured {measured}")
     judged = check.judge(profile, here, now)

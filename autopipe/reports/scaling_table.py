@@ -60,7 +60,7 @@ def _table(title: str, rows: Sequence[Row], *, virtual: bool) -> Table:
             f"{row.devices}{' virtual' if virtual and row.devices > 1 else ''}",
             wording.milliseconds(row.step_seconds),
             wording.milliseconds(row.exchange_seconds),
-            f"{row.images_per_second:,.0f}" if row.images_per_second >= 100 else f"{row.images_per_second:.3g}",
+            wording.rate(row.images_per_second),
             f"{row.speedup:.2f}x",
             f"{row.efficiency:.0%}",
             row.limit.value if row.devices > 1 or row.limit.value == "input" else "",

@@ -29,7 +29,7 @@ def render(
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("config", wording.short(config.normalised()))
+    table.add_row("config", config.normalised().short())
     table.add_row(
         "images/s",
         f"{wording.rates(rate)}, {len(measurement.windows)} windows{'' if measurement.stable else ', unsteady'}",

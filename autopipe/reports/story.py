@@ -100,9 +100,7 @@ def _head(artifact: Artifact, profile: Profile) -> str:
 
 def _facts(profile: Profile) -> list[tuple[str, str, str]]:
     rate, gain = profile.measurement.images_per_second, headline.gain(profile)
-    items = [
-        ("images/s, the winner", wording.rate(rate.value), f"{wording.rate(rate.low)} to {wording.rate(rate.high)}")
-    ]
+    items = [("images/s, the winner", wording.rate(rate.value), wording.span(rate.low, rate.high))]
     if gain is not None:
         items.append((f"times {gain[1]}", wording.times(gain[0]), "the baseline that came nearest"))
     share = headline.share(profile)
@@ -115,7 +113,7 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
 
 
 def _action(profile: Profile, use: str) -> str:
-    config = wording.short(pick.config_of(profile))
+    config = pick.config_of(profile).short()
     line = f"<p><code>{html.escape(use)}</code></p>" if use else ""
     return (
         f'<div class="do"><p><b>{page.words(headline.action(profile))}</b></p>'

@@ -24,7 +24,7 @@ def render(summary: Summary, verdict: str = "") -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
-    grid.add_row(Text("Winner", style="bold green"), wording.short(found.best_config))
+    grid.add_row(Text("Winner", style="bold green"), found.best_config.short())
     grid.add_row("Limit", _limit(summary))
     if len(found.device_counts) > 1:
         grid.add_row("Devices", _devices(found))
@@ -88,10 +88,10 @@ def _against(line: BaselineLine, round_seconds: float) -> str:
     if line.proved is None:
         return f"{wording.times(line.gain or 0.0)}, not proved"
     low, high = line.proved.interval
+    rounds = wording.count(line.proved.pairs, "round")
     if trust.decided(line.proved):
-        few = f", {line.proved.pairs} round{'s' if line.proved.pairs > 1 else ''} and the trials" * line.proved.few
+        few = f", {rounds} and the trials" * line.proved.few
         return f"{wording.times(line.proved.ratio)} ({wording.interval(low, high)}{few})"
-    rounds = f"{line.proved.pairs} round{'s' if line.proved.pairs > 1 else ''}"
     return f"not decided, about {line.proved.ratio:.2g}x in {rounds}; {_to_decide(line, round_seconds)}"
 
 
@@ -137,4 +137,4 @@ def _utilisation(summary: Summary) -> str:
 def _figures(estimate: Estimate) -> tuple[str, str]:
     if estimate.low <= 0 or estimate.high > _MEANINGLESS * estimate.low:
         return wording.rate(estimate.value), "too unsteady"
-    return wording.rate(estimate.value), f"{wording.rate(estimate.low)} to {wording.rate(estimate.high)}"
+    return wording.rate(estimate.value), wording.span(estimate.low, estimate.high)

@@ -68,10 +68,11 @@ def sentence(result: SearchResult) -> str:
 
 def _all_are_there(result: SearchResult) -> bool:
     """Whether the best and a baseline are both at the ceiling, so that there was nothing to prove."""
-    rates = [each.estimate.value for each in result.baselines if each.estimate is not None]
     best = result.estimate
-    at_ceiling = result.stopped_because.reason is Reason.CEILING and best is not None
-    return at_ceiling and any(rate >= _THERE * best.value for rate in rates if best is not None)
+    if best is None or result.stopped_because.reason is not Reason.CEILING:
+        return False
+    rates = [each.estimate.value for each in result.baselines if each.estimate is not None]
+    return any(rate >= _THERE * best.value for rate in rates)
 
 
 def brought(result: SearchResult) -> str:
@@ -79,7 +80,8 @@ def brought(result: SearchResult) -> str:
     gains: dict[str, Effect] = {}
     for each in result.effects:
         known = gains.get(each.setting)
-        if _brings(each) and (known is None or each.gain.ratio < known.gain.ratio):
+        brings = each.gain.faster and each.gain.ratio >= _FIGURES
+        if brings and (known is None or each.gain.ratio < known.gain.ratio):
             gains[each.setting] = each
     ranked = sorted(gains.values(), key=lambda each: -each.gain.ratio)
     said = [f"{each.setting} {each.other} -> {each.value} {each.gain.ratio:.1f}x" for each in ranked]
@@ -87,7 +89,3 @@ def brought(result: SearchResult) -> str:
     same = sorted({each.setting for each in result.effects if each.measured} - telling)
     rest = f"no difference that could be told: {', '.join(same)}" if same else ""
     return "; ".join(filter(None, (", ".join(said), rest)))
-
-
-def _brings(effect: Effect) -> bool:
-    return effect.gain.faster and effect.gain.ratio >= _FIGURES

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autopipe.core import limits as core_limits
-from autopipe.core.ceiling import Ceiling
 from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
 from autopipe.reports.svg import Drawing
@@ -45,13 +44,8 @@ def steps(profile: Profile) -> list[Step]:
     ceiling = None if profile.findings is None else profile.findings.ceiling
     if ceiling is None or not ceiling.op_costs:
         return []
-    found = _ops(profile, ceiling)
-    return [*found, Step(name=_MODEL, core=ceiling.model_core_seconds_per_image)]
-
-
-def _ops(profile: Profile, ceiling: Ceiling) -> list[Step]:
-    paid = {op.name: op for op in core_limits.limits(ceiling, pick.config_of(profile)).work.paid}
-    return [
+    paid = {op.name for op in core_limits.limits(ceiling, pick.config_of(profile)).work.paid}
+    found = [
         Step(
             name=op.name,
             core=max(0.0, op.seconds_per_image - op.lock_seconds_per_image),
@@ -61,6 +55,7 @@ def _ops(profile: Profile, ceiling: Ceiling) -> list[Step]:
         )
         for op in ceiling.op_costs
     ]
+    return [*found, Step(name=_MODEL, core=ceiling.model_core_seconds_per_image)]
 
 
 def section(profile: Profile) -> Section | None:

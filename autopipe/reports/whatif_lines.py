@@ -15,11 +15,10 @@ def render(found: WhatIf, measured: float) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    config = PipelineConfig.model_validate(found.config)
     changes = found.images_per_second.value / measured
     lines = [
         ("predicted", f"{wording.rates(found.images_per_second)} images/s, {wording.times(changes)} what was measured"),
-        ("best there", wording.short(config)),
+        ("best there", PipelineConfig.model_validate(found.config).short()),
         ("model alone", f"{wording.rate(found.model_images_per_second)} images/s"),
         ("limit", f"{wording.rate(found.limit)} images/s ({found.limit_kind}): {found.sentence}"),
         (

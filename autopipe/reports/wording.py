@@ -1,26 +1,15 @@
-"""How a configuration and a failure are said in few words."""
+"""How figures and failures are said in few words, everywhere alike."""
 
 from __future__ import annotations
 
 import math
 
-from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.config import ModelSetup
 from autopipe.core.outcome import TrialFailure
-from autopipe.core.value import Estimate
+from autopipe.core.value import Estimate, rate_text
 
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
-
-
-def short(config: PipelineConfig) -> str:
-    """Return what is special about a configuration: its workers, and all that is not as it is by default.
-
-    Example:
-        >>> from autopipe.loaders.threads import Threads
-        >>> short(PipelineConfig(loader=Threads(workers=2), cache="memory"))
-        'threads(workers=2) cache=memory'
-    """
-    return config.short()
 
 
 def failed(failure: TrialFailure) -> str:
@@ -57,14 +46,22 @@ def milliseconds(value: float) -> str:
     return f"{value * 1e3:.2g} ms" if value < 1e-3 else f"{value * 1e3:.3g} ms"
 
 
-def rate(value: float) -> str:
-    """Return images/s with as many digits as mean something: a segmentation model may take eight."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+rate = rate_text
 
 
 def rates(estimate: Estimate) -> str:
     """Return images/s with their interval."""
-    return f"{rate(estimate.value)} ({rate(estimate.low)} to {rate(estimate.high)})"
+    return f"{rate(estimate.value)} ({span(estimate.low, estimate.high)})"
+
+
+def span(low: float, high: float) -> str:
+    """Return an interval of images/s."""
+    return f"{rate(low)} to {rate(high)}"
+
+
+def count(number: float, noun: str) -> str:
+    """Return how many there are of something: "1 core", "2.5 cores"."""
+    return f"{number:g} {noun}{'' if number == 1 else 's'}"
 
 
 def times(ratio: float) -> str:

@@ -19,7 +19,7 @@ def merge(
     Of one machine's profiles the latest stays. The workload is the one that the first artefact names.
     """
     from autopipe.api import merging
+    from autopipe.reports import wording
 
     merged = merging.merge(artifacts, out)
-    count = len(merged.profiles)
-    screen.say(f"wrote     {out}, with {count} profile{'' if count == 1 else 's'}")
+    screen.say(f"wrote     {out}, with {wording.count(len(merged.profiles), 'profile')}")

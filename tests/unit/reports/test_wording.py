@@ -24,7 +24,7 @@ from autopipe.reports import wording
     ids=str,
 )
 def test_a_configuration_is_said_by_what_is_special_about_it(config: PipelineConfig, said: str) -> None:
-    assert wording.short(config) == said
+    assert config.short() == said
 
 
 def test_a_failure_is_one_line_and_not_a_long_one() -> None:
