@@ -116,16 +116,14 @@ class Rows:
         """Note where rows begin, for `axis` and `rule`."""
         self._rows_begin = self._top
 
-    def row(self, label: str, value: str = "", css: str = "", extra: str = "") -> float:
-        """Begin a row, and return the height of its middle; `extra` is set in small type behind the value."""
+    def row(self, label: str, value: str = "", css: str = "") -> float:
+        """Begin a row, and return the height of its middle."""
         drawing, top = self.drawing, self._top
-        rest = drawing.width if not self.stacked else drawing.width - svg.text_width(value + extra, _SIZE) - 14.0
-        room = self._left - 12.0 if not self.stacked else rest
+        room = drawing.width - svg.text_width(value, _SIZE) - 14.0 if self.stacked else self._left - 12.0
         middle = top + (30.0 if self.stacked else 14.0)
         base = top + 15.0 if self.stacked else middle + 4.5
         drawing.text(0.0, base, svg.fitted(label, room, _SIZE), f"label {css}".strip())
-        words = f"{value}  {extra}" if extra and self.stacked else value
-        drawing.text(drawing.width, base, words, f"value {css}".strip(), "end")
+        drawing.text(drawing.width, base, value, f"value {css}".strip(), "end")
         self._top = top + (46.0 if self.stacked else 28.0)
         self._middles.append(middle)
         return middle
@@ -177,11 +175,11 @@ def mark(drawing: Drawing, shape: str, x: float, y: float, css: str) -> None:
         case "line":
             drawing.line(x - 6.0, y, x + 7.0, y, css)
         case "cross":
-            drawing.cross(x, y, 3.5, css)
+            drawing.cross(x, y, css)
         case "diamond":
-            drawing.diamond(x, y, 6.0, css)
+            drawing.diamond(x, y, css)
         case "triangle":
-            drawing.triangle(x, y, 5.0, css)
+            drawing.triangle(x, y, css)
         case "square":
             drawing.rect(x - 4.5, y - 4.5, 9.0, 9.0, css)
         case _:

@@ -124,7 +124,7 @@ def _draw(rows: Rows, line: Line, y: float) -> None:
     for block in line.blocks:
         if scale.first <= block <= scale.last:
             drawing.circle(scale(block), y + 9.0, 2.0, "round")
-    drawing.diamond(scale(line.ratio), y, 6.0, f"{line.css} open" if line.hollow else line.css)
+    drawing.diamond(scale(line.ratio), y, f"{line.css} open" if line.hollow else line.css)
 
 
 def _ends(lines: Sequence[Line]) -> tuple[float, float]:

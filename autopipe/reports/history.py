@@ -107,7 +107,7 @@ def _best(drawing: Drawing, trials: Sequence[Attempt], across: Scale, up: Scale)
 def _trial(drawing: Drawing, each: Attempt, x: float, up: Scale) -> None:
     rate = each.images_per_second
     if rate is None:
-        drawing.cross(x, up.begin - 6.0, 3.5, "fail")
+        drawing.cross(x, up.begin - 6.0, "fail")
         return
     shape, css, _ = _SHAPES[each.origin]
     drawing.line(x, up(max(0.0, rate.low)), x, up(rate.high), "thin")

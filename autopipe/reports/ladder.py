@@ -118,7 +118,7 @@ def _draw(rows: Rows, rung: Rung, top: float) -> None:
     else:
         drawing.rect(scale.begin, y - 7.0, end - scale.begin, 14.0, css)
     if rung.interval is not None and rung.rate <= top:
-        drawing.whisker(scale(rung.interval[0]), scale(rung.interval[1]), y, "whisker")
+        drawing.whisker(scale(rung.interval[0]), scale(rung.interval[1]), y)
     if rung.narrowest:
         x = end + 10.0
         inside = x + 66.0 > scale.end

@@ -30,7 +30,7 @@ def sections(profile: Profile) -> list[Section]:
             payoff.section(findings, profile.workload.samples),
             step_lines.section(findings),
         ]
-    return [*(each for each in found if each is not None), circumstances(profile)]
+    return [*(each for each in found if each is not None), _circumstances(profile)]
 
 
 def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
@@ -129,25 +129,8 @@ def _notes(profile: Profile) -> str:
     return page.listed(kept) if kept else ""
 
 
-# ---------------------------------------------------------------- circumstances
-
-
-def circumstances(profile: Profile) -> Section:
+def _circumstances(profile: Profile) -> Section:
     """Return what the figures depend on, and the command that repeats them."""
-    rows: list[Row] = [{"name": name, "value": value} for name, value in _circumstances(profile)]
-    columns = (
-        Column("", lambda row: row["name"], numeric=False),
-        Column("", lambda row: str(row["value"]), numeric=False),
-    )
-    return Section(
-        key="circumstances",
-        title="On which machine, with which data?",
-        text="Figures hold for these; `autopipe check` says whether they still do.",
-        table=Table(columns=columns, rows=rows),
-    )
-
-
-def _circumstances(profile: Profile) -> list[tuple[str, str]]:
     hardware, workload = profile.hardware, profile.workload
     asked = None if profile.findings is None else profile.findings.asked
     found = [] if asked is None else [("command", asked.command), ("seed", str(asked.seed))]
@@ -169,4 +152,11 @@ def _circumstances(profile: Profile) -> list[tuple[str, str]]:
         found += [("epochs charged", str(asked.epochs))] if asked.epochs is not None else []
         found += [("data digest", asked.data)] if asked.data else []
     found.append(("digests", f"ops {workload.ops}, model {workload.model or 'none'}"))
-    return found
+    rows: list[Row] = [{"name": name, "value": value} for name, value in found]
+    columns = (Column("", lambda row: row["name"], numeric=False), Column("", lambda row: row["value"], numeric=False))
+    return Section(
+        key="circumstances",
+        title="On which machine, with which data?",
+        text="Figures hold for these; `autopipe check` says whether they still do.",
+        table=Table(columns=columns, rows=rows),
+    )

@@ -77,29 +77,29 @@ class Drawing:
         """Draw a dot."""
         self._add("circle", css, f'cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"')
 
-    def diamond(self, x: float, y: float, radius: float, css: str) -> None:
+    def diamond(self, x: float, y: float, css: str) -> None:
         """Draw a square on its corner."""
-        self.polygon([(x - radius, y), (x, y - radius), (x + radius, y), (x, y + radius)], css)
+        self.polygon([(x - 6.0, y), (x, y - 6.0), (x + 6.0, y), (x, y + 6.0)], css)
 
-    def triangle(self, x: float, y: float, radius: float, css: str) -> None:
+    def triangle(self, x: float, y: float, css: str) -> None:
         """Draw a triangle that points upwards."""
-        self.polygon([(x - radius, y + 0.8 * radius), (x, y - radius), (x + radius, y + 0.8 * radius)], css)
+        self.polygon([(x - 5.0, y + 4.0), (x, y - 5.0), (x + 5.0, y + 4.0)], css)
 
-    def cross(self, x: float, y: float, radius: float, css: str) -> None:
+    def cross(self, x: float, y: float, css: str) -> None:
         """Draw a cross."""
-        self.line(x - radius, y - radius, x + radius, y + radius, css)
-        self.line(x - radius, y + radius, x + radius, y - radius, css)
+        self.line(x - 3.5, y - 3.5, x + 3.5, y + 3.5, css)
+        self.line(x - 3.5, y + 3.5, x + 3.5, y - 3.5, css)
 
     def text(self, x: float, y: float, text: str, css: str = "", anchor: str = "start") -> None:
         """Write a text, whose base line is at `y`."""
         placed = f'x="{number(x)}" y="{number(y)}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
         self._parts.append(f"<text {_css(css)}{placed}>{html.escape(text)}</text>")
 
-    def whisker(self, low: float, high: float, y: float, css: str, cap: float = 3.5) -> None:
+    def whisker(self, low: float, high: float, y: float) -> None:
         """Draw an interval that lies along the horizontal."""
-        self.line(low, y, high, y, css)
+        self.line(low, y, high, y, "whisker")
         for end in (low, high):
-            self.line(end, y - cap, end, y + cap, css)
+            self.line(end, y - 3.5, end, y + 3.5, "whisker")
 
     def render(self, style: str | None = None, css: str = "") -> str:
         """Return the SVG element.
