@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-from pathlib import PurePosixPath
 from typing import Any
 
 from autopipe._version import __version__
@@ -12,7 +11,7 @@ from autopipe.hardware.memory import size_text
 from autopipe.reports import forest, headline, history, ladder, page, payoff, step_lines, waterfall, wording
 from autopipe.reports.figure import Column, Row, Section, Table
 from autopipe.tuned import pick, reference
-from autopipe.tuned.schema import Artifact, FileReference, ImagesReference, Profile
+from autopipe.tuned.schema import Artifact, Profile
 
 SCHEMA_VERSION = 1
 OLD = "An earlier version wrote this profile: it holds the rates alone. `autopipe retune` adds the rest."
@@ -67,15 +66,8 @@ def html_page(artifact: Artifact, profile: Profile, *, use: str = "") -> str:
 
 def named(artifact: Artifact) -> str:
     """Return what the workload is called."""
-    match artifact.workload:
-        case None:
-            return "a workload that no file holds"
-        case FileReference() as file:
-            return f"{PurePosixPath(file.path).name}:{file.attribute}"
-        case ImagesReference() as images:
-            return f"{images.model} on {PurePosixPath(images.path).name}"
-        case module:
-            return reference.text(module)
+    named = artifact.workload
+    return "a workload that no file holds" if named is None else reference.short_text(named)
 
 
 def foot() -> str:

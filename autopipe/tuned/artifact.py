@@ -26,23 +26,17 @@ MAX_BYTES: Final = 16 * 2**20
 Migration = Callable[[JsonObject], JsonObject]
 
 
-def _from_1(content: JsonObject) -> JsonObject:
-    """Version 2 knows the Keras backend of a profile, which may be unknown."""
-    return {**content, "schema_version": 2}
+def _only_added_to(content: JsonObject) -> JsonObject:
+    """Give a file that holds all that version 4 must.
 
-
-def _from_2(content: JsonObject) -> JsonObject:
-    """Version 3 knows the ops of a workload by name, which may be unknown."""
-    return {**content, "schema_version": 3}
-
-
-def _from_3(content: JsonObject) -> JsonObject:
-    """Version 4 knows all that a search found, and what it was asked for; both may be unknown."""
+    Version 2 added the Keras backend of a profile, 3 the ops of a workload by name, 4 what a search found and was asked
+    for: all of it may be unknown.
+    """
     return {**content, "schema_version": 4}
 
 
-MIGRATIONS: Final[Mapping[int, Migration]] = {1: _from_1, 2: _from_2, 3: _from_3}
-"""From the version that a function takes to the function; what it returns is of the next version."""
+MIGRATIONS: Final[Mapping[int, Migration]] = dict.fromkeys((1, 2, 3), _only_added_to)
+"""From the version that a function takes to the function; what it returns is of a later version."""
 
 
 def read(path: str | os.PathLike[str]) -> Artifact:

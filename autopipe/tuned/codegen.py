@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from string import Template
 from typing import Final
 
 from autopipe._version import __version__
 from autopipe.tuned import artifact as files
+from autopipe.tuned import reference
 from autopipe.tuned.factory import Tuned
 from autopipe.tuned.pin import MODULE_NAME
-from autopipe.tuned.schema import FileReference, ImagesReference, ModuleReference, Reference
+from autopipe.tuned.schema import Reference
 
 _MODULE: Final = Template('''"""The input pipeline that measured fastest for $workload, on each machine in $artifact.
 
@@ -76,10 +77,10 @@ def text_for(named: Reference | None, artifact: str) -> str:
         artifact: the artefact's name.
     """
     return _MODULE.substitute(
-        workload=_plain(_described(named)),
+        workload=_plain("a workload without a name" if named is None else reference.short_text(named)),
         artifact=_plain(artifact),
         version=__version__,
-        name=_quoted(artifact),
+        name=json.dumps(artifact),
         pinned=_literal(named),
     )
 
@@ -94,31 +95,16 @@ def write(tuned: Tuned, folder: str | os.PathLike[str], artifact_name: str = "au
     return artifact, files.replace_text(artifact.with_name(MODULE_NAME), source(tuned, artifact))
 
 
-def _described(named: Reference | None) -> str:
-    match named:
-        case FileReference():
-            return f"{PurePosixPath(named.path).name}:{named.attribute}"
-        case ModuleReference():
-            return f"{named.module}:{named.attribute}"
-        case ImagesReference():
-            return f"{named.model} on {PurePosixPath(named.path).name}"
-    return "a workload without a name"
-
-
 def _literal(named: Reference | None) -> str:
     """Return a reference as Python, one line a key."""
     if named is None:
         return "None"
     values = named.model_dump(exclude_none=True)
-    lines = [f'    "{key}": {_quoted(value) if isinstance(value, str) else value},\n' for key, value in values.items()]
+    # JSON's texts are Python's, too, in the quotes that formatters write.
+    lines = [f'    "{key}": {json.dumps(value)},\n' for key, value in values.items()]
     return f"{{\n{''.join(lines)}}}"
 
 
 def _plain(text: str) -> str:
     """Return a text that can end no docstring, whatever somebody has called a folder."""
     return re.sub(r"[^\w ./:-]", "_", text)
-
-
-def _quoted(text: str) -> str:
-    """Return a Python string literal in double quotes, as formatters write it; JSON's escapes are Python's, too."""
-    return json.dumps(text)

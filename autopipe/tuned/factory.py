@@ -23,16 +23,8 @@ from autopipe.core.value import rate_text
 from autopipe.core.workload import Workload
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
-from autopipe.tuned import drift, fingerprint, joining, kept_sets, pick, pin, plain_fit, reference, workload_source
-from autopipe.tuned.schema import (
-    Artifact,
-    Baseline,
-    Figures,
-    Hardware,
-    Limit,
-    Profile,
-    Reference,
-)
+from autopipe.tuned import drift, fingerprint, joining, kept_sets, pick, pin, reference, workload_source
+from autopipe.tuned.schema import Artifact, Baseline, Figures, Hardware, Limit, Profile, Reference
 
 if TYPE_CHECKING:
     from autopipe.devices.trainer import Trainer
@@ -196,7 +188,14 @@ class Tuned:
         Example:
             >>> model.fit(ap.load("autopipe.json").make_dataset(), epochs=3)  # doctest: +SKIP
         """
-        return plain_fit.dataset(self.workload, self.config, data, shard=shard, initial_epoch=initial_epoch)
+        from autopipe.devices import fit_dataset  # imports Keras
+
+        config = self.config.model_copy(update={"finish": "host", "channels": fit_dataset.channels()})
+        if data is None:
+            loader = assembly.build_loader(self.workload, config, shard=shard)
+        else:
+            loader = assembly.evaluation_loader(self.workload, config, data)
+        return fit_dataset.dataset(loader, initial_epoch)
 
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
         """Write the artefact, with the profiles of all machines, and return its path.

@@ -227,11 +227,7 @@ def _worth(config: JsonObject, profile: Profile) -> float:
     rates[_text(profile.config)] = profile.measurement.images_per_second.value
     baselines = [baseline.images_per_second.value for baseline in profile.baselines]
     best = max(rates.values())
-    return rates.get(_text(config), _least((*rates.values(), *baselines))) / best if best > 0 else 0.0
-
-
-def _least(rates: Iterable[float]) -> float:
-    return min(rates, default=0.0)
+    return rates.get(_text(config), min((*rates.values(), *baselines))) / best if best > 0 else 0.0
 
 
 def _text(config: JsonObject) -> str:

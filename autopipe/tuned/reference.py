@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from autopipe.core.workload import Workload
 from autopipe.data.url import is_url
@@ -112,6 +112,13 @@ def text(reference: Reference) -> str:
     if isinstance(reference, ImagesReference):
         return f"{reference.model} on {reference.path}"
     return f"{reference.path}:{reference.attribute}"
+
+
+def short_text(reference: Reference) -> str:
+    """Return what people call the workload: as `text`, without the folders."""
+    if isinstance(reference, ModuleReference):
+        return text(reference)
+    return text(reference.model_copy(update={"path": PurePosixPath(reference.path).name}))
 
 
 def _is_remote(reference: FileReference | ImagesReference) -> bool:

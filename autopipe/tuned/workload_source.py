@@ -21,7 +21,7 @@ class ImportWorkload(Protocol):
 
 def itself(workload: Workload) -> Callable[[], Workload]:
     """Return what returns just this workload."""
-    return functools.partial(_same, workload)
+    return lambda: workload
 
 
 def given(workload: Workload | str, import_workload: ImportWorkload) -> Callable[[], Workload]:
@@ -41,7 +41,3 @@ def named(
         return found if isinstance(found, Workload) else import_workload(found.text, may_call=found.may_call)
 
     return imported
-
-
-def _same(workload: Workload) -> Workload:
-    return workload
