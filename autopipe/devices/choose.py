@@ -55,9 +55,19 @@ def _strategies() -> dict[str, EntryPoint]:
 
 def accelerators() -> int:
     """Return how many accelerators the backend sees in this process; 0 where it trains on the CPU."""
-    from autopipe.devices.single import SingleDevice
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow as tf
 
-    return SingleDevice.accelerators()
+            return len(tf.config.list_physical_devices("GPU"))
+        case "jax":
+            import jax
+
+            return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
+        case _:  # pragma: no cover  # make test-torch runs it
+            import torch
+
+            return int(torch.cuda.device_count())
 
 
 def virtual_devices() -> int:

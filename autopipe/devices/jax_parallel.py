@@ -41,14 +41,8 @@ class JaxParallel(SharingStrategy):
                 "process starts.",
             )
         self.rank = self.cluster()
-        alone = self.rank == (0, 1)
-        self.looks_ahead = alone and jax.default_backend() != "cpu"
-        self._place = self._shared_out if alone else _unchanged  # Keras puts the parts of several processes together
+        self.looks_ahead = self.rank == (0, 1) and jax.default_backend() != "cpu"
         self._distribution = keras.distribution.DataParallel(devices=_first_of_each_process(devices))
-
-    @classmethod
-    def accelerators(cls) -> int:
-        return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
 
     @classmethod
     def cluster(cls) -> tuple[int, int]:
@@ -84,15 +78,10 @@ class JaxParallel(SharingStrategy):
         return lambda: jax.block_until_ready(summed(parts))
 
     def place(self, array: Any) -> Any:
-        return self._place(array)
-
-    def _shared_out(self, array: Any) -> Any:
+        if self.rank != (0, 1):
+            return array  # Keras puts the parts of several processes together
         self.check_evaluation_rows(array.shape[0])  # Keras places what it gets once more, in equal parts
         return jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
-
-
-def _unchanged(array: Any) -> Any:
-    return array
 
 
 def _first_of_each_process(devices: int) -> list[str]:

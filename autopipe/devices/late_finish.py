@@ -1,4 +1,8 @@
-"""Finishes batches for whoever trains without a model of Keras. It imports no framework until it is asked to."""
+"""Finishes batches for whoever trains without a model of Keras, as arrays of the Keras backend, on its device.
+
+In a training by `fit`, batches are placed by the device strategy and finished inside the model's own compiled step
+(`autopipe.devices.finished_steps`). Frameworks are imported when they are needed, and not before.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,20 @@ class LateFinish:
         self._open_on_host = on_host
 
     def place(self) -> Callable[[Any], Any] | None:
-        from autopipe.devices import host_arrays
+        import keras
 
-        return host_arrays.place()
+        match keras.backend.backend():
+            case "tensorflow":
+                import tensorflow as tf
+
+                from autopipe.devices.aliasing import tensor
+
+                return None if tf.config.list_logical_devices("GPU") else tensor
+            case "jax":
+                import jax
+
+                return jax.device_put if jax.default_backend() == "cpu" else None
+        return None
 
     def on_device(self, batch: Batch) -> Batch:
         return self._compiled(batch)
@@ -34,6 +49,22 @@ class LateFinish:
 
     @functools.cached_property
     def _compiled(self) -> Callable[[Batch], Batch]:
-        from autopipe.devices import host_arrays
+        """The finish as one function that the backend has compiled, if it compiles."""
+        import keras
 
-        return host_arrays.compiled(self._finish)
+        from autopipe.devices.keras_ops import KERAS_OPS
+
+        def finished(batch: Batch) -> Batch:
+            return self._finish.batch(batch, KERAS_OPS)
+
+        compiled: Callable[[Batch], Batch] = finished
+        match keras.backend.backend():
+            case "tensorflow":
+                import tensorflow as tf
+
+                compiled = tf.function(finished, autograph=False, reduce_retracing=True)
+            case "jax":
+                import jax
+
+                compiled = jax.jit(finished)
+        return compiled

@@ -30,11 +30,12 @@ class Mirrored(SharingStrategy):
                 trained on another number of them.
         """
         self.devices = devices
-        self._kind = "GPU" if self.accelerators() else "CPU"
+        gpus = len(tf.config.list_physical_devices("GPU"))
+        self._kind = "GPU" if gpus else "CPU"
         self.looks_ahead = self._kind == "GPU"
         if self._kind == "CPU" and virtual.asked() >= devices:
             _split_cpu(devices)
-        found = self.accelerators() or len(tf.config.list_logical_devices("CPU"))
+        found = gpus or len(tf.config.list_logical_devices("CPU"))
         if found < devices:
             raise ModelError(
                 f"`devices` must not exceed what TensorFlow sees: devices={devices}, "
@@ -44,10 +45,6 @@ class Mirrored(SharingStrategy):
             )
         self._names = [f"{self._kind}:{number}" for number in range(devices)]
         self._strategy = _shared(tuple(self._names))
-
-    @classmethod
-    def accelerators(cls) -> int:
-        return len(tf.config.list_physical_devices("GPU"))
 
     @classmethod
     def cluster(cls) -> tuple[int, int]:

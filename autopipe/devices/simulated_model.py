@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 
 from autopipe.core.structure import leaves
 from autopipe.devices.simulated import SimulatedAccelerator, Timeline
@@ -100,15 +99,17 @@ def _loss(x: Any, loss: _Loss) -> dict[str, _Loss]:
     return {"loss": loss}
 
 
-def _rows(x: Any) -> int:
+def _parts(x: Any) -> tuple[Any, ...]:
+    """Return the first array of a batch, or its parts where tf.distribute has shared it out."""
     x = leaves(x)[0]
-    parts = getattr(x, "values", None)  # of a batch that tf.distribute has shared out
-    return int(x.shape[0]) if not isinstance(parts, tuple) else sum(int(part.shape[0]) for part in parts)
+    parts = getattr(x, "values", None)
+    return parts if isinstance(parts, tuple) else (x,)
+
+
+def _rows(x: Any) -> int:
+    return sum(int(part.shape[0]) for part in _parts(x))
 
 
 def _devices(x: Any) -> int:
-    x = leaves(x)[0]
-    parts = getattr(x, "values", None)
-    if isinstance(parts, tuple):
-        return len(parts)
-    return 1 if isinstance(x, np.ndarray) else len(getattr(getattr(x, "sharding", None), "device_set", (0,)))
+    first, *others = _parts(x)
+    return len(others) + len(getattr(getattr(first, "sharding", None), "device_set", (0,)))

@@ -26,34 +26,11 @@ class SingleDevice(DeviceStrategy):
         makers = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
         self.looks_ahead, self._place = makers[keras.backend.backend()]()
 
-    @classmethod
-    def accelerators(cls) -> int:
-        counts = {"tensorflow": _tensorflow_gpus, "jax": _jax_accelerators, "torch": _torch_gpus}
-        return counts[keras.backend.backend()]()
-
     def scope(self) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
     def place(self, array: Any) -> Any:
         return self._place(array)
-
-
-def _tensorflow_gpus() -> int:
-    import tensorflow as tf
-
-    return len(tf.config.list_physical_devices("GPU"))
-
-
-def _jax_accelerators() -> int:
-    import jax
-
-    return 0 if jax.default_backend() == "cpu" else int(jax.local_device_count())
-
-
-def _torch_gpus() -> int:  # pragma: no cover  # make test-torch runs it
-    import torch
-
-    return int(torch.cuda.device_count())
 
 
 def _tensorflow() -> tuple[bool, _Place]:
@@ -77,7 +54,7 @@ def _jax() -> tuple[bool, _Place]:
     import jax
 
     # On the CPU a jitted step takes an aligned NumPy array as it is (0.1 ms less a step than through `device_put`).
-    return (False, _unchanged) if jax.default_backend() == "cpu" else (True, jax.device_put)
+    return (False, lambda array: array) if jax.default_backend() == "cpu" else (True, jax.device_put)
 
 
 def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs it
@@ -107,7 +84,3 @@ def _require_one_process(torch: Any) -> None:  # pragma: no cover  # make test-t
             f"{ranks}.",
             hint="Use the jax backend: call jax.distributed.initialize() in each process, then make_trainer().",
         )
-
-
-def _unchanged(array: Any) -> Any:
-    return array

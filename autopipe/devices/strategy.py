@@ -28,11 +28,6 @@ class DeviceStrategy(abc.ABC):
     rank: tuple[int, int] = (0, 1)
     looks_ahead: bool
 
-    @classmethod
-    @abc.abstractmethod
-    def accelerators(cls) -> int:
-        """Return how many accelerators the backend sees in this process; 0 where it trains on the CPU."""
-
     @abc.abstractmethod
     def scope(self) -> AbstractContextManager[Any]:
         """Return the context in which the model is built and trained."""
