@@ -78,7 +78,18 @@ class _Membership:
         self._ours = False
         self._users: weakref.WeakSet[User] | None = None
 
-    def join(self, address: str | None, cores: int, store_bytes: int) -> Cluster:
+    def join(self, address: str | None, *, cores: int = 1, store_bytes: int = 0) -> Cluster:
+        """Connect this process to a cluster, or use the connection that it has. Whoever joins leaves.
+
+        Args:
+            address: "local", "auto", "host:port", or "ray://host:port"; None for RAY_ADDRESS, or else "local".
+            cores: of a cluster that is started here, at least.
+            store_bytes: for what nodes hand over, at least.
+
+        Raises:
+            MissingExtraError: Ray is not installed.
+            LoaderError: there is no cluster at the address, or this process is in another one.
+        """
         wanted = address_of(address)
         ray = _package()
         with self._lock:
@@ -107,6 +118,7 @@ class _Membership:
                 _default_signals()
 
     def ends_with_process(self, user: User) -> None:
+        """Have `user` closed before Ray ends at the interpreter's exit, if nobody has closed it by then."""
         if self._users is None:
             self._users = weakref.WeakSet()
             atexit.register(self._end)  # registered after Ray's own, so called before it
@@ -118,26 +130,7 @@ class _Membership:
 
 
 _MEMBERSHIP = _Membership()
-
-
-def join(address: str | None, *, cores: int = 1, store_bytes: int = 0) -> Cluster:
-    """Connect this process to a cluster, or use the connection that it has. Whoever joins leaves.
-
-    Args:
-        address: "local", "auto", "host:port", or "ray://host:port"; None for RAY_ADDRESS, or else "local".
-        cores: of a cluster that is started here, at least.
-        store_bytes: for what nodes hand over, at least.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        LoaderError: there is no cluster at the address, or this process is in another one.
-    """
-    return _MEMBERSHIP.join(address, cores, store_bytes)
-
-
-def ends_with_process(user: User) -> None:
-    """Have `user` closed before Ray ends at the interpreter's exit, if nobody has closed it by then."""
-    _MEMBERSHIP.ends_with_process(user)
+join, ends_with_process = _MEMBERSHIP.join, _MEMBERSHIP.ends_with_process
 
 
 def address_of(address: str | None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import json
 import os
-import sys
 import threading
 import time
 import warnings
@@ -167,9 +166,7 @@ def _mean_bytes(source: Source) -> float:
     return 0.0 if own is None else float(own())
 
 
-def _work(
-    stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int = 0, batch_size: int = sys.maxsize
-) -> None:
+def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int, batch_size: int) -> None:
     try:
         for task in _tasks(stream, filler, ahead):
             _make(task, stream, pool, filler, batch_size)

@@ -30,6 +30,11 @@ class _ValueOp(Op):
     dtype: str = dataclasses.field(default="float32", kw_only=True)
     batchable: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if self.dtype not in _DTYPES:
+            name = type(self).__name__
+            raise ConfigError(f"`dtype` of {name} must be one of {', '.join(_DTYPES)}, but got {self.dtype!r}.")
+
     def values(self, array: Any, xp: ArrayNamespace) -> Any:
         """Return the array after the op; the channel axis is the last."""
         raise NotImplementedError
@@ -74,9 +79,6 @@ class Rescale(_ValueOp):
     scale: float
     offset: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check_dtype(self)
-
     def values(self, array: Any, xp: ArrayNamespace) -> Any:
         scaled = xp.cast(array, self.dtype) * xp.constant(self.scale, self.dtype)
         return scaled + xp.constant(self.offset, self.dtype) if self.offset else scaled
@@ -112,7 +114,7 @@ class Normalize(_ValueOp):
     std: Sequence[float] | float
 
     def __post_init__(self) -> None:
-        _check_dtype(self)
+        super().__post_init__()
         for name in ("mean", "std"):
             value = getattr(self, name)
             object.__setattr__(self, name, tuple(value) if isinstance(value, Sequence | np.ndarray) else value)
@@ -153,9 +155,6 @@ class Cast(_ValueOp):
     dtype: str = "float32"
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
 
-    def __post_init__(self) -> None:
-        _check_dtype(self)
-
     @property
     def target(self) -> Target:
         return self.on
@@ -178,8 +177,3 @@ class Cast(_ValueOp):
 
     def plain_tensorflow(self, step: Step) -> Lines:
         return [f"{part} = tf.cast({part}, tf.{self.dtype})" for part in parts(step)]
-
-
-def _check_dtype(op: _ValueOp) -> None:
-    if op.dtype not in _DTYPES:
-        raise ConfigError(f"`dtype` of {type(op).__name__} must be one of {', '.join(_DTYPES)}, but got {op.dtype!r}.")

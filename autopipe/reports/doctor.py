@@ -11,13 +11,12 @@ from rich.text import Text
 from autopipe.hardware import opencv
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import size_text
+from autopipe.reports import labelled
 
 
 def render(machine: Machine, opencv_found: Mapping[str, str]) -> Table:
     """Return the table that `autopipe doctor` prints."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = labelled.table()
     cpu = machine.cpu
     table.add_row("cores", f"{cpu.cores} usable of {cpu.logical_cores} ({cpu.model})")
     table.add_row(

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.reports import wording
+from autopipe.reports import labelled, wording
 from autopipe.tuned.check import Result, Verdict
 
 _STYLES = {Verdict.FITS: "bold green", Verdict.STALE: "bold yellow", Verdict.DRIFTED: "bold red"}
@@ -15,9 +15,7 @@ _STYLES = {Verdict.FITS: "bold green", Verdict.STALE: "bold yellow", Verdict.DRI
 
 def render(result: Result) -> Table:
     """Return what `autopipe check` prints."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = labelled.table()
     table.add_row("verdict", Text(result.verdict, style=_STYLES[result.verdict]))
     for reason in result.reasons:
         table.add_row("because", reason)

@@ -162,7 +162,8 @@ def _cause(profile: Profile, rival: Baseline) -> str:
     found = bottleneck.bottleneck(limits, rival.images_per_second.value)
     match found.kind:
         case Kind.STORAGE_LATENCY:
-            return f"Reads wait {_ms(_latency(ceiling, limits))} each"
+            known = ceiling.reads
+            return f"Reads wait {_ms(limits.work.read_wait_seconds if known is None else known.latency_seconds)} each"
         case Kind.STORAGE_BANDWIDTH:
             return f"The storage gives {wording.rate(found.images_per_second)} images/s"
         case Kind.PYTHON_LOCK:
@@ -171,10 +172,6 @@ def _cause(profile: Profile, rival: Baseline) -> str:
             return _work(limits, ceiling, found.op)
         case _:
             return ""
-
-
-def _latency(ceiling: Ceiling, limits: Limits) -> float:
-    return limits.work.read_wait_seconds if ceiling.reads is None else ceiling.reads.latency_seconds
 
 
 def _work(limits: Limits, ceiling: Ceiling, name: str | None) -> str:

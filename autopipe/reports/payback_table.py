@@ -25,7 +25,7 @@ def table(rows: Sequence[Payback]) -> Table:
     for row in rows:
         shown.add_row(
             name(row),
-            f"{row.rate.value:,.0f}",
+            wording.rate(row.rate.value),
             _interval(row.convert_seconds.value, row.convert_seconds.low, row.convert_seconds.high),
             size_text(row.bytes),
             "" if row.free_bytes is None else size_text(row.free_bytes),
@@ -38,16 +38,15 @@ def table(rows: Sequence[Payback]) -> Table:
 def sentences(rows: Sequence[Payback], epochs: int | None) -> list[str]:
     """Return what is to be known of the choice: what was overruled, and by which rule."""
     said = [
-        f"{row.config.short()} would win by its {row.rate.value:,.0f} images/s, but its conversion "
+        f"{row.config.short()} would win by its {wording.rate(row.rate.value)} images/s, but its conversion "
         f"{'never pays' if row.epochs is None else f'pays after {row.epochs:.1f} epochs'} and the training takes "
         f"{epochs}."
         for row in rows
         if row.overruled
     ]
     said += [
-        f"As {row.config.storage}: {row.rate.value:,.0f} images/s, {_duration(row.convert_seconds.value)} to convert, "
-        f"{_when(row)}: "
-        "`--convert` takes it, `--epochs N` weighs it."
+        f"As {row.config.storage}: {wording.rate(row.rate.value)} images/s, "
+        f"{_duration(row.convert_seconds.value)} to convert, {_when(row)}: `--convert` takes it, `--epochs N` weighs it."
         for row in rows
         if row.advice
     ]

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.reports import headline, wording
+from autopipe.reports import headline, labelled, wording
 from autopipe.tuned import check
 from autopipe.tuned.pick import Choice, readable
 from autopipe.tuned.schema import Artifact, Hardware, Profile
@@ -34,9 +34,7 @@ def render(artifact: Artifact, choice: Choice, here: Hardware, now: datetime.dat
 
 
 def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = labelled.table()
     table.add_row("machine", headline.machine(profile))
     winner = next(readable([profile.config]), None)
     unknown = "one that this installation does not know: a package with its loader is missing"

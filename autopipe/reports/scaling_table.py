@@ -26,20 +26,17 @@ def render(found: Scaling) -> RenderableType:
         Text(),
     ]
     fed = known.fed_images_per_second
+    loader = f"{wording.rate(fed)} images/s from {wording.count(known.cores, 'core')}"
     link = f"{known.interconnect.bytes_per_second / 1e9:,.3g} GB/s ({known.interconnect.source})"
     lines = [
         ("Weights", f"{size_text(known.gradient_bytes)} of gradients a step, over {link}"),
-        (
-            "Input",
-            f"{fed:,.0f} images/s from {known.cores:g} cores, without a cache" if math.isfinite(fed) else "unknown",
-        ),
+        ("Input", f"{loader}, without a cache" if math.isfinite(fed) else "unknown"),
         ("Verdict", found.verdict),
     ]
     lines += [("Note", f"{note[:1].upper()}{note[1:]}.") for note in found.notes]
     if found.virtual:
-        lines.append(
-            ("Note", "Virtual devices are parts of this machine's CPU: they rehearse, and say nothing of GPUs.")
-        )
+        said = "Virtual devices are parts of this machine's CPU: they rehearse, and say nothing of GPUs."
+        lines.append(("Note", said))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()

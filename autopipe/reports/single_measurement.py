@@ -10,10 +10,9 @@ from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, Resources
+from autopipe.core.outcome import Measurement
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.hardware.memory import size_text
-from autopipe.reports import other_machines, wording
+from autopipe.reports import labelled, other_machines, wording
 
 
 def render(
@@ -26,9 +25,7 @@ def render(
     rate = measurement.images_per_second
     limit = core_limits.limits(ceiling, config)
     bottleneck = core_bottleneck.bottleneck(limit, rate.value)
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = labelled.table()
     table.add_row("config", config.normalised().short())
     table.add_row(
         "images/s",
@@ -47,7 +44,7 @@ def render(
         table.add_row("cache fill", f"{measurement.cache_fill_seconds:.1f} s for all samples, once")
     if elsewhere := other_machines.sentence(measurement, config, limit):
         table.add_row("elsewhere", elsewhere)
-    table.add_row("resources", _resources(measurement.resources))
+    table.add_row("resources", wording.resources(measurement.resources))
     table.add_row("page cache", measurement.page_cache)
     ran = measurement.ran
     table.add_row(
@@ -73,20 +70,3 @@ def _costs(ceiling: Ceiling) -> Table:
     model = ceiling.model_core_seconds_per_image
     table.add_row("the model", "", wording.milliseconds(model), "", "")
     return table
-
-
-def _resources(used: Resources) -> str:
-    parts = []
-    if used.cpu_percent is not None:
-        parts.append(f"CPU {used.cpu_percent:.0f} % (one core is 100)")
-    if used.peak_rss_bytes is not None:
-        parts.append(f"memory {size_text(used.peak_rss_bytes)}")
-    if used.gpu_percent is not None:
-        low, high = used.gpu_idlest_percent, used.gpu_busiest_percent
-        several = "" if low is None or high is None or low == high else f" (idlest {low:.0f} %, busiest {high:.0f} %)"
-        parts.append(f"GPU {used.gpu_percent:.0f} %{several}")
-    if used.gpu_memory_bytes is not None:
-        parts.append(f"GPU memory {size_text(used.gpu_memory_bytes)}")
-    if used.gpu_watts is not None:
-        parts.append(f"{used.gpu_watts:.0f} W")
-    return ", ".join(parts)

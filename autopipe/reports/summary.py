@@ -148,7 +148,7 @@ def _only_baselines(result: SearchResult) -> str:
 
 
 def _heavy(tail: SampleTail) -> str:
-    half, most = f"{tail.p50_seconds * 1e3:.3g} ms", f"{tail.p99_seconds * 1e3:.3g} ms"
+    half, most = wording.milliseconds(tail.p50_seconds), wording.milliseconds(tail.p99_seconds)
     return (
         f"The slowest 1 % of the samples take {tail.slowest_share:.0%} of the time: {most} and more each, where half "
         f"of all take less than {half}. The slowest is {tail.slowest}."

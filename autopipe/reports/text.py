@@ -121,8 +121,9 @@ def _devices(found: SearchResult) -> str:
     parts = []
     for each in found.device_counts:
         kind = " virtual" if found.virtual_devices and each.devices > 1 else ""
-        alone = "" if each.model_images_per_second is None else f", the model alone {each.model_images_per_second:,.0f}"
-        best = "none measured" if each.images_per_second is None else f"at most {each.images_per_second:,.0f} images/s"
+        rate, model = each.images_per_second, each.model_images_per_second
+        alone = "" if model is None else f", the model alone {wording.rate(model)}"
+        best = "none measured" if rate is None else f"at most {wording.rate(rate)} images/s"
         parts.append(f"{each.devices}{kind}: {best}{alone}")
     note = ". Virtual devices share the cores of one: they rehearse, and say nothing of GPUs" * found.virtual_devices
     return f"{'; '.join(parts)}{note}"

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from autopipe.core.outcome import Resources
 from autopipe.core.watched import Verdict, Watched
-from autopipe.hardware.memory import size_text
-from autopipe.reports import wording
+from autopipe.reports import labelled, wording
 
 _NOTEWORTHY = 0.1  # of the model's time, that its augmentation takes
 
 
 def render(watched: Watched) -> Table:
     """Return the table that `autopipe diagnose` prints; the code to paste is in `to_paste`."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    for name, text in rows(watched):
-        table.add_row(name, text)
-    return table
+    return labelled.table(rows(watched))
 
 
 def rows(watched: Watched) -> list[tuple[str, str]]:
@@ -32,7 +25,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     if watched.augmentation:
         found.append(("augmentation", _augmentation(watched)))
     found += [
-        ("resources", _resources(watched.resources, watched.cores)),
+        ("resources", wording.resources(watched.resources, watched.cores) or "not known"),
         (
             "watched",
             f"{watched.steps} steps, {wording.seconds(watched.seconds)}; the first of all took "
@@ -141,16 +134,3 @@ def _augmentation(watched: Watched) -> str:
         f"{names} in the model: {wording.milliseconds(share * step)} of its {wording.milliseconds(step)} a step "
         f"({share:.0%})"
     )
-
-
-def _resources(used: Resources, cores: float) -> str:
-    parts = []
-    if used.cpu_percent is not None:
-        parts.append(f"{used.cpu_percent / 100:.1f} of {cores:g} cores")
-    if used.peak_rss_bytes is not None:
-        parts.append(f"memory {size_text(used.peak_rss_bytes)}")
-    if used.gpu_percent is not None:
-        parts.append(f"GPU {used.gpu_percent:.0f} %")
-    if used.gpu_memory_bytes is not None:
-        parts.append(f"GPU memory {size_text(used.gpu_memory_bytes)}")
-    return ", ".join(parts) or "not known"

@@ -7,14 +7,11 @@ from rich.table import Table
 from autopipe.core.config import PipelineConfig
 from autopipe.core.whatif import WhatIf
 from autopipe.hardware.memory import size_text
-from autopipe.reports import wording
+from autopipe.reports import labelled, wording
 
 
 def render(found: WhatIf, measured: float) -> Table:
     """Return the table that `autopipe whatif` prints; `measured` is the winner's rate where it was tuned."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
     changes = found.images_per_second.value / measured
     lines = [
         ("predicted", f"{wording.rates(found.images_per_second)} images/s, {wording.times(changes)} what was measured"),
@@ -30,6 +27,4 @@ def render(found: WhatIf, measured: float) -> Table:
         gain = f"+{wording.rate(buy.gain)} images/s" if buy.gain >= 0.01 * measured else "nothing"
         size = "" if buy.cache_bytes is None else f" ({size_text(buy.cache_bytes)})"
         lines.append(("would bring" if number == 0 else "", f"{buy.what}{size}: {gain}"))
-    for name, text in [*lines, *(("note", note) for note in found.notes)]:
-        table.add_row(name, text)
-    return table
+    return labelled.table([*lines, *(("note", note) for note in found.notes)])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from autopipe.core.config import ModelSetup
-from autopipe.core.outcome import TrialFailure
+from autopipe.core.outcome import Resources, TrialFailure
 from autopipe.core.value import Estimate, rate_text
+from autopipe.hardware.memory import size_text
 
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
@@ -62,6 +63,25 @@ def span(low: float, high: float) -> str:
 def count(number: float, noun: str) -> str:
     """Return how many there are of something: "1 core", "2.5 cores"."""
     return f"{number:g} {noun}{'' if number == 1 else 's'}"
+
+
+def resources(used: Resources, cores: float | None = None) -> str:
+    """Say what was used, as far as it is known; of `cores`, or in percent of one core."""
+    parts = []
+    if used.cpu_percent is not None:
+        percent = f"CPU {used.cpu_percent:.0f} % (one core is 100)"
+        parts.append(percent if cores is None else f"{used.cpu_percent / 100:.1f} of {cores:g} cores")
+    if used.peak_rss_bytes is not None:
+        parts.append(f"memory {size_text(used.peak_rss_bytes)}")
+    if used.gpu_percent is not None:
+        low, high = used.gpu_idlest_percent, used.gpu_busiest_percent
+        several = "" if low is None or high is None or low == high else f" (idlest {low:.0f} %, busiest {high:.0f} %)"
+        parts.append(f"GPU {used.gpu_percent:.0f} %{several}")
+    if used.gpu_memory_bytes is not None:
+        parts.append(f"GPU memory {size_text(used.gpu_memory_bytes)}")
+    if used.gpu_watts is not None:
+        parts.append(f"{used.gpu_watts:.0f} W")
+    return ", ".join(parts)
 
 
 def times(ratio: float) -> str:

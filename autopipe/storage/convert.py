@@ -113,7 +113,8 @@ def convert(
     """
     _require_possible(conversion, storage, part)
     folder = storage.at(folder)
-    _prepare_process()
+    opencv.one_thread()  # for each of the workers
+    allocator.keep_freed_memory()
     start = time.monotonic()
     layout.make_folder(folder)
     with layout.only_one(folder, part):
@@ -278,12 +279,6 @@ class _Run:
                 hint="Free some space and run the same command again; it goes on from there.",
             )
         return StorageError(f"`{self._folder}` cannot be written to: {error.strerror}.")
-
-
-def _prepare_process() -> None:
-    """Keep OpenCV from starting threads of its own beside the workers', and the memory of freed images."""
-    opencv.one_thread()
-    allocator.keep_freed_memory()
 
 
 def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int, int]) -> None:

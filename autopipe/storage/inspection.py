@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-import cv2
 import pydantic
 
 from autopipe.core.digests import digest
@@ -21,7 +20,7 @@ from autopipe.core.value import Value
 from autopipe.core.verification import BadFile, FileVerification
 from autopipe.data.records import cache_folder
 from autopipe.errors import AutopipeError, BadSampleError, DataError
-from autopipe.hardware import allocator
+from autopipe.hardware import allocator, opencv
 from autopipe.ops.planner import sample_name
 from autopipe.storage.conversion import Conversion
 
@@ -54,7 +53,7 @@ def inspect(
     Raises:
         DataError: samples cannot be read through no fault of theirs: too many open files, a connection that is gone.
     """
-    cv2.setNumThreads(0)
+    opencv.one_thread()
     allocator.keep_freed_memory()
     journal = journal or _journal_of(conversion)
     count = len(conversion)
@@ -86,11 +85,9 @@ def _look(conversion: Conversion, first: int, size: int) -> list[BadFile]:
     for index in range(first, first + size):
         try:
             conversion.sample(index)
-        except DataError as error:
-            if not isinstance(error, BadSampleError):
-                raise
-            bad.append(_told(conversion, index, error))
         except AutopipeError as error:
+            if isinstance(error, DataError) and not isinstance(error, BadSampleError):
+                raise
             bad.append(_told(conversion, index, error))
     return bad
 

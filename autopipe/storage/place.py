@@ -6,6 +6,7 @@ An object behind a URL is whole or not there, so that nothing needs another name
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from autopipe.hardware import atomic
 _CHECK_BYTES = 1 << 24
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
 class RemotePath:
     """A URL below which a set is kept, or of one of its files. It pickles, and holds no connection.
 
@@ -28,20 +30,13 @@ class RemotePath:
         url: as it was given, without a slash at its end.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    url: str
 
     def __repr__(self) -> str:
         return f"RemotePath({str(self)!r})"
 
     def __str__(self) -> str:
         return shown(self.url)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemotePath) and other.url == self.url
-
-    def __hash__(self) -> int:
-        return hash(self.url)
 
     def __truediv__(self, name: str) -> RemotePath:
         return RemotePath(f"{self.url}/{name}")
@@ -73,14 +68,14 @@ class RemotePath:
         named = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
         return {name: info for name, info in named.items() if name and name != self.name}
 
-    def read_bytes(self, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the content, or a part of it.
+    def read_bytes(self) -> bytes:
+        """Return the content.
 
         Raises:
             FileNotFoundError: there is none.
         """
         try:
-            return filesystem.read(self.url, start, end)
+            return filesystem.read(self.url)
         except BadSampleError as error:
             raise FileNotFoundError(2, "it does not exist or is empty", str(self)) from error
 

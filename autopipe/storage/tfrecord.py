@@ -72,7 +72,7 @@ class _Records:
         self._y_kind = None if spec.y is None else spec.y.kind
         self._counts = counts
         self._per_shard = max(counts)  # all but the last shard are of one size
-        self._shards: list[_Shard | _RemoteShard | None] = [None] * len(counts)
+        self._shards: list[_Shard | None] = [None] * len(counts)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Records, (self._folder, self._spec, self._counts)
@@ -81,7 +81,7 @@ class _Records:
         number, row = divmod(index, self._per_shard)
         shard = self._shards[number]
         if shard is None:
-            shard = self._shards[number] = _opened(self._folder, number)
+            shard = self._shards[number] = _Shard(self._folder, number)
         if self._spec.structure is not None:
             return self._parts(shard, row)
         first = 4 * row
@@ -90,47 +90,33 @@ class _Records:
             return x, shard.index[first + 2]
         return x, None if self._y_kind is None else shard.read(first + 2)
 
-    def _parts(self, shard: _Shard | _RemoteShard, row: int) -> Sample:
+    def _parts(self, shard: _Shard, row: int) -> Sample:
         fields = self._spec.fields
         first = max(4, 2 * len(fields)) * row
         contents = [shard.read(first + 2 * number) for number in range(len(fields))]
         return self._spec.aligned(list(map(_part, contents, fields)))
 
 
-def _opened(folder: Place, number: int) -> _Shard | _RemoteShard:
-    return _Shard(folder, number) if isinstance(folder, Path) else _RemoteShard(folder, number)
-
-
-class _RemoteShard:
-    """A file of records behind a URL; each part of one is a request. There is no connection to keep."""
-
-    def __init__(self, folder: RemotePath, number: int) -> None:
-        table: NDArray[Any] = np.load(io.BytesIO((folder / _index_name(number)).read_bytes()), allow_pickle=False)
-        self.index = table.reshape(-1).data
-        self._path = folder / _records_name(number)
-
-    def read(self, entry: int) -> bytes:
-        """Return the bytes that two numbers of the index, start and length, stand for."""
-        start, length = self.index[entry], self.index[entry + 1]
-        content = filesystem.read(self._path.url, start, start + length)
-        if len(content) != length:
-            raise BadSampleError(f"The record at byte {start} of `{self._path}` is cut short: the file has shrunk.")
-        return content
-
-
 class _Shard:
-    """An open file of records, read without moving a position, so by many threads at once."""
+    """A file of records: an open one, read without moving a position, so by many threads at once.
 
-    def __init__(self, folder: Path, number: int) -> None:
-        table: NDArray[Any] = np.load(folder / _index_name(number), allow_pickle=False)
+    Behind a URL each part of a record is a request, and there is no connection to keep.
+    """
+
+    def __init__(self, folder: Place, number: int) -> None:
+        table: NDArray[Any] = np.load(io.BytesIO((folder / _index_name(number)).read_bytes()), allow_pickle=False)
         self.index = table.reshape(-1).data  # gives Python integers
         self._path = folder / _records_name(number)
-        self._descriptor = os.open(self._path, os.O_RDONLY)
+        if isinstance(self._path, Path):
+            self._descriptor = os.open(self._path, os.O_RDONLY)
 
     def read(self, entry: int) -> bytes:
         """Return the bytes that two numbers of the index, start and length, stand for."""
         start, length = self.index[entry], self.index[entry + 1]
-        content = os.pread(self._descriptor, length, start)
+        if isinstance(self._path, RemotePath):
+            content = filesystem.read(self._path.url, start, start + length)
+        else:
+            content = os.pread(self._descriptor, length, start)
         if len(content) != length:
             raise BadSampleError(f"The record at byte {start} of `{self._path}` is cut short: the file has shrunk.")
         return content

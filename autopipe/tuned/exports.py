@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,12 +27,10 @@ _HELP: Final = {
 _DRIFTED: Final = "Whether training is slower than promised."
 
 
-def append_line(
-    path: str | os.PathLike[str], values: Mapping[str, Any], clock: Callable[[], float] = time.time
-) -> None:
+def append_line(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
     """Add a line of JSON with the time, in seconds since 1970, to a file."""
     with Path(path).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"time": round(clock(), 3), **values}) + "\n")
+        file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
 
 
 def write_prometheus(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:

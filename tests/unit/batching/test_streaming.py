@@ -66,7 +66,7 @@ def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(
     with ThreadPoolExecutor(1) as consumer:
         taken = consumer.submit(consume)
         try:
-            _work(stream, pool, Leaves())
+            _work(stream, pool, Leaves(), 0, ORDER.batch_size)
         finally:
             stream.close()
     assert len(taken.result()) == 3
