@@ -82,8 +82,9 @@ def _serve(
     for message, descriptors in tasks:
         told = pickle.loads(message)  # noqa: S301  # from the owner
         if len(told) == _ABOUT_A_LATER_BATCH:
+            begin, packed = told
             if ahead is not None:
-                _get_ready(ahead, *told)
+                (ahead.begin if begin else ahead.forget)(np.frombuffer(packed, np.int64).tolist())
             continue
         number, size, rows, epoch, packed, gone = told
         for old in gone:
@@ -100,14 +101,6 @@ def _serve(
             ahead.forget(indices.tolist())
         if not _answer(channel, answer):
             return
-
-
-def _get_ready(ahead: ReadAhead, begin: bool, packed: bytes) -> None:
-    indices = np.frombuffer(packed, np.int64).tolist()
-    if begin:
-        ahead.begin(indices)
-    else:
-        ahead.forget(indices)
 
 
 def _answer(channel: socket.socket, answer: bytes) -> bool:

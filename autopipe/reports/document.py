@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from autopipe.core.ceiling import OpCost
 from autopipe.reports import payback_table
 from autopipe.reports.summary import Summary
 
@@ -22,6 +21,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     measured), `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
     found, ceiling, rate = summary.result, summary.result.ceiling, summary.result.estimate
+    ops = () if summary.bound is None else summary.bound.costs.ops
     return {
         "best": None if found.best_config is None else found.best_config.model_dump(mode="json"),
         "images_per_second": None if rate is None else {**rate.model_dump(), "proved": found.proved},
@@ -43,7 +43,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             "share_of_model": found.share_of_ceiling,
             "bound_images_per_second": None if summary.bound is None else summary.bound.images_per_second,
             "share_of_bound": summary.share_of_bound,
-            "ops": [] if summary.bound is None else [_op(op) for op in summary.bound.costs.ops],
+            "ops": [{**op.model_dump(), "wall_seconds_per_image": op.wall_seconds_per_image} for op in ops],
             "reads": ceiling.reads.model_dump() if summary.bound is not None and ceiling.reads is not None else None,
             "bottleneck": None if summary.bottleneck is None else summary.bottleneck.sentence,
             "bottleneck_kind": None if summary.bottleneck is None else summary.bottleneck.kind.value,
@@ -64,7 +64,3 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
         "warnings": list(summary.warnings),
         "artifact": artifact,
     }
-
-
-def _op(op: OpCost) -> dict[str, Any]:
-    return {**op.model_dump(), "wall_seconds_per_image": op.wall_seconds_per_image}

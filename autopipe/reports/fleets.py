@@ -62,7 +62,9 @@ def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
             artifact = files.read(path)
         except ArtifactError:
             continue  # of somebody else, or cut: `autopipe show` says which
-        found += [(_key(profile), _member(artifact, profile, path, here, now)) for profile in artifact.profiles]
+        for profile in artifact.profiles:
+            alike = f"{profile.workload.ops}/{profile.workload.batch_size}"
+            found.append((alike, _member(artifact, profile, path, here, now)))
     if not found:
         raise ConfigError(f"There is no artefact in `{folder}`, or below it.", hint="`autopipe tune` writes them.")
     return _compared(found)
@@ -135,10 +137,6 @@ def _state(profile: Profile, here: Hardware, now: datetime.datetime) -> Literal[
     if compare_hardware(profile.hardware, here).level is not MatchLevel.SAME:
         return "elsewhere"
     return "fits" if check.judge(profile, here, now).verdict is check.Verdict.FITS else "stale"
-
-
-def _key(profile: Profile) -> str:
-    return f"{profile.workload.ops}/{profile.workload.batch_size}"
 
 
 def _compared(found: Sequence[tuple[str, Member]]) -> list[Member]:

@@ -48,13 +48,12 @@ def confirmation(findings: Findings) -> Section | None:
     most = max(each.pairs for each in contests)
     decided = [each for each in contests if each.baseline and each.low > 1]
     text = f"The best few and the baselines ran by turns, in {wording.count(most, 'round')}"
-    text += (
-        f"; the winner is faster, beyond doubt, than {_listed([each.name for each in decided])}." if decided else "."
-    )
+    if decided:
+        text += f"; the winner is faster, beyond doubt, than {wording.listed([each.name for each in decided])}"
     return Section(
         key="proof",
         title="Is it proved?",
-        text=text,
+        text=f"{text}.",
         table=_contests_table(contests),
         draw=lambda width: draw(lines, width, "How many times faster the winner ran", "the same"),
         caption="How many times faster the winner is than each. Small dots: single rounds. Diamonds with whiskers: all "
@@ -206,7 +205,3 @@ def _paired(row: Row) -> str:
     if (paired := row["paired"]) is None:
         return ""
     return f"{wording.times(paired['value'])} ({wording.interval(paired['low'], paired['high'])})"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

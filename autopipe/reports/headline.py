@@ -21,8 +21,8 @@ _THERE = 0.97  # of the winner: a baseline that leaves nothing to gain
 
 def sentence(profile: Profile) -> str:
     """Return what keeps the best baseline slow, what the winner does about it, and what that brings."""
-    rate, rival = profile.measurement.images_per_second, _rival(profile)
-    reached = _reached(profile)
+    rate, rival, model_share = profile.measurement.images_per_second, _rival(profile), share(profile)
+    reached = "" if model_share is None else f", {min(1.0, model_share):.0%} of what the model takes"
     if rival is None:
         return f"{_does(profile, None)} reaches {wording.rate(rate.value)} images/s{reached}."
     if _is_winner(rival, profile):
@@ -147,11 +147,6 @@ def share(profile: Profile) -> float | None:
     return profile.share_of_ceiling if measured is None else measured
 
 
-def _reached(profile: Profile) -> str:
-    reached = share(profile)
-    return "" if reached is None else f", {min(1.0, reached):.0%} of what the model takes"
-
-
 def _cause(profile: Profile, rival: Baseline) -> str:
     """Return what keeps a baseline from being faster, or nothing where that is not known."""
     ceiling = None if profile.findings is None else profile.findings.ceiling
@@ -188,8 +183,7 @@ def _does(profile: Profile, rival: Baseline | None, *, capital: bool = True) -> 
     """Return what the winner does that the baseline does not, in at most three parts."""
     config = pick.config_of(profile)
     before = None if rival is None or rival.config is None else pick.parse_config(rival.config)
-    parts = _parts(config, before)[:3]
-    said = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
+    said = wording.listed(_parts(config, before)[:3])
     return said[:1].upper() + said[1:] if capital else said
 
 

@@ -39,14 +39,13 @@ def sentences(rows: Sequence[Payback], epochs: int | None) -> list[str]:
     """Return what is to be known of the choice: what was overruled, and by which rule."""
     said = [
         f"{row.config.short()} would win by its {wording.rate(row.rate.value)} images/s, but its conversion "
-        f"{'never pays' if row.epochs is None else f'pays after {row.epochs:.1f} epochs'} and the training takes "
-        f"{epochs}."
+        f"{wording.pays(row.epochs)} and the training takes {epochs}."
         for row in rows
         if row.overruled
     ]
     said += [
-        f"As {row.config.storage}: {wording.rate(row.rate.value)} images/s, "
-        f"{_duration(row.convert_seconds.value)} to convert, {_when(row)}: `--convert` takes it, `--epochs N` weighs it."
+        f"As {row.config.storage}: {wording.rate(row.rate.value)} images/s, {_duration(row.convert_seconds.value)} to "
+        f"convert, {wording.pays(row.epochs)}: `--convert` takes it, `--epochs N` weighs it."
         for row in rows
         if row.advice
     ]
@@ -84,10 +83,6 @@ def _pays(row: Payback) -> str:
     if row.epochs is None:
         return "never"
     return "at once" if row.epochs == 0 else f"{row.epochs:.1f} epochs"
-
-
-def _when(row: Payback) -> str:
-    return "never pays" if row.epochs is None else f"pays {'' if row.epochs == 0 else 'after '}{_pays(row)}"
 
 
 def _duration(seconds: float) -> str:

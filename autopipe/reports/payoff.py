@@ -38,18 +38,7 @@ def section(findings: Findings, samples: int) -> Section | None:
 
 def _text(ways: Sequence[Way], samples: int) -> str:
     plain = _plain(ways)
-    others = [each for each in ways if each is not plain]
-    said = []
-    for each in others:
-        epochs = _pays(each, plain, samples)
-        when = (
-            "never pays"
-            if epochs is None
-            else f"pays after {max(epochs, 0.1):.1f} epochs"
-            if epochs
-            else "pays at once"
-        )
-        said.append(f"{each.name} {when}")
+    said = (f"{each.name} {wording.pays(_pays(each, plain, samples))}" for each in ways if each is not plain)
     return f"Against {plain.name}: {'; '.join(said)}."
 
 

@@ -89,7 +89,7 @@ def _against(line: BaselineLine, round_seconds: float) -> str:
         return f"{wording.times(line.gain or 0.0)}, not proved"
     low, high = line.proved.interval
     rounds = wording.count(line.proved.pairs, "round")
-    if trust.decided(line.proved):
+    if line.proved.faster or line.proved.slower:
         few = f", {rounds} and the trials" * line.proved.few
         return f"{wording.times(line.proved.ratio)} ({wording.interval(low, high)}{few})"
     return f"not decided, about {line.proved.ratio:.2g}x in {rounds}; {_to_decide(line, round_seconds)}"

@@ -21,11 +21,6 @@ _THERE = 0.97  # of the best: a baseline that leaves nothing to gain
 _FIGURES = 1.05  # times; less is not worth a word
 
 
-def decided(gain: Comparison) -> bool:
-    """Whether a comparison says which of two is faster."""
-    return not gain.interval.low <= 1.0 <= gain.interval.high
-
-
 def rounds_to_decide(gain: Comparison) -> int | None:
     """Return how many more rounds would decide, if they vary as the ones so far; None if too many would be needed."""
     low, high = gain.interval

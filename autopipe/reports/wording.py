@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from autopipe.core.config import ModelSetup
 from autopipe.core.outcome import Resources, TrialFailure
@@ -42,6 +43,13 @@ def budget(duration: float) -> str:
     return f"{math.ceil(duration / 60)}m"
 
 
+def pays(epochs: float | None) -> str:
+    """Say when it pays to keep samples in another form: after so many epochs, or never."""
+    if epochs is None:
+        return "never pays"
+    return f"pays after {max(epochs, 0.1):.1f} epochs" if epochs else "pays at once"
+
+
 def milliseconds(value: float) -> str:
     """Return seconds as milliseconds, with two or three digits."""
     return f"{value * 1e3:.2g} ms" if value < 1e-3 else f"{value * 1e3:.3g} ms"
@@ -63,6 +71,11 @@ def span(low: float, high: float) -> str:
 def count(number: float, noun: str) -> str:
     """Return how many there are of something: "1 core", "2.5 cores"."""
     return f"{number:g} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names, at least one, as a list in a sentence."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def resources(used: Resources, cores: float | None = None) -> str:

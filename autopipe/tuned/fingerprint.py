@@ -101,8 +101,7 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
         if None in (known.keras_backend, here.keras_backend)
         else _difference(BACKEND, known.keras_backend, here.keras_backend),
     ]
-    others = tuple(difference for difference in models if difference is not None)
-    fewer = tuple(difference for difference in amounts if difference is not None)
+    others, fewer = tuple(filter(None, models)), tuple(filter(None, amounts))
     level = MatchLevel.OTHER if others else MatchLevel.NEAR if fewer else MatchLevel.SAME
     return Match(level=level, differences=others + fewer, software=_software(known, here))
 
@@ -128,7 +127,7 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
         if known.model and here.model
         else None,
     ]
-    return tuple(difference for difference in found if difference is not None)
+    return tuple(filter(None, found))
 
 
 def detect(data: Source | None = None) -> Hardware:
@@ -254,8 +253,7 @@ def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
     }
     for name in sorted(known.packages.keys() | here.packages.keys()):
         pairs[name] = (_minor(known.packages.get(name)), _minor(here.packages.get(name)))
-    found = (_difference(name, *pair) for name, pair in pairs.items())
-    return tuple(difference for difference in found if difference is not None)
+    return tuple(filter(None, (_difference(name, *pair) for name, pair in pairs.items())))
 
 
 def _difference(field: str, known: object, here: object, words: str | None = None) -> Difference | None:

@@ -157,10 +157,8 @@ def workload_of(
 
 def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
     """Return the reference of the code, if the artefact has the same: where it lay once is not compared."""
-    here = named if isinstance(named, ModuleReference) else named.model_copy(update={"origin": None})
     ours = pin.workload
-    theirs = ours if ours is None or isinstance(ours, ModuleReference) else ours.model_copy(update={"origin": None})
-    if ours is None or here != theirs:
+    if ours is None or named.model_dump(exclude={"origin"}) != ours.model_dump(exclude={"origin"}):
         said = "none" if ours is None else f"`{reference.text(ours)}`"
         raise ArtifactError(
             f"The artefact `{file}` names the workload `{reference.text(named)}`, but `{MODULE_NAME}` beside it {said}."
