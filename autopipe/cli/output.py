@@ -11,10 +11,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from autopipe.api import reporting
-from autopipe.cli import again
+from autopipe.cli import again, screen
 from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
@@ -127,11 +125,10 @@ def folder_of(storage_url: str | None) -> list[Path]:
     return [Path(file).parent] if sqlite and file else []
 
 
-def say_where(console: Console, written: Written, study: str, config: PipelineConfig, workload: str) -> None:
+def say_where(written: Written, study: str, config: PipelineConfig, workload: str) -> None:
     """Say which files there are now, and what to do with them.
 
     Args:
-        console: to print on.
         written: the files.
         study: where the study is.
         config: what they configure.
@@ -151,4 +148,4 @@ def say_where(console: Console, written: Written, study: str, config: PipelineCo
         convert = f"{again.autopipe('convert')} {workload} --to {form}{cut} --out {shlex.quote(str(out))}"
         lines.insert(1, f"before    {convert}")
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        screen.say(line)

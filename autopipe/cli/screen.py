@@ -5,6 +5,8 @@ Rich is imported when something is shown, and not before: `--help` does without.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,3 +33,25 @@ def working(on: str) -> Status:
     from autopipe.reports.terminal import Console
 
     return Console(stderr=True).status(on)
+
+
+@contextmanager
+def bar(what: str, *, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr while the block runs; it yields what is to be told how much is done, and of how much."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    rate = TextColumn("{task.fields[rate]}", style="progress.data.speed")
+    columns = (TextColumn(f"{what:<10}"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None, rate="")
+
+        def told(done: int, total: int) -> None:
+            if progress.tasks[task].total is None:
+                # What was done by an earlier run must not count into the rate of this one.
+                progress.reset(task, total=total, completed=done)
+            speed = progress.tasks[task].finished_speed or progress.tasks[task].speed
+            progress.update(task, completed=done, rate="" if speed is None else f"{speed:,.0f} {unit}/s,")
+
+        yield told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import subprocess
@@ -9,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from autopipe.cli.output import say_where, write_outputs
 from autopipe.tuned import factory, fingerprint, reference
@@ -29,8 +29,8 @@ def _printed(home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatc
     known = profile(hardware=here, workload=digest(samples=256, batch_size=4))
     out.mkdir(parents=True, exist_ok=True)
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
-    shown = io.StringIO()
-    say_where(Console(file=shown, width=40), write_outputs(tuned, [out]), "study.db", tuned.config, "train.py:workload")
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        say_where(write_outputs(tuned, [out]), "study.db", tuned.config, "train.py:workload")
     lines = shown.getvalue().splitlines()
     assert (out / "report.html").is_file()
     assert lines[1] == f"report    {out / 'report.html'}"

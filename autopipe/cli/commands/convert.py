@@ -95,17 +95,12 @@ def _say_sizes(job: Job) -> None:
 
 
 def _run(job: Job, workers: int | None, part: tuple[int, int], ray: str | None) -> Converted:
-    from rich.console import Console
-
-    from autopipe.cli.bar import bar
-
-    console = Console(stderr=True)
-    with bar(console, "converting", unit="images") as on_progress:
-        try:
+    try:
+        with screen.bar("converting", unit="images") as on_progress:
             return job.run(workers=workers, part=part, cluster=ray, on_progress=on_progress)
-        except KeyboardInterrupt:
-            console.print("stopped   what is finished stays; the same command goes on from there", highlight=False)
-            raise
+    except KeyboardInterrupt:
+        screen.say("stopped   what is finished stays; the same command goes on from there")
+        raise
 
 
 def _part(text: str | None) -> tuple[int, int]:

@@ -40,9 +40,8 @@ def tune(
     settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this(), join=join)
     if join and search.storage is None:
         settings = dataclasses.replace(settings, storage=None)  # and not the file beside the artefact
-    console = Console(stderr=True)
     with (
-        Progress(console, verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
+        Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
         reserved(folder),
         Tracing(trace) as tracing,
     ):
@@ -62,6 +61,6 @@ def tune(
     if tuned is None or written is None:
         raise searching.nothing_measured(result)
     study = without_password(search.storage) if search.storage else str(folder / "study.db")
-    say_where(console, written, study, tuned.config, chosen.arguments)
+    say_where(written, study, tuned.config, chosen.arguments)
     if result.interrupted:
         raise typer.Exit(130)

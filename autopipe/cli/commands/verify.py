@@ -45,11 +45,10 @@ def verify(
 
 def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_json: bool) -> None:
     from autopipe.api import inspecting
-    from autopipe.cli.bar import bar
     from autopipe.reports import agreement
     from autopipe.reports.terminal import Console
 
-    with bar(Console(stderr=True), "looking", unit="samples") as on_progress:
+    with screen.bar("looking", unit="samples") as on_progress:
         found = inspecting.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
     if as_json:
         print(found.model_dump_json(indent=2))

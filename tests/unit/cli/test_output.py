@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from autopipe.cli import again
 from autopipe.cli.output import Written, folder_of, reserved, say_where, writable_folder, write_outputs
@@ -41,24 +39,25 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, monkeypat
     assert raised.value.hint == "Choose another with --out DIR."
 
 
-def test_a_conversion_into_a_folder_with_a_space_is_quoted(tmp_path: Path) -> None:
-    shown, folder = io.StringIO(), tmp_path / "my models"
+def test_a_conversion_into_a_folder_with_a_space_is_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "my models"
     written = Written(artifact=folder / "autopipe.json", module=folder / "tuned_pipeline.py")
     config = CONFIG.model_copy(update={"storage": "array", "cut": 1})
     named = ImagesReference(path="/my photos", model="vgg16", image_size=96)
     chosen = Chosen(workload="unused", named=named)
-    say_where(Console(file=shown), written, "study.db", config, chosen.arguments)
+    say_where(written, "study.db", config, chosen.arguments)
     command = f"{again.autopipe('convert')} --images '/my photos' --image-size 96 --to array --cut 1"
-    assert f"before    {command} --out '{folder}/converted/array-1'" in shown.getvalue().splitlines()
+    assert f"before    {command} --out '{folder}/converted/array-1'" in capsys.readouterr().err.splitlines()
 
 
 @pytest.mark.parametrize(("storage", "converts"), [("files", False), ("array", True)])
-def test_what_to_do_next_is_said(tmp_path: Path, storage: str, converts: bool) -> None:
-    shown = io.StringIO()
+def test_what_to_do_next_is_said(
+    tmp_path: Path, storage: str, converts: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     written = Written(artifact=tmp_path / "autopipe.json", module=tmp_path / "tuned_pipeline.py")
     config = CONFIG.model_copy(update={"storage": storage})
-    say_where(Console(file=shown, width=40), written, "study.db", config, "train.py:workload")
-    lines = shown.getvalue().splitlines()
+    say_where(written, "study.db", config, "train.py:workload")
+    lines = capsys.readouterr().err.splitlines()
     assert lines[0] == f"wrote     {written.artifact}, {written.module} and the study study.db"
     before = f"before    {again.autopipe('convert')} train.py:workload --to array --out {tmp_path}/converted/array"
     assert (before in lines) == converts
