@@ -11,7 +11,7 @@ from rich.text import Text
 def table(lines: Iterable[tuple[str | Text, str | Text]] = ()) -> Table:
     """Return a table of lines, to which more may be added, each behind its label in bold."""
     shown = Table(show_header=False, box=None, pad_edge=False)
-    shown.add_column(style="bold")
+    shown.add_column(style="bold", no_wrap=True)
     shown.add_column()
     for label, line in lines:
         shown.add_row(label, line)

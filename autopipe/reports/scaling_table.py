@@ -13,18 +13,14 @@ from rich.text import Text
 
 from autopipe.core.scaling import Row, Scaling
 from autopipe.hardware.memory import size_text
-from autopipe.reports import wording
+from autopipe.reports import labelled, wording
 
 
 def render(found: Scaling) -> RenderableType:
     """Return what `autopipe scale` prints."""
     known = found.measured
-    parts: list[RenderableType] = [
-        _table(f"Strong scaling: all share a batch of {known.batch_size}", found.strong, virtual=found.virtual),
-        Text(),
-        _table(f"Weak scaling: each gets a batch of {known.batch_size}", found.weak, virtual=found.virtual),
-        Text(),
-    ]
+    strong = _table(f"Strong scaling: all share a batch of {known.batch_size}", found.strong, virtual=found.virtual)
+    weak = _table(f"Weak scaling: each gets a batch of {known.batch_size}", found.weak, virtual=found.virtual)
     fed = known.fed_images_per_second
     loader = f"{wording.rate(fed)} images/s from {wording.count(known.cores, 'core')}"
     link = f"{known.interconnect.bytes_per_second / 1e9:,.3g} GB/s ({known.interconnect.source})"
@@ -37,12 +33,7 @@ def render(found: Scaling) -> RenderableType:
     if found.virtual:
         said = "Virtual devices are parts of this machine's CPU: they rehearse, and say nothing of GPUs."
         lines.append(("Note", said))
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
-    for name, text in lines:
-        grid.add_row(name, text)
-    return Group(*parts, grid)
+    return Group(strong, Text(), weak, Text(), labelled.table(lines))
 
 
 def _table(title: str, rows: Sequence[Row], *, virtual: bool) -> Table:

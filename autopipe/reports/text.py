@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core.value import Estimate
-from autopipe.reports import other_machines, payback_table, trust, wording
+from autopipe.reports import labelled, other_machines, payback_table, trust, wording
 from autopipe.reports.summary import BaselineLine, Summary
 from autopipe.search.result import SearchResult
 
@@ -21,9 +21,7 @@ def render(summary: Summary, verdict: str = "") -> RenderableType:
     found = summary.result
     if found.best_config is None or found.estimate is None:
         return Text("No configuration could be measured.", style="bold red")
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
+    grid = labelled.table()
     grid.add_row(Text("Winner", style="bold green"), found.best_config.short())
     grid.add_row("Limit", _limit(summary))
     if len(found.device_counts) > 1:
