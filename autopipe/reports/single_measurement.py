@@ -12,7 +12,7 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.reports import labelled, other_machines, wording
+from autopipe.reports import labelled, wording
 
 
 def render(
@@ -42,7 +42,7 @@ def render(
     table.add_row("first batch", f"{measurement.first_batch_seconds:.3f} s after opening")
     if measurement.cache_fill_seconds is not None:
         table.add_row("cache fill", f"{measurement.cache_fill_seconds:.1f} s for all samples, once")
-    if elsewhere := other_machines.sentence(measurement, config, limit):
+    if elsewhere := wording.elsewhere(measurement, config, limit):
         table.add_row("elsewhere", elsewhere)
     table.add_row("resources", wording.resources(measurement.resources))
     table.add_row("page cache", measurement.page_cache)

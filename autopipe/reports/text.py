@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core.value import Estimate
-from autopipe.reports import labelled, other_machines, payback_table, trust, wording
+from autopipe.reports import labelled, payback_table, trust, wording
 from autopipe.reports.summary import BaselineLine, Summary
 from autopipe.search.result import SearchResult
 
@@ -26,7 +26,7 @@ def render(summary: Summary, verdict: str = "") -> RenderableType:
     grid.add_row("Limit", _limit(summary))
     if len(found.device_counts) > 1:
         grid.add_row("Devices", _devices(found))
-    if elsewhere := other_machines.sentence(found.measurement, found.best_config, summary.bound):
+    if elsewhere := wording.elsewhere(found.measurement, found.best_config, summary.bound):
         grid.add_row("Elsewhere", f"{elsewhere[:1].upper()}{elsewhere[1:]}")
     if summary.utilisation:
         grid.add_row("AU", _utilisation(summary))

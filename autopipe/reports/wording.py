@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autopipe.core.config import ModelSetup
-from autopipe.core.outcome import Resources, TrialFailure
+from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.limits import Limits
+from autopipe.core.outcome import Measurement, Resources, TrialFailure
 from autopipe.core.value import Estimate, rate_text
 from autopipe.hardware.memory import size_text
 
@@ -95,6 +96,24 @@ def resources(used: Resources, cores: float | None = None) -> str:
     if used.gpu_watts is not None:
         parts.append(f"{used.gpu_watts:.0f} W")
     return ", ".join(parts)
+
+
+def elsewhere(measurement: Measurement | None, config: PipelineConfig, limits: Limits | None) -> str:
+    """Say what workers on other machines bring, and what the way from there costs; "" where there are none."""
+    if measurement is None or not config.loader.works_elsewhere:
+        return ""
+    parts = []
+    if limits is not None and (busy := limits.work.core_seconds + limits.work.op_wait_seconds) > 0:
+        parts.append(f"a core like one of these makes {rate(1 / busy)} images/s there")
+    if measurement.hand_over_seconds:
+        took = measurement.hand_over_seconds
+        size = 0 if limits is None else limits.work.sent_bytes * measurement.batch_size
+        speed = f", {size / took / 1e6:,.3g} MB/s" if size else ""
+        parts.append(f"a batch takes {milliseconds(took)} from there{speed}, while the next is made")
+    workers = config.loader.worker_count() or 0
+    each = rate(measurement.images_per_second.value / max(1, workers))
+    parts.append(f"each of the {workers} workers brought {each} images/s")
+    return "; ".join(parts)
 
 
 def times(ratio: float) -> str:
