@@ -21,8 +21,7 @@ from replaying.table import Header, Table
 from rich.console import Console
 
 from autopipe.api.retuning import KNOWN
-from autopipe.cli import option_values
-from autopipe.cli.bar import bar
+from autopipe.cli import option_values, screen
 from autopipe.core.space import Space
 from autopipe.errors import AutopipeError, ConfigError, near
 from autopipe.search import library
@@ -63,7 +62,7 @@ def _replay(chosen: argparse.Namespace) -> None:
     space = _space(recorded.header, chosen.space, chosen.only)
     compared: Sequence[Comparison]
     unit = "searches" if chosen.other_machines is None else "machines"
-    with bar(Console(stderr=True), "replaying", unit=unit) as done:
+    with screen.bar("replaying", unit=unit) as done:
         if chosen.other_machines is None:
             names = chosen.sampler or ["surrogate", "random"]
             compared = search.compare(recorded, space, names, seeds=chosen.seeds, trials=chosen.trials, on_search=done)
