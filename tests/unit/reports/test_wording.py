@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.core.outcome import FailureKind, Phase, Resources, TrialFailure
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -33,3 +33,24 @@ def test_a_failure_is_one_line_and_not_a_long_one() -> None:
     assert said.startswith("out of memory in first batch: Too much. xxx")
     assert len(said) < 200
     assert said.endswith("…")
+
+
+@pytest.mark.parametrize(("number", "said"), [(1, "1 core"), (2, "2 cores"), (2.5, "2.5 cores"), (0, "0 cores")])
+def test_of_one_there_is_no_plural(number: float, said: str) -> None:
+    assert wording.count(number, "core") == said
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [(None, "never pays"), (0.0, "pays at once"), (0.02, "pays after 0.1 epochs"), (2.34, "pays after 2.3 epochs")],
+)
+def test_when_another_form_pays_is_said_in_epochs(epochs: float | None, said: str) -> None:
+    assert wording.pays(epochs) == said
+
+
+def test_what_was_used_is_said_as_far_as_it_is_known() -> None:
+    used = Resources(cpu_percent=150.0, gpu_percent=40.0, gpu_idlest_percent=30.0, gpu_busiest_percent=50.0)
+    gpu = "GPU 40 % (idlest 30 %, busiest 50 %)"
+    assert wording.resources(used) == f"CPU 150 % (one core is 100), {gpu}"
+    assert wording.resources(used, cores=2.0) == f"1.5 of 2 cores, {gpu}"
+    assert wording.resources(Resources()) == ""
