@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
@@ -16,17 +16,8 @@ _MOST_OTHERS = 3  # of one setting are drawn; the table has all
 _NO_DIFFERENCE = 1.1  # an interval inside 1 / this to this says that there is none worth having
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One line of a forest plot; `high` is None where it is open, `hollow` where nothing was measured of it itself."""
-
-    label: str
-    ratio: float
-    low: float
-    high: float | None
-    blocks: tuple[float, ...] = ()
-    hollow: bool = False
-    css: str = "win"
+Line: TypeAlias = Contest | Worth
+"""What a line of a plot shows."""
 
 
 def confirmation(findings: Findings) -> Section | None:
@@ -34,17 +25,6 @@ def confirmation(findings: Findings) -> Section | None:
     contests = findings.contests
     if not contests:
         return None
-    lines = [
-        Line(
-            label=each.name,
-            ratio=each.ratio,
-            low=each.low,
-            high=each.high,
-            blocks=each.blocks,
-            css="win" if each.baseline else "part",
-        )
-        for each in contests
-    ]
     most = max(each.pairs for each in contests)
     decided = [each for each in contests if each.baseline and each.low > 1]
     text = f"The best few and the baselines ran by turns, in {wording.count(most, 'round')}"
@@ -55,7 +35,7 @@ def confirmation(findings: Findings) -> Section | None:
         title="Is it proved?",
         text=f"{text}.",
         table=_contests_table(contests),
-        draw=lambda width: draw(lines, width, "How many times faster the winner ran", "the same"),
+        draw=lambda width: draw(contests, width, "How many times faster the winner ran", "the same"),
         caption="How many times faster the winner is than each. Small dots: single rounds. Diamonds with whiskers: all "
         "rounds, with the 95 % interval. Left of the line the winner would be slower.",
     )
@@ -66,26 +46,22 @@ def settings(findings: Findings) -> Section | None:
     shown = _shown(findings.effects)
     if not findings.effects:
         return None
-    lines = [
-        Line(label=_changed(each), ratio=each.ratio, low=each.low, high=each.high, hollow=not each.measured)
-        for each in shown
-    ]
     epochs = None if findings.asked is None else findings.asked.epochs
     charged = "" if epochs is None else f" One-time costs are charged over {epochs} epochs."
-    first = max(shown, key=lambda each: each.ratio, default=None)
-    text = (
-        "No single setting makes a difference that could be told."
-        if first is None
-        else f"Most comes from {first.setting} = {first.value}: {wording.times(first.ratio)} what {first.other} gives."
-    )
+    text = "No single setting makes a difference that could be told."
+    if shown:
+        first = shown[0]
+        text = (
+            f"Most comes from {first.setting} = {first.value}: {wording.times(first.ratio)} what {first.other} gives."
+        )
     folded = _rest(findings.effects)
     return Section(
         key="settings",
         title="What does each setting bring?",
         text=text + charged,
         table=_effects_table(findings.effects),
-        draw=(lambda width: draw(lines, width, "How many times faster the winner's setting is", "no difference"))
-        if lines
+        draw=(lambda width: draw(shown, width, "How many times faster the winner's setting is", "no difference"))
+        if shown
         else None,
         caption="The winner's rate over that of the same configuration with another value of one setting. Hollow: that "
         "one did not run; what is like it speaks for it.",
@@ -95,12 +71,12 @@ def settings(findings: Findings) -> Section | None:
 
 def draw(lines: Sequence[Line], width: float, what: str, same: str) -> Drawing:
     """Draw a forest plot."""
-    said = ", ".join(f"{each.label} {wording.times(each.ratio)}" for each in lines)
+    said = ", ".join(f"{_label(each)} {wording.times(each.ratio)}" for each in lines)
     rows = Rows(width, f"{what}: {said}.", _ends(lines), log=True, values="1,000x (999 to 9,999)", labels=250.0)
     rows.begin()
     for each in lines:
         interval = f"({wording.interval(each.low, each.high)})"
-        y = rows.row(each.label, f"{wording.times(each.ratio)} {interval}")
+        y = rows.row(_label(each), f"{wording.times(each.ratio)} {interval}")
         _draw(rows, each, y)
     rows.rule(1.0, "same")
     rows.axis(lambda value: f"{value:.10g}x", f"times faster (1x: {same})", 5)
@@ -109,21 +85,23 @@ def draw(lines: Sequence[Line], width: float, what: str, same: str) -> Drawing:
 
 def _draw(rows: Rows, line: Line, y: float) -> None:
     drawing, scale = rows.drawing, rows.scale
+    css = "part" if isinstance(line, Contest) and not line.baseline else "win"
     ends = (max(line.low, scale.first), min(line.high or scale.last, scale.last))
-    drawing.line(scale(ends[0]), y, scale(ends[1]), y, f"{line.css}-line")
+    drawing.line(scale(ends[0]), y, scale(ends[1]), y, f"{css}-line")
     for end, inside, step in (
         (ends[0], line.low >= scale.first, 5.0),
         (ends[1], (line.high or math.inf) <= scale.last, -5.0),
     ):
         x = scale(end)
         if inside:
-            drawing.line(x, y - 4.0, x, y + 4.0, f"{line.css}-line")
+            drawing.line(x, y - 4.0, x, y + 4.0, f"{css}-line")
         else:
-            drawing.polygon([(x, y), (x + step, y - 4.0), (x + step, y + 4.0)], line.css)
-    for block in line.blocks:
+            drawing.polygon([(x, y), (x + step, y - 4.0), (x + step, y + 4.0)], css)
+    for block in _blocks(line):
         if scale.first <= block <= scale.last:
             drawing.circle(scale(block), y + 9.0, 2.0, "round")
-    drawing.diamond(scale(line.ratio), y, f"{line.css} open" if line.hollow else line.css)
+    hollow = isinstance(line, Worth) and not line.measured
+    drawing.diamond(scale(line.ratio), y, f"{css} open" if hollow else css)
 
 
 def _ends(lines: Sequence[Line]) -> tuple[float, float]:
@@ -131,17 +109,21 @@ def _ends(lines: Sequence[Line]) -> tuple[float, float]:
     ratios = [1.0, *(each.ratio for each in lines)]
     low, high = min(ratios), max(ratios)
     room = max(high / low, 1.25)
-    values = [*ratios, *(block for each in lines for block in each.blocks)]
+    values = [*ratios, *(block for each in lines for block in _blocks(each))]
     values += [end for each in lines for end in (each.low, each.high) if end is not None and end > 0]
     kept = [min(max(each, low / room, 1.0 / _WIDEST), max(high * room, 1.5)) for each in values]
     return min(kept) * 0.94, max(kept) * 1.06
 
 
+def _label(line: Line) -> str:
+    return line.name if isinstance(line, Contest) else f"{line.setting}: {line.value}, not {line.other}"
+
+
+def _blocks(line: Line) -> tuple[float, ...]:
+    return line.blocks if isinstance(line, Contest) else ()
+
+
 # ---------------------------------------------------------------- settings
-
-
-def _changed(effect: Worth) -> str:
-    return f"{effect.setting}: {effect.value}, not {effect.other}"
 
 
 def _shown(effects: Sequence[Worth]) -> list[Worth]:
@@ -159,9 +141,9 @@ def _rest(effects: Sequence[Worth]) -> list[str]:
     for each in effects:
         interval = wording.interval(each.low, each.high)
         if each.high <= _NO_DIFFERENCE and each.low >= 1 / _NO_DIFFERENCE and not each.matters:
-            same.append(f"{_changed(each)}: no difference ({interval})")
+            same.append(f"{_label(each)}: no difference ({interval})")
         elif not each.matters:
-            unknown.append(f"{_changed(each)}: not known ({interval})")
+            unknown.append(f"{_label(each)}: not known ({interval})")
     return [*same, *unknown]
 
 
@@ -197,7 +179,7 @@ def _effects_table(effects: Sequence[Worth]) -> Table:
     )
 
 
-def _row(each: Contest | Worth) -> Row:
+def _row(each: Line) -> Row:
     return {**each.model_dump(mode="json", exclude={"low", "high"}), "interval": [each.low, each.high]}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from autopipe.core import limits as core_limits
 from autopipe.reports import wording
-from autopipe.reports.figure import Column, Row, Rows, Section, Table
+from autopipe.reports.figure import Column, Rows, Section, Table
 from autopipe.reports.svg import Drawing
 from autopipe.tuned import pick
 from autopipe.tuned.schema import Profile
@@ -21,22 +21,22 @@ class Step:
 
     Attributes:
         name: an op, or the model.
-        core: processor time without the lock.
-        lock: processor time under Python's lock.
-        wait: waiting.
+        core_seconds: processor time.
+        lock_seconds: the part of it under Python's lock.
+        wait_seconds: waiting.
         spared: whether the winner does without it.
     """
 
     name: str
-    core: float
-    lock: float = 0.0
-    wait: float = 0.0
+    core_seconds: float
+    lock_seconds: float = 0.0
+    wait_seconds: float = 0.0
     spared: bool = False
 
     @property
     def whole(self) -> float:
         """All of it."""
-        return self.core + self.lock + self.wait
+        return self.core_seconds + self.wait_seconds
 
 
 def steps(profile: Profile) -> list[Step]:
@@ -48,14 +48,14 @@ def steps(profile: Profile) -> list[Step]:
     found = [
         Step(
             name=op.name,
-            core=max(0.0, op.seconds_per_image - op.lock_seconds_per_image),
-            lock=min(op.lock_seconds_per_image, op.seconds_per_image),
-            wait=op.wait_seconds_per_image,
+            core_seconds=op.seconds_per_image,
+            lock_seconds=min(op.lock_seconds_per_image, op.seconds_per_image),
+            wait_seconds=op.wait_seconds_per_image,
             spared=op.name not in paid,
         )
         for op in ceiling.op_costs
     ]
-    return [*found, Step(name=_MODEL, core=ceiling.model_core_seconds_per_image)]
+    return [*found, Step(name=_MODEL, core_seconds=ceiling.model_core_seconds_per_image)]
 
 
 def section(profile: Profile) -> Section | None:
@@ -63,14 +63,15 @@ def section(profile: Profile) -> Section | None:
     found = steps(profile)
     if not found:
         return None
-    loader = [each for each in found if each.name != _MODEL]
+    *loader, model = found
     dearest = max(loader, key=lambda each: each.whole)
-    model = found[-1]
     text = f"The dearest of the loader's work is {dearest.name}: {wording.milliseconds(dearest.whole)} an image"
-    text += f", of which it waits {wording.milliseconds(dearest.wait)}" if dearest.wait > 0.1 * dearest.whole else ""
-    text += ", and the winner does not pay it again after the first epoch" if dearest.spared else ""
-    if model.core > 0:
-        text += f". The model takes {wording.milliseconds(model.core)} of the cores for itself"
+    if dearest.wait_seconds > 0.1 * dearest.whole:
+        text += f", of which it waits {wording.milliseconds(dearest.wait_seconds)}"
+    if dearest.spared:
+        text += ", and the winner does not pay it again after the first epoch"
+    if model.core_seconds > 0:
+        text += f". The model takes {wording.milliseconds(model.core_seconds)} of the cores for itself"
     return Section(
         key="costs",
         title="What does one image cost?",
@@ -88,8 +89,8 @@ def draw(found: Sequence[Step], width: float) -> Drawing:
     said = ", ".join(f"{each.name} {wording.milliseconds(each.whole)}" for each in found)
     rows = Rows(width, f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
     items = [("bar", "core", "processor")]
-    items += [("bar", "lock", "under Python's lock")] if any(each.lock for each in found) else []
-    items += [("bar", "wait", "waiting")] if any(each.wait for each in found) else []
+    items += [("bar", "lock", "under Python's lock")] if any(each.lock_seconds for each in found) else []
+    items += [("bar", "wait", "waiting")] if any(each.wait_seconds for each in found) else []
     items += [("bar", "core hollow", "faded: spared by the winner")] if any(each.spared for each in found) else []
     rows.legend([*items, ("bar", "model", "model")])
     rows.begin()
@@ -109,7 +110,8 @@ def _step(rows: Rows, step: Step, begin: float) -> float:
     drawing, scale = rows.drawing, rows.scale
     y = rows.row(step.name, wording.milliseconds(step.whole), "faint" if step.spared else "")
     own = "model" if step.name == _MODEL else "core"
-    for css, seconds in ((own, step.core), ("lock", step.lock), ("wait", step.wait)):
+    free = step.core_seconds - step.lock_seconds
+    for css, seconds in ((own, free), ("lock", step.lock_seconds), ("wait", step.wait_seconds)):
         x = scale(1e3 * begin)
         wide = max(0.8, scale(1e3 * (begin + seconds)) - x) if seconds else 0.0
         drawing.rect(x, y - 7.0, wide, 14.0, f"{css} hollow" if step.spared else css)
@@ -127,16 +129,6 @@ def _back(rows: Rows, begin: float, spared: float) -> float:
 
 
 def _table(found: Sequence[Step]) -> Table:
-    rows: list[Row] = [
-        {
-            "name": each.name,
-            "core_seconds": each.core + each.lock,
-            "lock_seconds": each.lock,
-            "wait_seconds": each.wait,
-            "spared": each.spared,
-        }
-        for each in found
-    ]
     return Table(
         columns=(
             Column("an image", lambda row: row["name"], numeric=False),
@@ -145,5 +137,5 @@ def _table(found: Sequence[Step]) -> Table:
             Column("waiting", lambda row: wording.milliseconds(row["wait_seconds"])),
             Column("", lambda row: "spared by the winner" if row["spared"] else "", numeric=False),
         ),
-        rows=rows,
+        rows=[asdict(each) for each in found],
     )
