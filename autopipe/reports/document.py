@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from autopipe.reports import payback_table
-from autopipe.reports.summary import Summary
+from autopipe.reports.summary import Summary, times_faster
 
 
 def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
@@ -26,15 +26,15 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
         "best": None if found.best_config is None else found.best_config.model_dump(mode="json"),
         "images_per_second": None if rate is None else {**rate.model_dump(), "proved": found.proved},
         "baselines": {
-            line.name: {
-                "code": line.code,
-                "images_per_second": None if line.rate is None else line.rate.model_dump(),
-                "times_faster": line.gain,
-                "interval": None if line.proved is None else list(line.proved.interval),
-                "pairs": None if line.proved is None else line.proved.pairs,
-                "failure": line.failure,
+            each.name: {
+                "code": each.config.loader.whose,
+                "images_per_second": None if each.estimate is None else each.estimate.model_dump(),
+                "times_faster": times_faster(each, found),
+                "interval": None if each.gain is None else list(each.gain.interval),
+                "pairs": None if each.gain is None else each.gain.pairs,
+                "failure": None if each.failure is None else each.failure.message,
             }
-            for line in summary.baselines
+            for each in found.baselines
         },
         "ceiling": None
         if ceiling is None

@@ -50,10 +50,8 @@ def settings(findings: Findings) -> Section | None:
     charged = "" if epochs is None else f" One-time costs are charged over {epochs} epochs."
     text = "No single setting makes a difference that could be told."
     if shown:
-        first = shown[0]
-        text = (
-            f"Most comes from {first.setting} = {first.value}: {wording.times(first.ratio)} what {first.other} gives."
-        )
+        first, gain = shown[0], wording.times(shown[0].ratio)
+        text = f"Most comes from {first.setting} = {first.value}: {gain} what {first.other} gives."
     folded = _rest(findings.effects)
     return Section(
         key="settings",

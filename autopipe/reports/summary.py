@@ -10,8 +10,6 @@ from autopipe.core import limits as core_limits
 from autopipe.core.bottleneck import Bottleneck
 from autopipe.core.ceiling import SampleTail
 from autopipe.core.limits import Limits
-from autopipe.core.stats import Comparison
-from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording
 from autopipe.search.result import BaselineResult, SearchResult
@@ -21,35 +19,11 @@ _ADVISED_TRIALS = 20  # with their confirmation run
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineLine:
-    """One baseline.
-
-    Attributes:
-        name: what people call it.
-        rate: its images/s, or None if it failed.
-        gain: how many times faster the best is; from the pairs where `proved`, else the ratio of the rates.
-        proved: whether the gain was proved.
-        failure: why it has no rate.
-        is_best: whether it is the best configuration itself.
-        code: whose code it runs.
-    """
-
-    name: str
-    rate: Estimate | None
-    gain: float | None
-    proved: Comparison | None
-    failure: str | None
-    is_best: bool = False
-    code: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What a search found, ready to be shown: its result, and what follows from it.
 
     Attributes:
         result: of the search.
-        baselines: what the best is compared with.
         bound: what this kind of configuration can reach here.
         bottleneck: what keeps it from being faster.
         share_of_bound: the rate's share of it.
@@ -60,7 +34,6 @@ class Summary:
     """
 
     result: SearchResult
-    baselines: Sequence[BaselineLine]
     bound: Limits | None
     bottleneck: Bottleneck | None
     share_of_bound: float | None
@@ -76,7 +49,6 @@ def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = No
     overtaken = bool(rate and result.ceiling and result.share_of_ceiling is None)  # what it limits is then not known
     return Summary(
         result=result,
-        baselines=tuple(_line(each, result) for each in result.baselines),
         bound=limit,
         # Judged by the share that is shown, so that the two cannot contradict each other.
         bottleneck=None
@@ -97,18 +69,12 @@ def _utilisation(result: SearchResult, simulated: SimulatedAccelerator) -> dict[
     return {name: simulated.utilisation(rate.value, batch_size) for name, rate in rates.items() if rate is not None}
 
 
-def _line(baseline: BaselineResult, result: SearchResult) -> BaselineLine:
+def times_faster(baseline: BaselineResult, result: SearchResult) -> float | None:
+    """Return how many times faster than a baseline the best is: in pairs where it ran so, else by both rates."""
+    if baseline.gain is not None:
+        return baseline.gain.ratio
     here, rate = baseline.estimate, result.estimate
-    ratio = rate.value / here.value if rate is not None and here is not None and here.value > 0 else None
-    return BaselineLine(
-        name=baseline.name,
-        rate=here,
-        gain=baseline.gain.ratio if baseline.gain is not None else ratio,
-        proved=baseline.gain,
-        failure=None if baseline.failure is None else baseline.failure.message,
-        code=baseline.config.loader.whose,
-        is_best=result.best_config is not None and baseline.config.key() == result.best_config.key(),
-    )
+    return rate.value / here.value if rate is not None and here is not None and here.value > 0 else None
 
 
 def _warnings(result: SearchResult) -> list[str]:

@@ -6,10 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autopipe.core.outcome import TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.reports import labelled, payback_table, trust, wording
-from autopipe.reports.summary import BaselineLine, Summary
-from autopipe.search.result import SearchResult
+from autopipe.reports.summary import Summary, times_faster
+from autopipe.search.result import BaselineResult, SearchResult
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
 _REASON = 100  # characters of why a baseline failed; the report and the study have all
@@ -39,7 +40,7 @@ def render(summary: Summary, verdict: str = "") -> RenderableType:
     for warning in summary.warnings:
         grid.add_row(Text("Note", style="bold yellow"), warning)
     parts: list[RenderableType] = [_wrapped(verdict), Text()] if verdict else []
-    parts += [_rates(summary, found.estimate), Text()]
+    parts += [_rates(found, found.estimate), Text()]
     if found.paybacks:
         parts += [payback_table.table(found.paybacks[:_MOST_FORMS]), Text()]
     return Group(*parts, grid)
@@ -52,53 +53,49 @@ def _wrapped(sentence: str) -> Table:
     return grid
 
 
-def _rates(summary: Summary, rate: Estimate) -> Table:
+def _rates(found: SearchResult, rate: Estimate) -> Table:
     """Return the table of rates: baselines, the winner, the model alone."""
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("images/s", justify="right", no_wrap=True)
     table.add_column("95 % interval", no_wrap=True)
     table.add_column("the winner is")
-    for line in summary.baselines:
-        if line.rate is None:
-            table.add_row(line.name, "-", "", _missing(line))
+    for each in found.baselines:
+        if each.estimate is None:
+            table.add_row(each.name, "-", "", _missing(each.failure))
         else:
-            table.add_row(line.name, *_figures(line.rate), _against(line, trust.round_seconds(summary.result.trials)))
+            table.add_row(each.name, *_figures(each.estimate), _against(each, found))
     table.add_row(Text("the winner", style="bold green"), *_figures(rate), "")
-    if summary.result.ceiling is not None:
-        share = summary.result.share_of_ceiling
+    if found.ceiling is not None:
+        share = found.share_of_ceiling
         reached = "" if share is None else f"at {share:.0%} of it"
-        table.add_row("the model alone", *_figures(summary.result.ceiling.model_images_per_second), reached)
+        table.add_row("the model alone", *_figures(found.ceiling.model_images_per_second), reached)
     return table
 
 
-def _missing(line: BaselineLine) -> str:
-    if line.failure is None:
+def _missing(failure: TrialFailure | None) -> str:
+    if failure is None:
         return "not measured"
-    reason = line.failure.splitlines()[0]
+    reason = failure.message.splitlines()[0]
     return f"it failed: {reason if len(reason) <= _REASON else f'{reason[: _REASON - 1]}…'}"
 
 
-def _against(line: BaselineLine, round_seconds: float) -> str:
+def _against(baseline: BaselineResult, found: SearchResult) -> str:
     """Return what the best is worth against one baseline, or that it is not decided and what it would take."""
-    if line.is_best:
+    if found.best_config is not None and baseline.config.key() == found.best_config.key():
         return "this very baseline"
-    if line.proved is None:
-        return f"{wording.times(line.gain or 0.0)}, not proved"
-    low, high = line.proved.interval
-    rounds = wording.count(line.proved.pairs, "round")
-    if line.proved.faster or line.proved.slower:
-        few = f", {rounds} and the trials" * line.proved.few
-        return f"{wording.times(line.proved.ratio)} ({wording.interval(low, high)}{few})"
-    return f"not decided, about {line.proved.ratio:.2g}x in {rounds}; {_to_decide(line, round_seconds)}"
-
-
-def _to_decide(line: BaselineLine, round_seconds: float) -> str:
-    assert line.proved is not None
-    more = trust.rounds_to_decide(line.proved)
-    if more is None:
-        return "too close, or too unsteady, to tell soon"
-    return f"{more} more would tell, in about {wording.seconds(more * round_seconds)}"
+    gain = baseline.gain
+    if gain is None:
+        return f"{wording.times(times_faster(baseline, found) or 0.0)}, not proved"
+    rounds = wording.count(gain.pairs, "round")
+    if gain.faster or gain.slower:
+        few = f", {rounds} and the trials" * gain.few
+        return f"{wording.times(gain.ratio)} ({wording.interval(*gain.interval)}{few})"
+    to_decide, more = "too close, or too unsteady, to tell soon", trust.rounds_to_decide(gain)
+    if more is not None:
+        seconds = more * trust.round_seconds(found.trials)
+        to_decide = f"{more} more would tell, in about {wording.seconds(seconds)}"
+    return f"not decided, about {gain.ratio:.2g}x in {rounds}; {to_decide}"
 
 
 def _limit(summary: Summary) -> str:
