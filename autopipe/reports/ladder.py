@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from autopipe.core import bottleneck
 from autopipe.core import limits as core_limits
@@ -35,22 +35,22 @@ class Rung:
     """One line of the ladder.
 
     Attributes:
-        name: what can do so much.
-        rate: images/s.
+        name: what it is.
+        images_per_second: what it can do.
         interval: 95 % of it; None where it is arithmetic on what was measured.
         css: what kind of thing it is.
         narrowest: whether it is what keeps the winner from being faster.
         spared: whether the winner does without it.
-        training: whether it was seen in training.
+        in_training: whether it was seen in training.
     """
 
     name: str
-    rate: float
-    interval: tuple[float, float] | None = None
+    images_per_second: float
+    interval: list[float] | None = None
     css: str = "part"
     narrowest: bool = False
     spared: bool = False
-    training: bool = False
+    in_training: bool = False
 
 
 def rungs(profile: Profile) -> list[Rung]:
@@ -83,16 +83,17 @@ def section(profile: Profile) -> Section:
 
 def highest(lines: Sequence[Rung]) -> float:
     """Return where the axis of a ladder ends."""
-    return _ROOM * max(each.rate for each in lines if each.training or each.css == "model" or each.narrowest)
+    shown = (each for each in lines if each.in_training or each.css == "model" or each.narrowest)
+    return _ROOM * max(each.images_per_second for each in shown)
 
 
 def draw(lines: Sequence[Rung], width: float, top: float) -> Drawing:
     """Draw the ladder."""
-    said = ", ".join(f"{each.name} {wording.rate(each.rate)}" for each in lines)
+    said = ", ".join(f"{each.name} {wording.rate(each.images_per_second)}" for each in lines)
     rows = Rows(width, f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
     rows.legend(_legend(lines))
-    groups = [("Each part alone", [each for each in lines if not each.training])]
-    groups.append(("In training", [each for each in lines if each.training]))
+    groups = [("Each part alone", [each for each in lines if not each.in_training])]
+    groups.append(("In training", [each for each in lines if each.in_training]))
     rows.begin()
     for heading, members in groups:
         if members:
@@ -101,7 +102,7 @@ def draw(lines: Sequence[Rung], width: float, top: float) -> Drawing:
             _draw(rows, rung, top)
     model = next((each for each in lines if each.css == "model"), None)
     if model is not None:
-        rows.rule(model.rate, "ceiling")
+        rows.rule(model.images_per_second, "ceiling")
     rows.axis(lambda value: f"{value:,.10g}", "images/s")
     return rows.finish()
 
@@ -109,15 +110,15 @@ def draw(lines: Sequence[Rung], width: float, top: float) -> Drawing:
 def _draw(rows: Rows, rung: Rung, top: float) -> None:
     drawing, scale = rows.drawing, rows.scale
     bold = "strong" if rung.css == "win" else "faint" if rung.spared else ""
-    y = rows.row(rung.name, wording.rate(rung.rate), bold)
-    end = scale(rung.rate)
+    y = rows.row(rung.name, wording.rate(rung.images_per_second), bold)
+    end = scale(rung.images_per_second)
     css = "spared" if rung.spared else "narrowest" if rung.narrowest else rung.css
-    if rung.rate > top:
+    if rung.images_per_second > top:
         teeth = [(end - 9.0, y - 7.0), (end - 3.0, y - 3.5), (end - 9.0, y), (end - 3.0, y + 3.5), (end - 9.0, y + 7.0)]
         drawing.polygon([(scale.begin, y - 7.0), *teeth, (scale.begin, y + 7.0)], css)
     else:
         drawing.rect(scale.begin, y - 7.0, end - scale.begin, 14.0, css)
-    if rung.interval is not None and rung.rate <= top:
+    if rung.interval is not None and rung.images_per_second <= top:
         drawing.whisker(scale(rung.interval[0]), scale(rung.interval[1]), y)
     if rung.narrowest:
         x = end + 10.0
@@ -135,17 +136,6 @@ def _legend(lines: Sequence[Rung]) -> list[tuple[str, str, str]]:
 
 
 def _table(lines: Sequence[Rung]) -> Table:
-    rows: list[Row] = [
-        {
-            "name": each.name,
-            "images_per_second": each.rate,
-            "interval": None if each.interval is None else list(each.interval),
-            "in_training": each.training,
-            "spared": each.spared,
-            "narrowest": each.narrowest,
-        }
-        for each in lines
-    ]
     return Table(
         columns=(
             Column("what", lambda row: row["name"], numeric=False),
@@ -153,7 +143,7 @@ def _table(lines: Sequence[Rung]) -> Table:
             Column("95 % interval", _interval),
             Column("", _remark, numeric=False),
         ),
-        rows=rows,
+        rows=[{key: value for key, value in asdict(each).items() if key != "css"} for each in lines],
     )
 
 
@@ -179,20 +169,20 @@ def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[R
     for op in ceiling.op_costs:
         if op.seconds_per_image > 0:
             each = f"{op.name} on {wording.count(cores, 'core')}"
-            found.append(Rung(name=each, rate=cores / op.seconds_per_image, spared=op.name not in paid))
+            found.append(Rung(name=each, images_per_second=cores / op.seconds_per_image, spared=op.name not in paid))
     if ceiling.loader_images_per_second is not None:
         alone = _measured("loader, nothing cached", ceiling.loader_images_per_second, "part")
         found.append(replace(alone, spared=limits.work.from_source < 1))
     for limit in limits.limits:
         if limit.kind is not Kind.MODEL and math.isfinite(limit.images_per_second):
-            found.append(Rung(name=_told(limit, config, cores), rate=limit.images_per_second))
+            found.append(Rung(name=_told(limit, config, cores), images_per_second=limit.images_per_second))
     rate = profile.measurement.images_per_second.value
     way = bottleneck.bottleneck(limits, rate, headline.share(profile))
     if way.kind not in {each.kind for each in limits.limits}:  # what only shows beside the others
-        found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), rate=way.images_per_second))
+        found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), images_per_second=way.images_per_second))
     found.append(_measured("model alone", ceiling.model_images_per_second, "model"))
-    lowest = min((each.rate for each in found if not each.spared), default=0.0)
-    return [replace(each, narrowest=each.rate == lowest and not each.spared) for each in found]
+    lowest = min((each.images_per_second for each in found if not each.spared), default=0.0)
+    return [replace(each, narrowest=each.images_per_second == lowest and not each.spared) for each in found]
 
 
 def _told(limit: Limit, config: PipelineConfig, cores: float) -> str:
@@ -210,13 +200,13 @@ def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[R
     if reads is not None:
         at_once = config.loader.reads_at_once() or math.ceil(ceiling.cores or 1.0)
         name = f"storage, {wording.count(at_once, 'read')} at a time"
-        found.append(Rung(name=name, rate=reads.images_per_second(at_once), spared=spared))
+        found.append(Rung(name=name, images_per_second=reads.images_per_second(at_once), spared=spared))
     if ceiling.read_bytes_per_second and ceiling.bytes_per_image:
         rate = ceiling.read_bytes_per_second / ceiling.bytes_per_image
-        found.append(Rung(name="storage, by its bandwidth", rate=rate, spared=spared))
+        found.append(Rung(name="storage, by its bandwidth", images_per_second=rate, spared=spared))
     return found
 
 
 def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) -> Rung:
-    interval = (max(0.0, rate.low), rate.high)
-    return Rung(name=name, rate=rate.value, interval=interval, css=css, training=training)
+    interval = [max(0.0, rate.low), rate.high]
+    return Rung(name=name, images_per_second=rate.value, interval=interval, css=css, in_training=training)

@@ -59,16 +59,6 @@ def make_dataset(data: Any = None, shard: tuple[int, int] = (0, 1), initial_epoc
 ''')
 
 
-def source(tuned: Tuned, artifact: Path) -> str:
-    """Return the text of a module that loads the artefact beside it.
-
-    Args:
-        tuned: what the artefact holds.
-        artifact: where it is, or will be, written.
-    """
-    return text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
-
-
 def text_for(named: Reference | None, artifact: str) -> str:
     """Return the text of a module beside an artefact of that name.
 
@@ -92,7 +82,8 @@ def write(tuned: Tuned, folder: str | os.PathLike[str], artifact_name: str = "au
         ArtifactError: the folder cannot be written to.
     """
     artifact = tuned.save(Path(folder) / artifact_name)
-    return artifact, files.replace_text(artifact.with_name(MODULE_NAME), source(tuned, artifact))
+    text = text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
+    return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text)
 
 
 def _literal(named: Reference | None) -> str:

@@ -18,7 +18,8 @@ WORKLOAD = Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
 
 
 def _source(named: Reference | None, artifact: Path) -> str:
-    return codegen.source(factory.of_profile(profile(), WORKLOAD, named=named), artifact)
+    tuned = factory.of_profile(profile(), WORKLOAD, named=named)
+    return codegen.text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
 
 
 def test_the_module_is_short_and_reads_like_this(tmp_path: Path) -> None:
