@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.kernel import Kernel
-from autopipe.core import randomness
+from autopipe.batching.vectorised import numbers_of
 from autopipe.core.job import LoadJob
 from autopipe.core.plan import Step
 from autopipe.core.sample import Sample, SampleSpec
@@ -75,12 +75,7 @@ class Work:
         """Return the random numbers of a batch's samples, and their indices."""
         job, _ = self._open()
         epoch, indices = self._batch(job, int(number))
-        recipe = job.recipe
-        drawn = [
-            randomness.uniforms(recipe.seed, epoch, indices, step.stream, step.op.draws)
-            for step in recipe.steps
-            if step.op.draws
-        ]
+        drawn = [numbers_of(step, job.recipe, epoch, indices) for step in job.recipe.steps]
         return [np.concatenate([*drawn, np.zeros((len(indices), _UNUSED))], axis=1), indices]
 
     def read(self, index: NDArray[np.int64]) -> list[Any]:

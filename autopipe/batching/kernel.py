@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache, read_only
-from autopipe.batching.vectorised import WholeBatches
-from autopipe.core import randomness
+from autopipe.batching.vectorised import WholeBatches, numbers_of
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, Part, Sample, SampleSpec
@@ -93,7 +92,7 @@ class Kernel:
         made = self._single.empty(len(indices))
         bad = self._fill_rows(epoch, indices, made)
         for step in self._tail:
-            made = step.op.apply_many(made, step.before, self._numbers(step, epoch, indices))
+            made = step.op.apply_many(made, step.before, numbers_of(step, self._recipe, epoch, indices))
         for part, out in zip(made, batch, strict=True):
             if part is not None and out is not None:
                 out[...] = part
@@ -101,7 +100,7 @@ class Kernel:
 
     def _fill_rows(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         x, rest = batch[0], batch[1:]
-        numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
+        numbers = [numbers_of(step, self._recipe, epoch, indices) for step, _ in self._rest]
         bad: list[BadSample] = []
         for row, index in enumerate(indices.tolist()):
             drawn = [column[row] for column in numbers]
@@ -118,12 +117,6 @@ class Kernel:
         except Exception as error:  # noqa: BLE001  # row by row it is raised again, with op and sample, or skipped
             _log.debug("A batch is made row by row, because at once it failed: %r", error)
             return False
-
-    def _numbers(self, step: Step, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-        draws = step.op.draws
-        if draws == 0:
-            return np.broadcast_to(_NO_NUMBERS, (len(indices), 0))
-        return randomness.uniforms(self._recipe.seed, epoch, indices, step.stream, draws)
 
     def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
         """Return the sample; or, where bad samples are skipped, the error."""

@@ -60,7 +60,7 @@ class WholeBatches:
         if made is None:
             return False
         for step in self._rest:
-            made = self._run(step, made, self._numbers(step, epoch, indices), batch)
+            made = self._run(step, made, numbers_of(step, self._recipe, epoch, indices), batch)
         return all(map(_written, made, batch))
 
     def _fixed_part(self, indices: NDArray[np.int64], batch: Batch) -> Batch | None:
@@ -82,11 +82,6 @@ class WholeBatches:
         out = batch[0] if step.after.x == self._recipe.spec.x else None
         return step.op.apply_many(made, step.before, random, out)
 
-    def _numbers(self, step: Step, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-        if step.op.draws == 0:
-            return np.empty((len(indices), 0))
-        return randomness.uniforms(self._recipe.seed, epoch, indices, step.stream, step.op.draws)
-
     def _room(self, spec: SampleSpec, batch: Batch) -> Batch:
         """Return arrays for samples like `spec`: those of the batch where they look like its."""
         return tuple(
@@ -95,6 +90,13 @@ class WholeBatches:
             else np.empty((len(batch[0]), *(field.shape or ())), field.dtype)
             for field, last, array in zip(spec.columns, self._recipe.spec.columns, batch, strict=True)
         )
+
+
+def numbers_of(step: Step, recipe: Recipe, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the random numbers that an op takes for some samples of an epoch, shape (samples, draws)."""
+    if step.op.draws == 0:
+        return np.empty((len(indices), 0))
+    return randomness.uniforms(recipe.seed, epoch, indices, step.stream, step.op.draws)
 
 
 def _all_take_batches(steps: Sequence[Step], otherwise: SampleSpec) -> bool:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.array_namespace import ArrayNamespace
-from autopipe.core.op import Op
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Sample, SampleSpec
 
@@ -79,18 +78,9 @@ def _set_shape(tensor: Any, field: Field) -> None:
 def _through_numpy(step: Step, sample: Sample, random: Any) -> Sample:
     import tensorflow as tf
 
-    tensors = [tensor for tensor in sample if tensor is not None]
-    out = tf.numpy_function(_NumPyHalf(step.op, step.before), [random, *tensors], tensor_types(step.after))
-    return step.after.aligned(out)
-
-
-class _NumPyHalf:
-    """An op's NumPy half as a function of arrays alone."""
-
-    def __init__(self, op: Op, spec: SampleSpec) -> None:
-        self._op = op
-        self._spec = spec
-
-    def __call__(self, random: NDArray[np.float64], *parts: Any) -> Any:
-        made = self._op.apply(self._spec.aligned(parts), self._spec, random)
+    def numpy_half(random: NDArray[np.float64], *parts: Any) -> Any:
+        made = step.op.apply(step.before.aligned(parts), step.before, random)
         return [part for part in made if part is not None]
+
+    tensors = [tensor for tensor in sample if tensor is not None]
+    return step.after.aligned(tf.numpy_function(numpy_half, [random, *tensors], tensor_types(step.after)))
