@@ -29,7 +29,7 @@ from autopipe.ops.size import check_size
 
 @dataclasses.dataclass(frozen=True)
 class _Crop(PixelOp):
-    """Cut `height` x `width` pixels out.
+    """Cut `height` x `width` pixels out: at a place of the sample's own where the op is random, else at the centre.
 
     Attributes:
         height: pixels.
@@ -44,7 +44,7 @@ class _Crop(PixelOp):
 
     def _place(self, random: Any) -> tuple[Any, Any]:
         """Return where the cut lies, from 0 (top, left) to 1 (bottom, right; not reached by random numbers)."""
-        raise NotImplementedError
+        return (random[0], random[1]) if self.is_random else (0.5, 0.5)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         height, width = array.shape[:2]
@@ -86,40 +86,29 @@ class _Crop(PixelOp):
 
     def plain_numpy(self, step: Step) -> Lines:
         named = parts(step)
-        free = (f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1")
+        down, right = f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1"
+        place = f"rng.integers(({down}, {right}))" if self.is_random else f"({down}) // 2, ({right}) // 2"
         cuts = (f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named)
-        return [f"top, left = {self._plain_place(*free)}", *cuts]
-
-    def _plain_place(self, down: str, right: str) -> str:
-        """Return where the cut lies, in NumPy, from how many places there are."""
-        raise NotImplementedError
+        return [f"top, left = {place}", *cuts]
 
     def plain_tensorflow(self, step: Step) -> Lines:
         named = parts(step)
         free = f"tf.shape({named[0]})[:2] - ({self.height}, {self.width}) + 1"
-        found = self._plain_tensorflow_place(free)
+        found = [f"top, left = tf.unstack(({free}) // 2)"]
+        if self.is_random:
+            found = [
+                f"free = tf.cast({free}, tf.float32)",
+                "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
+            ]
         for part in named:
             start, size = ("", "") if is_flat(step, part) else (", 0", ", -1")
             found.append(f"{part} = tf.slice({part}, (top, left{start}), ({self.height}, {self.width}{size}))")
         return found
 
-    def _plain_tensorflow_place(self, free: str) -> Lines:
-        """Return lines that say where the cut lies, in TensorFlow."""
-        raise NotImplementedError
-
 
 @dataclasses.dataclass(frozen=True)
 class CenterCrop(_Crop):
     """Cut the centre out, `height` x `width` pixels."""
-
-    def _place(self, random: Any) -> tuple[Any, Any]:
-        return 0.5, 0.5
-
-    def _plain_place(self, down: str, right: str) -> str:
-        return f"({down}) // 2, ({right}) // 2"
-
-    def _plain_tensorflow_place(self, free: str) -> Lines:
-        return [f"top, left = tf.unstack(({free}) // 2)"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,18 +120,6 @@ class RandomCrop(_Crop):
     def without_chance(self) -> CenterCrop:
         """Return the crop of that size at the centre."""
         return CenterCrop(self.height, self.width)
-
-    def _place(self, random: Any) -> tuple[Any, Any]:
-        return random[0], random[1]
-
-    def _plain_place(self, down: str, right: str) -> str:
-        return f"rng.integers(({down}, {right}))"
-
-    def _plain_tensorflow_place(self, free: str) -> Lines:
-        return [
-            f"free = tf.cast({free}, tf.float32)",
-            "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
-        ]
 
 
 @dataclasses.dataclass(frozen=True)

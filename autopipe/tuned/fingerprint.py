@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,9 +93,7 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
         _difference("GPUs", len(known.gpus), len(here.gpus)),
         _difference("virtual devices", known.virtual_devices, here.virtual_devices),
         _difference("GPU memory", _gpu_memory(known), _gpu_memory(here)) if known.gpus and here.gpus else None,
-        None
-        if _close(known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE)
-        else _difference("memory", memory.size_text(known.memory_bytes), memory.size_text(here.memory_bytes)),
+        _apart("memory", known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE, memory.size_text),
         None if _UNKNOWN in (known.storage, here.storage) else _difference("storage", known.storage, here.storage),
         None
         if None in (known.keras_backend, here.keras_backend)
@@ -113,14 +111,8 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
     built on one of both sides is not compared.
     """
     found = [
-        None
-        if _close(known.samples, here.samples, COUNT_TOLERANCE)
-        else _difference("number of samples", known.samples, here.samples),
-        None
-        if _close(known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE)
-        else _difference(
-            "mean size of a sample", memory.size_text(known.mean_bytes), memory.size_text(here.mean_bytes)
-        ),
+        _apart("number of samples", known.samples, here.samples, COUNT_TOLERANCE),
+        _apart("mean size of a sample", known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE, memory.size_text),
         _ops_difference(known, here),
         _difference("batch size", known.batch_size, here.batch_size),
         _difference("model", known.model, here.model, "the model's structure is another than it was")
@@ -270,8 +262,12 @@ def _minor(version: str | None) -> str | None:
     return None if version is None else ".".join(version.split(".")[:2])
 
 
-def _close(first: float, second: float, tolerance: float) -> bool:
-    return abs(first - second) <= tolerance * max(first, second)
+def _apart(
+    field: str, known: float, here: float, tolerance: float, text: Callable[[float], str] = str
+) -> Difference | None:
+    """Return the difference of two amounts if it is more than this part of the larger one."""
+    is_close = abs(known - here) <= tolerance * max(known, here)
+    return None if is_close else _difference(field, text(known), text(here))
 
 
 def _gpu_models(hardware: Hardware) -> str:
