@@ -101,11 +101,9 @@ class RandomAffine(PixelOp):
 
     def _places(self, height: int, width: int, random: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the matrix from a pixel's place (across, down) after the op to the place before it."""
-        turn, lean = (
-            math.radians(chance.symmetric(limit, number))
-            for limit, number in ((self.rotation, random[0]), (self.shear, random[3]))
-        )
-        down, across = (chance.symmetric(share, number) for share, number in zip(self.shift, random[1:3], strict=True))
+        turn = math.radians(chance.symmetric(self.rotation, random[0]))
+        lean = math.radians(chance.symmetric(self.shear, random[3]))
+        down, across = chance.symmetric(self.shift[0], random[1]), chance.symmetric(self.shift[1], random[2])
         limits: Any = self.zoom  # __post_init__ made it two numbers
         tall = chance.between(limits, random[4])
         wide = tall if self.keep_aspect else chance.between(limits, random[5])

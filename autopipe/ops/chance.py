@@ -49,10 +49,8 @@ def box_tensorflow(size: tuple[Any, Any], area: Range, ratio: Range, random: Any
     height, width = (tf.cast(side, tf.float64) for side in size)
     share, aspect = between(area, random[0]), ratio[0] * (ratio[1] / ratio[0]) ** random[1]
     pixels = height * width * share
-    tall, wide = (
-        tf.clip_by_value(tf.floor(side + 0.5), 1, most)
-        for side, most in (((pixels / aspect) ** 0.5, height), ((pixels * aspect) ** 0.5, width))
-    )
+    tall = tf.clip_by_value(tf.floor((pixels / aspect) ** 0.5 + 0.5), 1, height)
+    wide = tf.clip_by_value(tf.floor((pixels * aspect) ** 0.5 + 0.5), 1, width)
     placed = random[2] * (height - tall + 1), random[3] * (width - wide + 1), tall, wide
     top, left, tall, wide = (tf.cast(number, tf.int32) for number in placed)
     return top, left, tall, wide
