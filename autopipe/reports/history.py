@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from autopipe.reports import svg, wording
 from autopipe.reports.figure import Column, Row, Section, Table, legend, mark
@@ -53,9 +53,7 @@ def draw(findings: Findings, width: float) -> Drawing:
     left = svg.text_width("1,000,000", 12.0) + 4.0
     across = Scale(0.0, max(len(trials), 1) + 0.5, left, width - 8.0)
     up = Scale(0.0, 1.14 * max(best, ceiling or 0.0, 1e-9), bottom, top)
-    axes(drawing, across, up, lambda value: f"{value:,.10g}")
-    drawing.text(across.end, bottom + 32.0, "trial", "small muted", "end")
-    drawing.text(0.0, top - 6.0, "images/s", "small muted")
+    axes(drawing, across, up, ("trial", "images/s"))
     if ceiling is not None:
         drawing.line(left, up(ceiling), across.end, up(ceiling), "ceiling")
         drawing.text(
@@ -64,19 +62,21 @@ def draw(findings: Findings, width: float) -> Drawing:
     _best(drawing, trials, across, up)
     for number, each in enumerate(trials, start=1):
         _trial(drawing, each, across(number), up)
-    drawing.height = bottom + 38.0
     return drawing
 
 
-def axes(drawing: Drawing, across: Scale, up: Scale, show: Callable[[float], str]) -> None:
-    """Draw the axes of a picture with two of them, with faint lines across."""
+def axes(drawing: Drawing, across: Scale, up: Scale, names: tuple[str, str]) -> None:
+    """Draw the axes of a picture with two of them, below and beside it, with their names and faint lines across."""
     for tick in up.ticks(5):
         drawing.behind(across.begin, up(tick), across.end, up(tick), "grid")
-        drawing.text(across.begin - 6.0, up(tick) + 4.0, show(tick), "small muted", "end")
+        drawing.text(across.begin - 6.0, up(tick) + 4.0, f"{tick:,.10g}", "small muted", "end")
     for tick in across.ticks(6 if drawing.width < 500 else 10):
         if tick == int(tick):
             drawing.text(across(tick), up.begin + 17.0, f"{tick:,.0f}", "small muted", "middle")
     drawing.line(across.begin, up.begin, across.end, up.begin, "axis")
+    drawing.text(across.end, up.begin + 32.0, names[0], "small muted", "end")
+    drawing.text(0.0, up.end - 6.0, names[1], "small muted")
+    drawing.height = up.begin + 38.0
 
 
 def _legend(drawing: Drawing, findings: Findings) -> float:

@@ -67,14 +67,11 @@ def draw(ways: Sequence[Way], samples: int, epochs: int | None, width: float) ->
     bottom = top + (190.0 if width < 500 else 230.0)
     left = svg.text_width("1,000", 12.0) + 10.0
     across, up = Scale(0.0, last, left, width - 10.0), Scale(0.0, 1.05 * longest / unit, bottom, top)
-    axes(drawing, across, up, lambda value: f"{value:,.10g}")
-    drawing.text(0.0, top - 6.0, name, "small muted")
-    drawing.text(across.end, bottom + 32.0, "epochs", "small muted", "end")
+    axes(drawing, across, up, ("epochs", name))
     for way, css in zip(ways, _shades(len(ways)), strict=True):
         ends = [(across(at), up(_core(way).seconds(at, samples) / unit)) for at in (0.0, last)]
         drawing.polyline(ends, f"{css}-path")
         drawing.circle(*ends[1], 3.5, css)
-    drawing.height = bottom + 38.0
     return drawing
 
 
