@@ -75,17 +75,12 @@ class SimulatedAccelerator:
 
 # Seconds of computation for a batch on one accelerator, from the workload files of MLPerf Storage
 # (github.com/mlcommons/storage, configs/dlio/workload/resnet50_h100.yaml and so on: `computation_time`, `batch_size`).
-MLPERF_RESNET50_H100 = SimulatedAccelerator(step_seconds=0.224, batch_size=400)
-MLPERF_RESNET50_A100 = SimulatedAccelerator(step_seconds=0.435, batch_size=400)
-MLPERF_RETINANET_B200 = SimulatedAccelerator(step_seconds=0.04755, batch_size=24)
-MLPERF_UNET3D_H100 = SimulatedAccelerator(step_seconds=0.323, batch_size=7)
-
 PRESETS = MappingProxyType(
     {
-        "mlperf-resnet50-h100": MLPERF_RESNET50_H100,
-        "mlperf-resnet50-a100": MLPERF_RESNET50_A100,
-        "mlperf-retinanet-b200": MLPERF_RETINANET_B200,
-        "mlperf-unet3d-h100": MLPERF_UNET3D_H100,
+        "mlperf-resnet50-h100": SimulatedAccelerator(step_seconds=0.224, batch_size=400),
+        "mlperf-resnet50-a100": SimulatedAccelerator(step_seconds=0.435, batch_size=400),
+        "mlperf-retinanet-b200": SimulatedAccelerator(step_seconds=0.04755, batch_size=24),
+        "mlperf-unet3d-h100": SimulatedAccelerator(step_seconds=0.323, batch_size=7),
     }
 )
 

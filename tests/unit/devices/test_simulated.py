@@ -5,7 +5,7 @@ import pytest
 
 from autopipe.core.config import ModelSetup
 from autopipe.devices import model as models
-from autopipe.devices.simulated import MLPERF_RESNET50_H100, PRESETS, SimulatedAccelerator, Timeline
+from autopipe.devices.simulated import PRESETS, SimulatedAccelerator, Timeline
 from autopipe.devices.simulated_model import SimulatedModel
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import ConfigError
@@ -69,8 +69,8 @@ def test_host_work_within_a_step_costs_nothing() -> None:
 
 
 def test_time_is_in_proportion_to_the_batch() -> None:
-    assert MLPERF_RESNET50_H100.seconds(400) == 0.224
-    assert MLPERF_RESNET50_H100.seconds(100) == pytest.approx(0.056)
+    assert PRESETS["mlperf-resnet50-h100"].seconds(400) == 0.224
+    assert PRESETS["mlperf-resnet50-h100"].seconds(100) == pytest.approx(0.056)
     assert SimulatedAccelerator(0.015).seconds(7) == 0.015
 
 
@@ -83,7 +83,7 @@ def test_impossible_devices_are_refused(arguments: dict[str, float]) -> None:
 
 
 def test_presets_are_found_by_name() -> None:
-    assert SimulatedAccelerator.preset("mlperf-resnet50-h100") is MLPERF_RESNET50_H100
+    assert SimulatedAccelerator.preset("mlperf-resnet50-h100") is PRESETS["mlperf-resnet50-h100"]
     with pytest.raises(ConfigError, match="Did you mean `mlperf-resnet50-h100`"):
         SimulatedAccelerator.preset("mlperf-resnet50-h10")
     assert all(name == name.lower() for name in PRESETS)
