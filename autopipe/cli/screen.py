@@ -38,8 +38,9 @@ def working(on: str) -> Status:
 @contextmanager
 def bar(what: str, *, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on stderr while the block runs; it yields what is to be told how much is done, and of how much."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from autopipe.reports.terminal import Console
 
     rate = TextColumn("{task.fields[rate]}", style="progress.data.speed")
     columns = (TextColumn(f"{what:<10}"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())

@@ -46,7 +46,6 @@ def verify(
 def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_json: bool) -> None:
     from autopipe.api import inspecting
     from autopipe.reports import agreement
-    from autopipe.reports.terminal import Console
 
     with screen.bar("looking", unit="samples") as on_progress:
         found = inspecting.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
