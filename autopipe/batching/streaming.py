@@ -32,6 +32,7 @@ from autopipe.core.order import Groups, Order
 from autopipe.core.sample import Batch, Source
 from autopipe.errors import DataError, DataWarning, LoaderError, worker_failure
 from autopipe.hardware import memory
+from autopipe.hardware.memory import size_text
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
 Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: what ended a group before its end
@@ -153,9 +154,9 @@ def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
     needed, free = layout.size * batches + cache_bytes + ahead_bytes, memory.detect().available_bytes
     if needed > free:
         raise LoaderError(
-            f"The loader needs {needed:,} bytes of memory ({batches} batches of {layout.size:,} bytes"
-            f"{f', {ahead_bytes:,} bytes of samples read ahead' if ahead_bytes else ''}"
-            f"{f', {cache_bytes:,} bytes of cache' if cache_bytes else ''}), but {free:,} are free.",
+            f"The loader needs {size_text(needed)} of memory ({batches} batches of {size_text(layout.size)}"
+            f"{f', {size_text(ahead_bytes)} of samples read ahead' if ahead_bytes else ''}"
+            f"{f', {size_text(cache_bytes)} of cache' if cache_bytes else ''}), but {size_text(free)} are free.",
             hint="Use a smaller queue_size or read_ahead, fewer workers or cache='none'.",
         )
 

@@ -15,6 +15,7 @@ from autopipe.api import reporting
 from autopipe.cli import again, screen
 from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
+from autopipe.hardware.memory import size_text
 from autopipe.tuned import artifact as files
 from autopipe.tuned import codegen
 from autopipe.tuned.factory import Tuned
@@ -70,7 +71,7 @@ def reserved(folder: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno in _FULL:
                 raise ArtifactError(
-                    f"`{folder}` must have room for {_ROOM_BYTES >> 10} KiB, but: {error.strerror}.",
+                    f"`{folder}` must have room for {size_text(_ROOM_BYTES)}, but: {error.strerror}.",
                     hint="Make some, or choose another folder with --out DIR.",
                 ) from None
         yield

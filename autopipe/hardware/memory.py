@@ -52,7 +52,7 @@ def size_text(count_bytes: float) -> str:
     ('64 MiB', '23.4 GiB')
     """
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if count_bytes < 1024:
+        if round(count_bytes, 1) < 1024:  # as it is shown
             return f"{_short(count_bytes)} {unit}"
         count_bytes /= 1024
     return f"{_short(count_bytes)} TiB"

@@ -34,6 +34,7 @@ from autopipe.core.order import BatchOrder
 from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError, LoaderError, MissingExtraError, worker_failure
 from autopipe.hardware import allocator, opencv
+from autopipe.hardware.memory import size_text
 
 _ENDLESS = 2**48  # batches
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where Grain's workers put batches
@@ -101,8 +102,8 @@ def _require_shared_memory(job: LoadJob, batches: int) -> None:
         free = room.f_bavail * room.f_frsize
         if needed > free:
             raise LoaderError(
-                f"Grain's worker processes need {needed:,} bytes in {_SHARED_MEMORY} ({batches} batches), "
-                f"but {free:,} are free.",
+                f"Grain's worker processes need {size_text(needed)} in {_SHARED_MEMORY} ({batches} batches), "
+                f"but {size_text(free)} are free.",
                 hint="Use workers=0, a smaller buffer_size or the `processes` loader; in Docker, a larger --shm-size.",
             )
 

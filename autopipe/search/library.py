@@ -17,6 +17,7 @@ import yaml
 from autopipe.core import space_spec as core
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError, near, shortened
+from autopipe.hardware.memory import size_text
 
 _LARGEST_BYTES = 1 << 18
 _DEEPEST = 10
@@ -79,7 +80,9 @@ def _text(name_or_file: str) -> tuple[str, str]:
             f"`space` must be one of {known}, or a YAML file, but got {name_or_file!r}.{near(name_or_file, names())}"
         )
     if path.stat().st_size > _LARGEST_BYTES:
-        raise SpaceError(f"{path} has {path.stat().st_size} bytes; a search space has at most {_LARGEST_BYTES}.")
+        raise SpaceError(
+            f"{path} has {size_text(path.stat().st_size)}; a search space has at most {size_text(_LARGEST_BYTES)}."
+        )
     try:
         return path.read_text(encoding="utf-8"), str(path)
     except (OSError, UnicodeDecodeError) as error:

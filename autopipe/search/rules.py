@@ -14,8 +14,8 @@ from autopipe.core import footprint
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.facts import Facts, Limits
 from autopipe.core.params import Value, from_config
+from autopipe.hardware.memory import size_text
 
-_GIB = 2**30
 _FEW = 4  # times what is of use, by measurement, is as far as a search looks
 _LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
@@ -110,7 +110,7 @@ def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | 
     if needed is None or free is None or needed <= free:
         return None
     what = "the whole set" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the set"
-    return Rejection(Rule.CACHE, f"cache {config.cache}: needs {_gib(needed)} for {what}, {_gib(free)} free")
+    return Rejection(Rule.CACHE, f"cache {config.cache}: needs {size_text(needed)} for {what}, {size_text(free)} free")
 
 
 def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
@@ -123,7 +123,9 @@ def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection 
         )
     needed, free = footprint.kept_bytes(config, facts), facts.disk_bytes
     if needed is not None and free is not None and needed > free:
-        return Rejection(Rule.DISK, f"storage {config.storage}: needs {_gib(needed)} on disk, {_gib(free)} free")
+        return Rejection(
+            Rule.DISK, f"storage {config.storage}: needs {size_text(needed)} on disk, {size_text(free)} free"
+        )
     return None
 
 
@@ -136,7 +138,7 @@ def _cut(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | No
     elif config.cut == max(sizes):
         why = f"is the deepest for {config.storage}, which is tried as such"
     else:
-        why = f"takes {_gib(sizes[config.cut])} as {config.storage}, no less than deeper ones"
+        why = f"takes {size_text(sizes[config.cut])} as {config.storage}, no less than deeper ones"
     return Rejection(Rule.CUT, f"cut {config.cut}: {why}")
 
 
@@ -196,7 +198,7 @@ def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection |
     needed = footprint.memory_bytes(config, facts)
     if needed <= limits.memory_bytes:
         return None
-    return Rejection(Rule.MAX_MEMORY, f"cache and queue need more than `--max-memory` {_gib(limits.memory_bytes)}")
+    return Rejection(Rule.MAX_MEMORY, f"cache and queue need more than `--max-memory` {size_text(limits.memory_bytes)}")
 
 
 _RULES: tuple[Callable[[PipelineConfig, Facts, Limits], Rejection | None], ...] = (
@@ -213,7 +215,3 @@ _RULES: tuple[Callable[[PipelineConfig, Facts, Limits], Rejection | None], ...] 
     _workers,
     _memory,
 )
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"

@@ -22,6 +22,7 @@ from autopipe.data import source as data_source
 from autopipe.data.paths import spread
 from autopipe.errors import BadSampleError, ConfigError, StorageError
 from autopipe.hardware import allocator, opencv
+from autopipe.hardware.memory import size_text
 from autopipe.storage import layout
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.form import Storage
@@ -232,8 +233,8 @@ class _Run:
         free = shutil.disk_usage(folder).free
         if needed > free:
             raise StorageError(
-                f"The disk must have room for the set: {needed:,} bytes are needed in `{folder}`, "
-                f"but {free:,} are free.",
+                f"The disk must have room for the set: {size_text(needed)} are needed in `{folder}`, "
+                f"but {size_text(free)} are free.",
                 hint="Free some, choose another folder, or keep the samples in a smaller form.",
             )
 

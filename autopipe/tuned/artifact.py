@@ -18,6 +18,7 @@ import pydantic_core
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, near, shortened
 from autopipe.hardware import atomic
+from autopipe.hardware.memory import size_text
 from autopipe.tuned.schema import SCHEMA_VERSION, Artifact
 
 MAX_BYTES: Final = 16 * 2**20
@@ -63,7 +64,7 @@ def parse(text: bytes, name: str = "autopipe.json", migrations: Mapping[int, Mig
         ArtifactError: it is none.
     """
     if len(text) > MAX_BYTES:
-        raise ArtifactError(f"`{name}` is larger than {MAX_BYTES // 2**20} MiB, which no artefact is.")
+        raise ArtifactError(f"`{name}` is larger than {size_text(MAX_BYTES)}, which no artefact is.")
     try:
         content = pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError as error:

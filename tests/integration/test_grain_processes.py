@@ -77,5 +77,5 @@ with ap.build_loader(workload, ap.PipelineConfig(loader=ap.{PROCESSES!r})) as lo
 def test_too_little_shared_memory_is_refused(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.statvfs_result((4096, 4096, 10, 0, 0, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    with pytest.raises(LoaderError, match=r"bytes in /dev/shm .*but 0 are free.* --shm-size"):
+    with pytest.raises(LoaderError, match=r"need .*B in /dev/shm .*but 0 B are free.* --shm-size"):
         opened(photos)

@@ -698,7 +698,7 @@ def test_too_little_memory_is_refused_with_the_bytes(
 ) -> None:
     monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=2000, available_bytes=1000))
     before = psutil.Process().children()
-    with pytest.raises(LoaderError, match=r"needs [\d,]+ bytes .* 1,000 are free"):
+    with pytest.raises(LoaderError, match=r"needs [\d.]+ [KM]iB of memory .* 1000 B are free"):
         opened(workload(photos), loader, cache="memory")
     assert before == psutil.Process().children()
 

@@ -89,7 +89,14 @@ def test_how_full_memory_is_does_not_make_it_another() -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (64 * 2**20, "64 MiB"), (25_165_824_000, "23.4 GiB"), (3 * 2**41, "6 TiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (64 * 2**20, "64 MiB"),
+        (25_165_824_000, "23.4 GiB"),
+        (3 * 2**41, "6 TiB"),
+        (2**30 - 1, "1 GiB"),
+    ],
 )
 def test_sizes_are_written_for_people(count: int, text: str) -> None:
     assert memory.size_text(count) == text

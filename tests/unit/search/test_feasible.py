@@ -76,19 +76,19 @@ RULES_NAMED = {
             {**THREADS, "cache": "memory"},
             facts(prefix_bytes=int(12.3 * GIB)),
             Limits(),
-            "cache memory: needs 12.3 GiB for the whole set, 8.0 GiB free",
+            "cache memory: needs 12.3 GiB for the whole set, 8 GiB free",
         ),
         (
             {**THREADS, "storage": "array"},
             facts(disk_bytes=GIB),
             Limits(),
-            "storage array: needs 3.0 GiB on disk, 1.0 GiB",
+            "storage array: needs 3 GiB on disk, 1 GiB",
         ),
         (
             {**THREADS, "storage": "tfrecord"},
             facts(cuts={"tfrecord": {0: 11 * GIB}}),
             Limits(),
-            "storage tfrecord: needs 11.0 GiB on disk, 10.0 GiB",
+            "storage tfrecord: needs 11 GiB on disk, 10 GiB",
         ),
         (
             {**THREADS, "storage": "array", "cut": 0},
@@ -101,7 +101,7 @@ RULES_NAMED = {
             {**THREADS, "storage": "array", "cut": 1},
             facts(cuts=CUTS),
             Limits(),
-            "cut 1: takes 4.0 GiB as array, no less than deeper ones",
+            "cut 1: takes 4 GiB as array, no less than deeper ones",
         ),
         (
             {**THREADS, "cache": "memory", "cache_fraction": 0.5},
@@ -113,7 +113,7 @@ RULES_NAMED = {
             {**THREADS, "cache": "memory", "cache_fraction": 0.75},
             facts(prefix_bytes=12 * GIB),
             Limits(),
-            "cache memory: needs 9.0 GiB for 75% of the set, 8.0 GiB free",
+            "cache memory: needs 9 GiB for 75% of the set, 8 GiB free",
         ),
         (
             {**THREADS, "storage": "tfrecord"},
@@ -125,6 +125,7 @@ RULES_NAMED = {
         (THREADS, FACTS, Limits(workers=1), "more than 1 workers: `--max-workers`"),
         (TFDATA, FACTS, Limits(workers=1), "tfdata with auto workers: `--max-workers 1` cannot be kept"),
         ({**THREADS, "cache": "memory"}, FACTS, Limits(memory_bytes=2 * GIB), "cache and queue need more than"),
+        (THREADS, FACTS, Limits(memory_bytes=1 << 10), "cache and queue need more than `--max-memory` 1 KiB"),
         (
             TFDATA,
             facts(impossible={("loader", "tfdata"): "no TensorFlow half"}),

@@ -185,7 +185,7 @@ def test_a_disk_that_is_short_is_refused_before_anything_is_written(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 1000, 1000))
-    with pytest.raises(StorageError, match=r"1,055,376 bytes are needed in .*, but 1,000 are free"):
+    with pytest.raises(StorageError, match=r"1 MiB are needed in .*, but 1000 B are free"):
         convert(conversion(), ARRAY, tmp_path / "set")
     assert content(tmp_path / "set") == {}
 
