@@ -21,7 +21,7 @@ import typer
 from autopipe import _version
 from autopipe.cli import commands
 from autopipe.cli.option_groups import ungrouped
-from autopipe.errors import AutopipeError, NothingMeasuredError
+from autopipe.errors import AutopipeError, NothingMeasuredError, OpError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
 _DEBUG = "--debug"
@@ -109,6 +109,9 @@ def _report(error: AutopipeError, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     print(f"error: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f"\nhint: {error.hint}", file=sys.stderr)
+    hint = error.hint
+    if hint is None and not debug and isinstance(error, OpError) and error.__cause__ is not None:
+        hint = f"With {_DEBUG}, the same command shows where."
+    if hint:
+        print(f"\nhint: {hint}", file=sys.stderr)
     return NOTHING_MEASURED if isinstance(error, NothingMeasuredError) else USAGE

@@ -98,7 +98,7 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
     place = f"{op.name} on {sample_place(source, index)}"
     if isinstance(error, AutopipeError):
         return type(error)(f"{place}: {error.message}", hint=error.hint)
-    return OpError(f"{place} raised {type(error).__name__}: {error}", hint="The original error is shown above.")
+    return OpError(f"{place} raised {type(error).__name__}: {error}")
 
 
 def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:

@@ -41,6 +41,8 @@ def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
     kind = kind_of(error, phase)
     if isinstance(error, errors.AutopipeError):
         message, hint = error.message, error.hint
+        if isinstance(error, errors.OpError | errors.DataError) and error.__cause__ is not None:
+            message += "".join(f"\n{line}" for line in _users_line(error.__cause__))  # an op's, or a source's
     else:
         message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
         message += "".join(f"\n{line}" for line in _users_line(error))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.cli import main
+from autopipe.errors import OpError
 from tests.unit.cli.conftest import Autopipe
 
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
@@ -106,6 +108,17 @@ def test_debug_shows_where_an_error_came_from_wherever_it_stands(autopipe: Autop
 
 def test_without_debug_there_is_no_traceback(autopipe: Autopipe) -> None:
     assert "Traceback" not in autopipe("show", "nowhere.json").err
+
+
+def test_an_op_that_raised_is_told_with_how_to_see_where(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(arguments: list[str], prog_name: str) -> None:
+        raise OpError("Map on sample 2 raised ValueError: no such colour") from ValueError("no such colour")
+
+    monkeypatch.setattr(main, "application", lambda: command)
+    assert autopipe("verify").err.splitlines()[-1] == "hint: With --debug, the same command shows where."
+    shown = autopipe("verify", "--debug").err
+    assert "ValueError: no such colour\n\nThe above exception" in shown
+    assert "hint:" not in shown
 
 
 def test_the_version_is_printed(autopipe: Autopipe) -> None:

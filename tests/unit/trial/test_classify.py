@@ -4,10 +4,14 @@ import errno
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autopipe import errors
 from autopipe.core.outcome import FailureKind, Phase
+from autopipe.data.arrays import Arrays
+from autopipe.ops.custom import Map
+from autopipe.ops.planner import op_failure
 from autopipe.trial.classify import failure_of, kind_of
 
 
@@ -80,13 +84,33 @@ def test_of_tensorflows_graph_errors_the_line_that_tells_something_is_kept() -> 
     assert failure.message == "ValueError: Unknown image file format. One of JPEG, PNG, GIF, BMP required."
 
 
-def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
-    file = tmp_path / "train.py"
-    file.write_text("def build_model():\n    raise RuntimeError('no weights')\n")
+def raised_by_a_script(folder: Path, code: str) -> RuntimeError:
+    """Return what the function `run` of a user's own file raises."""
+    file = folder / "train.py"
+    file.write_text(code)
     module: dict[str, Any] = {}
-    exec(compile(file.read_text(), str(file), "exec"), module)
+    exec(compile(code, str(file), "exec"), module)
     with pytest.raises(RuntimeError) as raised:
-        module["build_model"]()
-    failure = failure_of(raised.value, Phase.BUILD)
+        module["run"]()
+    return raised.value
+
+
+def test_what_an_op_raised_names_the_line_and_promises_nothing_that_is_not_shown(tmp_path: Path) -> None:
+    cause = raised_by_a_script(tmp_path, "def run():\n    raise RuntimeError('no such colour')\n")
+    error = op_failure(cause, Map(lambda x: x), Arrays(np.zeros((3, 2))), 2)
+    error.__cause__ = cause
+    failure = failure_of(error, Phase.OPEN)
+    told, line = failure.message.splitlines()
+    assert told.startswith("Map on sample 2 (")
+    assert told.endswith(" raised RuntimeError: no such colour")
+    assert line == "  train.py, line 2, in run: raise RuntimeError('no such colour')"
+    assert failure.hint is not None
+    assert "above" not in failure.hint
+
+
+def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
+    failure = failure_of(
+        raised_by_a_script(tmp_path, "def run():\n    raise RuntimeError('no weights')\n"), Phase.BUILD
+    )
     assert failure.message.splitlines()[0] == "RuntimeError: no weights"
-    assert failure.message.splitlines()[-1] == ("  train.py, line 2, in build_model: raise RuntimeError('no weights')")
+    assert failure.message.splitlines()[-1] == ("  train.py, line 2, in run: raise RuntimeError('no weights')")
