@@ -21,10 +21,10 @@ import optuna
 import sqlalchemy
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from autopipe.errors import TrialError
+from autopipe.search.journal import Journal, JournalError
 
 STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError, grpc.RpcError, OSError)
 """What an Optuna storage raises where the database is at fault, or the file system of a journal, and not who asks."""
@@ -103,8 +103,8 @@ def open_storage(url: str | None, patience: Patience | None = None) -> BaseStora
     kind, _, place = url.partition("://")
     if kind == "journal":  # a path after the third slash, as in sqlite's
         try:
-            return JournalStorage(JournalFileBackend(place.removeprefix("/")))
-        except (OSError, ValueError) as error:
+            return JournalStorage(Journal(place.removeprefix("/")))
+        except (OSError, ValueError, JournalError) as error:
             raise unusable(url, error) from error
     if kind == "grpc":
         return _proxied(url, place.rstrip("/"))
@@ -189,7 +189,8 @@ def reason(error: BaseException) -> str:
 
 def _of_the_database(error: BaseException) -> BaseException:
     """Return the driver's own error, which Optuna and SQLAlchemy each wrap once."""
-    inner = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
+    wraps = isinstance(error, StorageInternalError) and not isinstance(error, JournalError)
+    inner = error.__cause__ if wraps and error.__cause__ else error
     original = inner.orig if isinstance(inner, DBAPIError) else None
     return inner if original is None else original
 
