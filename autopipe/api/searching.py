@@ -69,11 +69,12 @@ def require_space(settings: Settings, found: Machine) -> None:
         SpaceError: it cannot be read, or does not have what the limits name.
     """
     gpus = settings.virtual_devices or len(found.gpus)
-    space = library.load(settings.space, {"cores": found.cpu.cores, "gpus": gpus})
+    known = {"cores": found.cpu.cores, "gpus": gpus}
+    space = library.load(settings.space, known)
     ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
     only = {name: each for name, each in settings.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
     for name, values in held(space, only).items():
-        space.only(name, values)
+        library.require(space, name, values, known)
 
 
 def search(

@@ -5,8 +5,9 @@ Reads YAML (`yaml.safe_load`) and says where in the file a mistake is. What the 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pydantic
 import yaml
 
 from autopipe.core import space_spec as core
+from autopipe.core.params import Value
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError, near, shortened
 from autopipe.hardware.memory import size_text
@@ -40,6 +42,30 @@ def load(name_or_file: str, bounds: Mapping[str, int]) -> Space:
     """
     text, file = _text(name_or_file)
     return parse(text, bounds, file=file)
+
+
+def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> None:
+    """Do nothing if a parameter of a space may be one of these values.
+
+    Raises:
+        SpaceError: it may not; the hint names a shipped space where it may.
+    """
+    try:
+        space.only(name, values)
+    except SpaceError as error:
+        if (other := _having(name, values, bounds)) is None:
+            raise
+        hint = f'The space `{other}` has it: --space {other}, or ap.tune(..., space="{other}").'
+        raise SpaceError(error.message, hint=hint) from None
+
+
+def _having(name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> str | None:
+    """Return the first shipped space in which a parameter may be one of these values; None if there is none."""
+    for each in names():
+        with contextlib.suppress(SpaceError):
+            load(each, bounds).only(name, values)
+            return each
+    return None
 
 
 def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> Space:

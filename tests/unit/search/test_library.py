@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.core.config import LOADERS
 from autopipe.core.params import to_config
 from autopipe.errors import SpaceError
 from autopipe.search import library
@@ -26,6 +27,26 @@ def test_each_shipped_space_makes_configurations_on_small_and_large_machines(nam
     assert 10 < len(grid) < 60_000
     for params in grid[:: len(grid) // 40 + 1]:
         to_config(params)
+
+
+@pytest.mark.parametrize("chosen", library.names())
+@pytest.mark.parametrize("loader", [*LOADERS])
+def test_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it(chosen: str, loader: str) -> None:
+    having = [name for name in library.names() if loader in library.load(name, BOUNDS)["loader"].values]
+    space = library.load(chosen, BOUNDS)
+    if chosen in having:
+        library.require(space, "loader", [loader], BOUNDS)
+        return
+    with pytest.raises(SpaceError, match=f"only .'{loader}'. was asked for") as caught:
+        library.require(space, "loader", [loader], BOUNDS)
+    assert (caught.value.hint is None) == (not having)
+    assert not having or f"--space {having[0]}," in str(caught.value.hint)
+
+
+def test_a_knob_of_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it() -> None:
+    with pytest.raises(SpaceError, match=r"`ray\.workers` is no parameter of this space") as caught:
+        library.require(library.load("default", BOUNDS), "ray.workers", [4], BOUNDS)
+    assert "--space remote," in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
