@@ -145,6 +145,10 @@ class LoaderConfig(_Strict):
         """Return how many samples may be in memory as they were read, or be read, beside those that workers read."""
         return getattr(self, "read_ahead", 0)
 
+    def batches_at_a_time(self, most: int) -> int:
+        """Return how many batches a worker makes in one go at most, where as many as `most` are small enough for it."""
+        return 1
+
     def works_ahead(self) -> bool:
         """Whether batches are made while the model trains; else the two take turns."""
         return True

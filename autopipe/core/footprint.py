@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autopipe.core import job
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.facts import Facts
 
@@ -27,13 +28,19 @@ def kept_bytes(config: PipelineConfig, facts: Facts) -> int | None:
 
 
 def queue_bytes(config: PipelineConfig, facts: Facts) -> int | None:
-    """Return what waits ahead of the model takes: batches, and samples read ahead; None if that is not known."""
+    """Return what waits ahead of the model takes at most: batches, and samples read ahead; None if that is not known.
+
+    Small batches count as made and held several at a time, as a worker does whose source and ops allow it.
+    """
     sample_bytes = facts.finished_bytes if config.finish == "host" else facts.compact_bytes
     buffered = config.loader.buffered_batches()
     if sample_bytes is None or buffered is None:
         return None
+    batch_bytes, together = facts.batch_size * sample_bytes, 1
     queue = getattr(config.loader, "queue_size", None)
     if queue is not None:
-        buffered += config.model_setup.queue_size(queue) - queue
+        waiting = config.model_setup.queue_size(queue)
+        together = config.loader.batches_at_a_time(job.at_a_time(batch_bytes, waiting, config.model_setup))
+        buffered = waiting // together * together + (buffered - queue) * together
     ahead = config.loader.samples_ahead(facts.batch_size)
-    return (buffered + 1) * facts.batch_size * sample_bytes + int(ahead * (facts.source_bytes or 0))
+    return (buffered + together) * batch_bytes + int(ahead * (facts.source_bytes or 0))

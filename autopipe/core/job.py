@@ -70,8 +70,13 @@ class LoadJob:
 
         The interpreter's lock changes hands at each hand-over, which takes longer than to make a small batch.
         """
-        spec, together = self.recipe.spec, self.setup.steps_per_execution
+        spec = self.recipe.spec
         if not spec.is_fixed or self.recipe.trace is not None:
             return 1
-        fits = _MOST_BYTES_AT_A_TIME // max(1, spec.bytes * self.order.batch_size)
-        return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))
+        return at_a_time(spec.bytes * self.order.batch_size, queue_size, self.setup)
+
+
+def at_a_time(batch_bytes: int, queue_size: int, setup: ModelSetup) -> int:
+    """Return how many batches of so many bytes a worker may make in one go, of which so many may wait."""
+    together, fits = setup.steps_per_execution, _MOST_BYTES_AT_A_TIME // max(1, batch_bytes)
+    return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))

@@ -52,10 +52,13 @@ class Threads(LoaderConfig):
     def samples_ahead(self, batch_size: int) -> int:
         return samples_ahead(self.read_ahead, self.workers, batch_size)
 
+    def batches_at_a_time(self, most: int) -> int:
+        return most if self.read_ahead == 0 else 1
+
     def open(self, job: LoadJob) -> Loader:
         recipe = traced(job.recipe)
         queue_size = job.setup.queue_size(self.queue_size)
-        most = job.at_a_time(queue_size) if self.read_ahead == 0 else 1
+        most = self.batches_at_a_time(job.at_a_time(queue_size))
         held = (groups(queue_size, most) + self.workers + 2) * most
         require_memory(job, held, self.samples_ahead(job.order.batch_size))
         opencv.one_thread()
