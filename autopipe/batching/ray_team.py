@@ -5,10 +5,12 @@ What they do there is `ray_node`'s; which batches they make is the loader's busi
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +21,12 @@ from autopipe.batching.pickling import answered
 from autopipe.batching.ray_cluster import Cluster
 from autopipe.batching.ray_node import Hello, Maker, Owner
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
-from autopipe.errors import LoaderError
+from autopipe.errors import LoaderError, WorkerDiedError
 from autopipe.hardware import memory
 
+_log = logging.getLogger(__name__)
 _START_SECONDS = 90.0
+_LOSSES_ALLOWED = 3  # while workers start; then it is more than bad luck
 
 
 class Worker(NamedTuple):
@@ -50,30 +54,63 @@ class Team:
         self._ended = False
 
     def start(self, count: int, cache_bytes: int) -> list[Worker]:
-        """Start so many workers and wait until all are ready.
+        """Start so many workers and wait until all are ready. One that dies meanwhile is made up for on another node.
 
         Raises:
+            WorkerDiedError: so it went three times.
             LoaderError: some did not come up, or a node has not the memory for their caches.
             DataError: a node lacks files.
         """
-        ray = self.cluster.ray
-        nodes = ray_cluster.placed(self.cluster.nodes(), count)
-        workers = [self._put(node) for node in nodes]
-        hellos = [worker.actor.hello.remote(_version.__version__) for worker in workers]
-        try:
-            found = [answered(answer) for answer in ray.get(hellos, timeout=_START_SECONDS)]
-            ray_cluster.require_data([(hello.node, file) for hello in found for file in hello.lacking])
-            _require_memory(list(zip(nodes, found, strict=True)), cache_bytes)
-            self.hand_over_seconds = max(map(self._hand_over, {worker.node: worker for worker in workers}.values()))
-        except ray.exceptions.GetTimeoutError as error:
-            ready, _ = ray.wait(hellos, num_returns=count, timeout=0)
-            raise LoaderError(
-                f"All {count} workers must start within {_START_SECONDS:.0f} s, but on the Ray cluster "
-                f"`{self.cluster.address}` {len(ready)} did."
-            ) from error
-        except ray.exceptions.RayError as error:
-            raise ray_cluster.node_failure(error, "A worker could not start") from error
+        until = time.monotonic() + _START_SECONDS
+        workers = [self._put(node) for node in ray_cluster.placed(self.cluster.nodes(), count)]
+        times = 0
+        while lost := self._lost(workers, cache_bytes, until):
+            times += 1
+            why = ray_cluster.node_failure(next(iter(lost.values())), "A worker ended while it was starting")
+            if times == _LOSSES_ALLOWED:
+                raise WorkerDiedError(
+                    f"Workers died {times} times while {count} of them were to start: {why.message}",
+                    hint="`ray status` tells which nodes there are; look on them for too little memory.",
+                ) from next(iter(lost.values()))
+            _log.warning("%s %d of %d are started anew.", why.message, len(lost), count)
+            workers = [self.another(worker) if number in lost else worker for number, worker in enumerate(workers)]
         return workers
+
+    def _lost(self, workers: Sequence[Worker], cache_bytes: int, until: float) -> dict[int, BaseException]:
+        """Wait until workers are ready, and return why some died before that, by their numbers."""
+        ray, lost, found, hand_overs = self.cluster.ray, dict[int, BaseException](), dict[int, Hello](), list[float]()
+        hellos = [worker.actor.hello.remote(_version.__version__) for worker in workers]
+        ready, late = ray.wait(hellos, num_returns=len(hellos), timeout=max(0.0, until - time.monotonic()))
+        if late:
+            raise LoaderError(
+                f"All {len(workers)} workers must start within {_START_SECONDS:.0f} s, but on the Ray cluster "
+                f"`{self.cluster.address}` {len(ready)} did."
+            )
+        for number, hello in enumerate(hellos):
+            with self._noted(number, lost):
+                found[number] = answered(ray.get(hello))
+        ray_cluster.require_data([(hello.node, file) for hello in found.values() for file in hello.lacking])
+        _require_memory([(workers[number].node, hello) for number, hello in found.items()], cache_bytes)
+        for number in {workers[number].node: number for number in found}.values():
+            with self._noted(number, lost):
+                hand_overs.append(self._hand_over(workers[number]))
+        self.hand_over_seconds = max(hand_overs, default=None)
+        return lost
+
+    @contextlib.contextmanager
+    def _noted(self, number: int, lost: dict[int, BaseException]) -> Iterator[None]:
+        """Note a worker that turns out to have died, with the reason.
+
+        Raises:
+            LoaderError: it could not be made at all, as it could not be anywhere else.
+        """
+        failures = self.cluster.ray.exceptions
+        try:
+            yield
+        except failures.RayError as error:
+            if not isinstance(error, failures.RayActorError) or error.actor_init_failed:
+                raise ray_cluster.node_failure(error, "A worker could not start") from error
+            lost[number] = error
 
     def another(self, instead: Worker | None = None) -> Worker:
         """Start one more worker; `instead` of one, on another node if there is one.

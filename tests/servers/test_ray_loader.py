@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,6 +54,42 @@ def test_a_node_that_is_killed_in_mid_epoch_costs_no_batch(photos: Path, ray_nod
         for epoch in (1, 2):
             assert digest(finished(loader, loader.batches(epoch))) == digest(expected_batches(workload, epoch))
     ray_nodes.wait_for_nodes(timeout=100)  # until the node counts as dead: the next tests' workers go to others
+
+
+class KillsANode:
+    """Ten tiny images; it ends the node with this id when it comes there."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        import ray
+
+        self.__dict__ = state
+        if ray.get_runtime_context().get_node_id() == self.node:
+            os.kill(os.getppid(), signal.SIGKILL)  # Ray's daemon there, which starts the workers
+            threading.Event().wait()
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, index: int) -> tuple[NDArray[np.uint8], int]:
+        return np.full((2, 2, 3), index, np.uint8), index
+
+
+def test_a_node_that_dies_while_the_workers_start_is_made_up_for(
+    ray_nodes: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    third = ray_nodes.add_node(**NODE)
+    try:
+        workload = Workload(data=KillsANode(third.node_id), ops=[], batch_size=2)
+        with opened(workload, ray_nodes, workers=3) as loader:
+            labels = [int(label) for _, y in finished(loader, loader.batches(0)) for label in y]
+        assert sorted(labels) == list(range(10))
+        assert "A worker ended while it was starting on a node of the Ray cluster" in caplog.text
+    finally:
+        ray_nodes.remove_node(third, allow_graceful=False)
+        ray_nodes.wait_for_nodes(timeout=100)
 
 
 class Deadly:
