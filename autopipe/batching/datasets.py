@@ -173,6 +173,7 @@ class _Iterable:
     """Anything that gives its batches one after the other."""
 
     def __init__(self, dataset: Iterable[Any], again: Callable[[], Iterable[Any]], steps: int | None) -> None:
+        forking.require_safe_workers(dataset)
         self._dataset: Iterable[Any] | None = dataset
         self._again = again
         try:
@@ -207,6 +208,7 @@ class _Iterable:
         dataset, self._dataset = self._dataset, None
         if dataset is None:
             dataset = self._again()
+        forking.require_safe_workers(dataset)
         if not isinstance(dataset, Iterator):
             self._dataset = dataset
         return dataset

@@ -1,8 +1,9 @@
-"""Whether Keras may fork worker processes here."""
+"""Whether worker processes may be forked here, by Keras or by a dataset of somebody's own."""
 
 from __future__ import annotations
 
 import multiprocessing
+from typing import Any
 
 from autopipe import frameworks
 from autopipe.errors import LoaderError
@@ -22,8 +23,30 @@ def require_safe_fork(instead: str) -> None:
             f"`use_multiprocessing` of Keras is supported with the start method `fork` only, but it is `{method}`.",
             hint=instead,
         )
+    _require_nothing_running("`use_multiprocessing` of Keras", instead)
+
+
+def require_safe_workers(dataset: Any) -> None:
+    """Refuse to let a torch `DataLoader` fork its workers where they would hang; other datasets pass.
+
+    Raises:
+        LoaderError: it would, and a framework has run in this process.
+    """
+    if not any(kind.__module__.partition(".")[0] == "torch" for kind in type(dataset).__mro__):
+        return
+    workers = getattr(dataset, "num_workers", 0)
+    started = getattr(dataset, "_iterator", None) is not None  # with persistent_workers, once
+    context = getattr(dataset, "multiprocessing_context", None) or multiprocessing
+    if workers and not started and context.get_start_method() == "fork":
+        _require_nothing_running(
+            f"A torch DataLoader with num_workers={workers}",
+            'Make it with multiprocessing_context="forkserver", whose workers begin anew (a script then trains under '
+            '`if __name__ == "__main__":`), or with num_workers=0.',
+        )
+
+
+def _require_nothing_running(what: str, instead: str) -> None:
     if (running := frameworks.running_framework()) is not None:
         raise LoaderError(
-            f"`use_multiprocessing` of Keras forks, and children forked after {running} has run, as it has here, hang.",
-            hint=instead,
+            f"{what} forks, and children forked after {running} has run, as it has here, hang.", hint=instead
         )

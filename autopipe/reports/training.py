@@ -81,7 +81,8 @@ def to_paste(watched: Watched) -> str | None:
         return _HEAD + _ARRAYS.format(batch_size=watched.batch_size)
     parameters = _PARAMETERS.get(watched.data or "")
     hint = ", whose arguments change its speed and nothing else" if parameters else ""
-    return _HEAD + _WRAP.format(hint=hint, parameters=f", parameters={parameters}" if parameters else "")
+    wrapped = _WRAP.format(hint=hint, parameters=f", parameters={parameters}" if parameters else "")
+    return _HEAD + _NOTES.get(watched.data or "", "") + wrapped
 
 
 _HEAD = """\
@@ -97,6 +98,12 @@ _PARAMETERS = {
     "tf.data.Dataset": '{"num_parallel_calls": [1, 2, 4, 8], "prefetch": [1, 2, 8]}',
     "keras.utils.PyDataset": '{"workers": [1, 2, 4, 8], "max_queue_size": [4, 16]}',
     "torch DataLoader": '{"num_workers": [1, 2, 4, 8], "prefetch_factor": [2, 4]}',
+}
+_NOTES = {
+    "torch DataLoader": """\
+# The workers of a DataLoader must not be forked once a framework has run:
+# DataLoader(..., multiprocessing_context="forkserver" if num_workers else None)
+""",
 }
 _ARRAYS = """\
 # x, y: what you give to fit.

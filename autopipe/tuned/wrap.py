@@ -42,7 +42,8 @@ def wrap(
 
     Args:
         make_dataset: returns batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator, a Grain dataset, or
-            another iterable of batches, such as a torch `DataLoader`. They are x, (x, y) or
+            another iterable of batches, such as a torch `DataLoader`, whose workers must not be forked
+            (`multiprocessing_context="forkserver"`). They are x, (x, y) or
             (x, y, sample_weight); for a model of several inputs or targets, x and y are tuples or dictionaries of
             arrays. It is called with a value for each of `parameters`; its own defaults are what tuning is compared
             with. What it returns may depend on them in speed only.

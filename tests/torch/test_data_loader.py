@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
+from autopipe.errors import LoaderError
 from autopipe.loaders.wrapped import Wrapped
 from autopipe.tuned import wrap
 
@@ -43,6 +44,15 @@ def test_a_data_loader_gives_its_batches_as_they_are_epoch_after_epoch(num_worke
             np.testing.assert_array_equal(Y, np.concatenate([y for _, y in batches if y is not None]))
         trained = [x for x, _ in loader.native_dataset(0, 2)]
     np.testing.assert_array_equal(np.concatenate([X, X]), np.concatenate(trained))
+
+
+def test_workers_that_would_be_forked_after_a_framework_has_run_are_refused() -> None:
+    import jax
+
+    jax.devices()  # starts it
+    data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    with pytest.raises(LoaderError, match=r"DataLoader with num_workers=1 forks, .*after \w+ has run"):
+        wrap.wrap(lambda: DataLoader(data, batch_size=4, num_workers=1), model=None)
 
 
 def test_its_own_order_is_kept_and_differs_from_epoch_to_epoch() -> None:

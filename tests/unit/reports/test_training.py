@@ -30,7 +30,9 @@ def test_a_model_that_is_the_limit_is_told_so_with_what_its_augmentation_takes()
     assert training.to_paste(seen) is None
 
 
-@pytest.mark.parametrize("data", ["tf.data.Dataset", "keras.utils.PyDataset", "arrays", "a generator", None])
+@pytest.mark.parametrize(
+    "data", ["tf.data.Dataset", "keras.utils.PyDataset", "torch DataLoader", "arrays", "a generator", None]
+)
 def test_the_code_to_paste_is_python_on_public_names(data: str | None) -> None:
     code = training.to_paste(watched(alone_images_per_second=270.0, waiting_seconds=6.3, data=data))
     assert code is not None
@@ -40,6 +42,7 @@ def test_the_code_to_paste_is_python_on_public_names(data: str | None) -> None:
     assert {node.id for node in nodes if isinstance(node, ast.Name)} - told == {"ap"}  # what it needs is told
     assert names <= set(autopipe.__all__)
     assert ("wrap" in names) == (data != "arrays")
+    assert ('multiprocessing_context="forkserver"' in code) == (data == "torch DataLoader")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
+import multiprocessing
 import pickle
 import types
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from autopipe import assembly
+from autopipe import assembly, frameworks
 from autopipe.batching import wrapped_data
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -462,6 +464,55 @@ def test_a_py_dataset_that_would_fork_after_tensorflow_has_run_is_refused() -> N
     with pytest.raises(LoaderError, match="forked after TensorFlow has run") as error:
         _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))
     assert "use_multiprocessing=False" in str(error.value.hint)
+
+
+class DataLoader:
+    """Built as torch's is, which forks its workers unless it is told otherwise."""
+
+    __module__ = "torch.utils.data.dataloader"
+    _iterator: Iterator[Any] | None = None
+
+    def __init__(self, num_workers: int, context: Any = None) -> None:
+        self.num_workers, self.multiprocessing_context = num_workers, context
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((X[start : start + 4], Y[start : start + 4]) for start in range(0, 10, 4))
+
+
+class Own(DataLoader):
+    """A class of one's own."""
+
+    __module__ = __name__
+
+
+@pytest.mark.parametrize("kind", [DataLoader, Own])
+def test_a_data_loader_that_would_fork_after_tensorflow_has_run_is_refused(kind: type[DataLoader]) -> None:
+    tf.constant(0)
+    with pytest.raises(LoaderError, match=r"DataLoader with num_workers=2 forks, .*after TensorFlow has run") as error:
+        _wrapped(lambda calls=1: kind(2))
+    assert 'multiprocessing_context="forkserver"' in str(error.value.hint)
+
+
+def test_a_data_loader_is_refused_when_it_begins_after_a_framework_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(frameworks, "running_framework", lambda: None)
+        feeder = WrappedData(lambda: DataLoader(2), {}).make({})
+        assert len(list(feeder.arrays())) == 3
+    tf.constant(0)
+    with pytest.raises(LoaderError, match="forks"):
+        next(feeder.arrays())
+
+
+def test_a_data_loader_that_forks_nothing_is_read() -> None:
+    tf.constant(0)
+    begins_anew = DataLoader(2, multiprocessing.get_context("forkserver"))
+    there_already = DataLoader(2)
+    there_already._iterator = iter(())  # as of persistent workers
+    for loader in (DataLoader(0), begins_anew, there_already):
+        assert len(list(WrappedData(functools.partial(lambda made: made, loader), {}).make({}).arrays())) == 3
 
 
 def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
