@@ -19,6 +19,7 @@ A message names the rule that was broken, the value received and what to do. Fai
     ├── StorageError           samples could not be kept in another form
     ├── TrialError             a trial could not be asked for
     │   └── NothingMeasuredError   ... or none gave a measurement
+    │       └── SearchInterruptedError   ... because the user ended the search before
     ├── ArtifactError          a tuned artefact cannot be used
     └── MissingExtraError      an optional package is not installed
 """
@@ -111,6 +112,10 @@ class TrialError(AutopipeError):
 
 class NothingMeasuredError(TrialError):
     """Trials were run, and none of them gave a measurement."""
+
+
+class SearchInterruptedError(NothingMeasuredError):
+    """A search was interrupted before anything to use was measured."""
 
 
 class ArtifactError(AutopipeError):

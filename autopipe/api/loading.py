@@ -102,7 +102,8 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
 
 def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
     from autopipe.api import retuning, stored_workload  # with Optuna, which whoever waits for a retune does without
-    from autopipe.api.searching import Watcher, nothing_measured
+    from autopipe.api.searching import Watcher
+    from autopipe.api.unmeasured import nothing_measured
     from autopipe.search.settings import Settings
 
     named = workload if isinstance(workload, str) else None

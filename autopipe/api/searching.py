@@ -20,19 +20,17 @@ from autopipe.api.trial_measurer import TrialMeasurer, failed
 from autopipe.core import digests
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
-from autopipe.core.outcome import Measurement, Resources, TrialFailure
+from autopipe.core.outcome import TrialFailure
 from autopipe.core.params import Value, parameter_types
 from autopipe.core.space import Space
 from autopipe.core.workload import Workload
-from autopipe.errors import NothingMeasuredError, SpaceError, TrialError
+from autopipe.errors import SpaceError, TrialError
 from autopipe.hardware import machine, virtual
 from autopipe.hardware.machine import Machine
-from autopipe.hardware.memory import size_text
 from autopipe.search import library, study
 from autopipe.search.events import NotJoined, OnEvent
 from autopipe.search.lock import MEASURING
 from autopipe.search.measurer import Baseline
-from autopipe.search.result import SearchResult
 from autopipe.search.settings import STUDY, Settings
 from autopipe.trial import protocol
 from autopipe.trial.child import Launch
@@ -41,7 +39,6 @@ from autopipe.trial.supervise import Recycling, TrialRunner
 from autopipe.tuned import fingerprint, wrap
 from autopipe.tuned.schema import Hardware
 
-_REASONS_SHOWN = 3
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
 
 
@@ -169,47 +166,6 @@ def description(runner: TrialRunner) -> Description:
     if isinstance(answer, TrialFailure):
         raise failed(answer)
     return answer
-
-
-def nothing_measured(result: SearchResult) -> NothingMeasuredError:
-    """Return the error of a search in which no trial gave a measurement: why they failed, or why none was run."""
-    failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
-    if result.best_config is not None:
-        return NothingMeasuredError(
-            "The former configuration was not measured before the search ended, so nothing is proved to be faster.",
-            hint="It stays; give the search more time with --budget.",
-        )
-    if failures:
-        count = "the one trial" if len(failures) == 1 else f"all of {len(failures)} trials"
-        last = "" if len(failures) == 1 else " of the last"
-        return NothingMeasuredError(
-            f"No configuration could be measured: {count} failed. The reason{last}: {failures[-1].message}",
-            hint=failures[-1].hint,
-        )
-    over = [row.outcome.resources for row in result.trials if isinstance(row.outcome, Measurement) and not row.feasible]
-    if over:
-        return NothingMeasuredError(
-            f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
-            f"the least {_least(over)}.",
-            hint="Allow more with --max-memory or --max-cpu.",
-        )
-    if result.interrupted:
-        return NothingMeasuredError("The search was interrupted before any configuration could be measured.")
-    refused = [str(trial.user_attrs["refused"]) for trial in result.study.trials if "refused" in trial.user_attrs]
-    reasons = list(dict.fromkeys([*(drop.reason for drop in result.dropped if drop.configs), *refused]))
-    said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stopped_because.message}"
-    return NothingMeasuredError(
-        f"No configuration could be measured, because none could be tried{said}",
-        hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
-    )
-
-
-def _least(taken: Sequence[Resources]) -> str:
-    """Return the least memory and processor time that any of these took, as far as they were measured."""
-    memory = min((each.peak_rss_bytes for each in taken if each.peak_rss_bytes is not None), default=None)
-    cpu = min((each.cpu_percent for each in taken if each.cpu_percent is not None), default=None)
-    said = [] if memory is None else [f"{size_text(memory)} of memory"]
-    return " and ".join(said if cpu is None else [*said, f"{cpu:.0f} % of a core"])
 
 
 def refuse_in_trial() -> None:

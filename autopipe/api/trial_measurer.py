@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from autopipe.core.ceiling import Ceiling
@@ -103,9 +104,10 @@ class TrialMeasurer:
             runner.start()  # what fails, fails again in its trial, and is told there
 
     def close(self) -> None:
-        """End the processes that run other people's code."""
-        for runner in self._runners.values():
-            runner.close()
+        """End the processes that run other people's code, all of them also where Ctrl-C comes meanwhile."""
+        with contextlib.ExitStack() as ending:
+            for runner in self._runners.values():
+                ending.callback(runner.close)
 
     def _runner_of(self, code: str) -> TrialRunner:
         assert self._foreign is not None  # else no such baseline was named

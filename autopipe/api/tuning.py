@@ -15,12 +15,12 @@ from autopipe.api.found import Found
 from autopipe.api.searching import (
     Watcher,
     description,
-    nothing_measured,
     refuse_in_trial,
     require_space,
     runner_for,
     search,
 )
+from autopipe.api.unmeasured import nothing_measured
 from autopipe.core.facts import Limits
 from autopipe.core.params import Value
 from autopipe.core.workload import Workload
@@ -76,7 +76,8 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     Raises:
         ConfigError: `join` without a storage that machines can share.
         WorkloadError: the workload cannot be imported or run.
-        NothingMeasuredError: no configuration could be measured.
+        NothingMeasuredError: no configuration could be measured; where Ctrl-C ended the search before, it is the
+            SearchInterruptedError among them. Later, Ctrl-C ends the search with the best so far.
         TrialError: this is called inside a trial, or the study is another workload's.
         SpaceError: the search space cannot be read, or holds nothing that can run here.
 

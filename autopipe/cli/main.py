@@ -21,7 +21,7 @@ import typer
 from autopipe import _version
 from autopipe.cli import commands
 from autopipe.cli.option_groups import ungrouped
-from autopipe.errors import AutopipeError, NothingMeasuredError, OpError
+from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
 _DEBUG = "--debug"
@@ -114,4 +114,6 @@ def _report(error: AutopipeError, *, debug: bool) -> int:
         hint = f"With {_DEBUG}, the same command shows where."
     if hint:
         print(f"\nhint: {hint}", file=sys.stderr)
+    if isinstance(error, SearchInterruptedError):
+        return INTERRUPTED
     return NOTHING_MEASURED if isinstance(error, NothingMeasuredError) else USAGE

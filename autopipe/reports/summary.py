@@ -16,6 +16,7 @@ from autopipe.search.result import BaselineResult, SearchResult
 from autopipe.search.stopping import Reason
 
 _ADVISED_TRIALS = 20  # with their confirmation run
+_SO_FAR = ": this is the best so far, not proved."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,8 @@ def times_faster(baseline: BaselineResult, result: SearchResult) -> float | None
 def _warnings(result: SearchResult) -> list[str]:
     said = []
     if result.interrupted:
-        said.append("The search was interrupted: this is the best so far, not proved.")
+        found = " before anything to use was measured." if result.best_config is None else _SO_FAR
+        said.append(f"The search was interrupted{found}")
     tried = {row.key for row in result.trials if row.outcome is not None}
     if result.best_config is not None and tried <= {each.config.key() for each in result.baselines}:
         said.append(_only_baselines(result))

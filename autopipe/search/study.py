@@ -140,8 +140,8 @@ class _Search:
         session, interrupted = self._session, False
         told: together.Conclusion | None = None
         extra: list[Baseline] = []
-        self._arrival.baselines = self._baselines = tuple(session.measurer.baselines())
         try:
+            self._arrival.baselines = self._baselines = tuple(session.measurer.baselines())
             stop = together.told_to_stop(session) or self._search()
             session.on_event(SearchStopped(stop=stop))
             told = together.conclusion(session, stop)

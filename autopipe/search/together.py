@@ -120,7 +120,8 @@ def level(session: Session) -> None:
 
 def interrupted(session: Session) -> Stop:
     """Return why the search is over that the user has interrupted."""
-    message = "Interrupted: this is the best so far."
+    found = session.best() is not None
+    message = "Interrupted: this is the best so far." if found else "Interrupted before anything to use was measured."
     session.others.coordinates()  # looks at who is there by now
     if session.others.others():
         message += " The others who share the study go on; the same command fetches their result."

@@ -179,6 +179,23 @@ def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupte
     assert interrupted.said[-1] == "interrupted\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "last"),
+    [
+        ("machine", "interrupted\n"),  # while the workload is imported
+        ("ceiling", "error: The search was interrupted before any configuration could be measured.\n"),
+    ],
+)
+def test_ctrl_c_before_anything_is_measured_writes_nothing(home: Path, line: str, last: str) -> None:
+    with Running(home, "tune", "train.py:workload", "--space", "space.yaml", "--budget", "30s", "--out", line) as tune:
+        tune.until(line)
+        tune.process.send_signal(signal.SIGINT)
+        status, out = tune.end()
+    assert (status, out, tune.said[-1]) == (130, "", last)
+    assert not any("best" in said for said in tune.said)
+    assert not list((home / line).glob("*.json")) + list((home / line).glob("*.py"))
+
+
 @pytest.fixture(scope="module")
 def resumed(home: Path, interrupted: Ended) -> Ended:
     """The same command again."""

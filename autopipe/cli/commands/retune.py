@@ -44,7 +44,8 @@ def retune(
     former configuration unless another is proved faster. The search asks for what the tune asked for, limits and all,
     in half the trials and three quarters of the time; options given here come before that.
     """
-    from autopipe.api import retuning, searching
+    from autopipe.api import retuning
+    from autopipe.api.unmeasured import nothing_measured
     from autopipe.cli.output import writable_folder
     from autopipe.cli.progress import Progress
     from autopipe.reports.terminal import Console
@@ -61,7 +62,7 @@ def retune(
     if retuned.result is None:
         _without_search(retuned, stored.artifact, as_json=as_json)
     elif retuned.profile is None:
-        raise searching.nothing_measured(retuned.result)
+        raise nothing_measured(retuned.result)
     else:
         _searched(retuned.result, retuned.profile, known.path, kept=retuned.kept, as_json=as_json)
     if retuned.result is not None and retuned.result.interrupted:

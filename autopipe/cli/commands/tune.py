@@ -26,8 +26,9 @@ def tune(
     verbose: search_options.Verbose = False,
 ) -> None:
     """Search for the fastest way to feed a model on this machine, and write it as code to import."""
-    from autopipe.api import searching, tuning
+    from autopipe.api import tuning
     from autopipe.api.tracing import Tracing
+    from autopipe.api.unmeasured import nothing_measured
     from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.reports import document, headline, text
@@ -59,7 +60,7 @@ def tune(
     if unwritten is not None:
         raise unwritten
     if tuned is None or written is None:
-        raise searching.nothing_measured(result)
+        raise nothing_measured(result)
     study = without_password(search.storage) if search.storage else str(folder / "study.db")
     say_where(written, study, tuned.config, chosen.arguments)
     if result.interrupted:

@@ -17,7 +17,7 @@ from autopipe.tuned import fingerprint, joining
 from autopipe.tuned.factory import ProfileWarning
 from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import artifact, profile
-from tests.unit.api.test_searching import Failing
+from tests.unit.api.test_unmeasured import Failing
 
 
 @pytest.fixture

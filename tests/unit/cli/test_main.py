@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autopipe.cli import main
-from autopipe.errors import OpError
+from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 from tests.unit.cli.conftest import Autopipe
 
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
@@ -119,6 +119,18 @@ def test_an_op_that_raised_is_told_with_how_to_see_where(autopipe: Autopipe, mon
     shown = autopipe("verify", "--debug").err
     assert "ValueError: no such colour\n\nThe above exception" in shown
     assert "hint:" not in shown
+
+
+@pytest.mark.parametrize(("error", "status"), [(NothingMeasuredError, 3), (SearchInterruptedError, 130)])
+def test_who_ended_a_search_shows_in_the_status(
+    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch, error: type[AutopipeError], status: int
+) -> None:
+    def command(arguments: list[str], prog_name: str) -> None:
+        raise error("Why.")
+
+    monkeypatch.setattr(main, "application", lambda: command)
+    ended = autopipe("tune")
+    assert (ended.status, ended.out, ended.err) == (status, "", "error: Why.\n")
 
 
 def test_the_version_is_printed(autopipe: Autopipe) -> None:

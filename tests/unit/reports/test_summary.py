@@ -141,7 +141,9 @@ def test_a_ceiling_below_what_was_trained_at_is_called_that_and_no_share_is_made
 
 def test_that_it_was_interrupted_is_a_note(result: SearchResult) -> None:
     summary = summary_of(dataclasses.replace(result, interrupted=True))
-    assert summary.warnings[0].startswith("The search was interrupted")
+    assert summary.warnings[0] == "The search was interrupted: this is the best so far, not proved."
+    nothing = summary_of(dataclasses.replace(result, interrupted=True, best_config=None))
+    assert nothing.warnings[0] == "The search was interrupted before anything to use was measured."
 
 
 def test_that_nothing_beside_the_baselines_was_tried_is_said_with_what_it_takes(result: SearchResult) -> None:

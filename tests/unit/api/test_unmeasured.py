@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from autopipe.api.searching import nothing_measured
+from autopipe.api.unmeasured import nothing_measured
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.errors import SearchInterruptedError
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.feasible import Drop
@@ -78,14 +79,33 @@ def test_where_all_exceed_the_limits_it_is_said_what_the_least_took() -> None:
     )
     assert "% of a core" in error.message
     assert error.hint == "Allow more with --max-memory or --max-cpu."
+    ended = nothing_measured(dataclasses.replace(found, interrupted=True))
+    assert ended.message == (
+        "The search was interrupted before any configuration could be measured that keeps the limits; "
+        "4 took more than is allowed."
+    )
 
 
 def test_an_interruption_before_the_first_trial_is_told_as_such(result: SearchResult) -> None:
-    none = dataclasses.replace(result, trials=(), interrupted=True)
-    assert nothing_measured(none).message == "The search was interrupted before any configuration could be measured."
+    error = nothing_measured(dataclasses.replace(result, trials=(), interrupted=True))
+    assert isinstance(error, SearchInterruptedError)
+    assert error.message == "The search was interrupted before any configuration could be measured."
+
+
+def test_an_interruption_after_trials_that_failed_says_why_they_did(result: SearchResult) -> None:
+    error = nothing_measured(dataclasses.replace(result, interrupted=True))
+    assert isinstance(error, SearchInterruptedError)
+    assert error.message == (
+        "The search was interrupted before any configuration could be measured. Trials that failed: 3. "
+        "The reason of the last: Forked children hang."
+    )
+    assert error.hint == "Use threads."
 
 
 def test_what_was_measured_but_proves_nothing_is_told_as_such(result: SearchResult) -> None:
     best = PipelineConfig(loader=Threads(workers=1))
     error = nothing_measured(dataclasses.replace(result, best_config=best))
     assert error.message.startswith("The former configuration was not measured before the search ended")
+    assert not isinstance(error, SearchInterruptedError)
+    ended = nothing_measured(dataclasses.replace(result, best_config=best, interrupted=True))
+    assert isinstance(ended, SearchInterruptedError)

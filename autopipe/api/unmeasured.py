@@ -1,0 +1,66 @@
+"""The error of a search that found nothing to use: why its trials failed, or none was run, or who ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autopipe.core.outcome import Measurement, Resources, TrialFailure
+from autopipe.errors import NothingMeasuredError, SearchInterruptedError
+from autopipe.hardware.memory import size_text
+from autopipe.search.result import SearchResult
+
+_REASONS_SHOWN = 3
+
+
+def nothing_measured(result: SearchResult) -> NothingMeasuredError:
+    """Return the error of a search in which no trial gave a measurement: why they failed, or why none was run."""
+    failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
+    over = [row.outcome.resources for row in result.trials if isinstance(row.outcome, Measurement) and not row.feasible]
+    if result.best_config is not None:
+        kind = SearchInterruptedError if result.interrupted else NothingMeasuredError
+        return kind(
+            "The former configuration was not measured before the search ended, so nothing is proved to be faster.",
+            hint="It stays; give the search more time with --budget.",
+        )
+    if result.interrupted:
+        return _interrupted(failures, len(over))
+    if failures:
+        count = "the one trial" if len(failures) == 1 else f"all of {len(failures)} trials"
+        last = "" if len(failures) == 1 else " of the last"
+        return NothingMeasuredError(
+            f"No configuration could be measured: {count} failed. The reason{last}: {failures[-1].message}",
+            hint=failures[-1].hint,
+        )
+    if over:
+        return NothingMeasuredError(
+            f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
+            f"the least {_least(over)}.",
+            hint="Allow more with --max-memory or --max-cpu.",
+        )
+    refused = [str(trial.user_attrs["refused"]) for trial in result.study.trials if "refused" in trial.user_attrs]
+    reasons = list(dict.fromkeys([*(drop.reason for drop in result.dropped if drop.configs), *refused]))
+    said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stopped_because.message}"
+    return NothingMeasuredError(
+        f"No configuration could be measured, because none could be tried{said}",
+        hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
+    )
+
+
+def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterruptedError:
+    """Return the error of a search that the user ended; so far some trials failed, and some took too much."""
+    message = "The search was interrupted before any configuration could be measured"
+    message += f" that keeps the limits; {over} took more than is allowed." if over else "."
+    if not failures:
+        return SearchInterruptedError(message)
+    return SearchInterruptedError(
+        f"{message} Trials that failed: {len(failures)}. The reason of the last: {failures[-1].message}",
+        hint=failures[-1].hint,
+    )
+
+
+def _least(taken: Sequence[Resources]) -> str:
+    """Return the least memory and processor time that any of these took, as far as they were measured."""
+    memory = min((each.peak_rss_bytes for each in taken if each.peak_rss_bytes is not None), default=None)
+    cpu = min((each.cpu_percent for each in taken if each.cpu_percent is not None), default=None)
+    said = [] if memory is None else [f"{size_text(memory)} of memory"]
+    return " and ".join(said if cpu is None else [*said, f"{cpu:.0f} % of a core"])
