@@ -10,32 +10,37 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
 import optuna
 import pytest
 
+from autopipe.search import studies
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.participants import BEAT_SECONDS
 from autopipe.search.storage import open_storage, settle
+from tests.servers.grpc_proxy import served
 from tests.servers.postgres import Postgres, started
 
 pytestmark = pytest.mark.timeout(180)
 
 SCRIPT = textwrap.dedent(
     """
-    import dataclasses, json, socket, sys
+    import json, socket, sys
 
     url, host, beat = sys.argv[1:]
     socket.gethostname = lambda: host  # a machine of its own
 
+    from autopipe.api import searching
     from autopipe.search import library, participants, study, together
     from autopipe.search.events import ConfirmationStarted, StudyJoined, TrialGivenBack
     from autopipe.search.measurer import Effort
     from autopipe.search.settings import Settings
+    from tests.fakes.profiles import hardware
     from tests.fakes.surface import Surface
-    from tests.servers.test_join import NAME, SPACE
+    from tests.servers.test_join import SPACE
 
     participants.BEAT_SECONDS, together.POLL_SECONDS = float(beat), 0.02
     free = False
@@ -61,14 +66,14 @@ SCRIPT = textwrap.dedent(
     surface = Waiting(quirks=1, model_rate=60_000.0, seed=len(host))
     settings = Settings(
         trials=12, budget_seconds=None, finalists=2, blocks=(3, 3), clock=surface.clock,
-        storage=url, study_name=NAME, digests={"workload": "w"}, join=True,
+        storage=url, digests={"workload": "w", "data": "d"}, join=True,
     )
+    settings = searching._joined(settings, hardware(), tell)
     result = study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, surface.facts(), settings, tell)
     told = [result.best_config.key(), result.proved, result.estimate.value, len(surface.measured)]
     says("ends", *told, str(result.ended_at))
     """
 )
-NAME = "joint"
 SPACE = """
 schema_version: 1
 parameters:
@@ -132,17 +137,22 @@ def postgres() -> Iterator[Postgres]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "journal":
         yield f"journal:///{tmp_path}/study.log"
-        return
-    server: Postgres = request.getfixturevalue("postgres")
-    yield server.url
-    storage = open_storage(server.url)
-    optuna.delete_study(study_name=NAME, storage=storage)
-    settle(storage)
+    elif request.param == "grpc":
+        with served(f"sqlite:///{tmp_path}/study.db") as url:
+            yield url
+    else:
+        server: Postgres = request.getfixturevalue("postgres")
+        yield server.url
+        storage = open_storage(server.url)
+        for name in optuna.get_all_study_names(storage):
+            optuna.delete_study(study_name=name, storage=storage)
+        settle(storage)
 
 
 def trials(url: str) -> list[optuna.trial.FrozenTrial]:
     storage = open_storage(url)
-    found = optuna.load_study(study_name=NAME, storage=storage).trials
+    (name,) = optuna.get_all_study_names(storage)  # all joined one
+    found = optuna.load_study(study_name=name, storage=storage).trials
     settle(storage)
     return found
 
@@ -167,7 +177,7 @@ def both(url: str, stack: contextlib.ExitStack, beat_seconds: float = BEAT_SECON
     return found
 
 
-@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("url", ["postgresql", "grpc"], indirect=True)
 def test_two_machines_take_different_trials_and_have_one_result(url: str) -> None:
     with contextlib.ExitStack() as stack:
         (one, its_key), (another, other_key) = both(url, stack)
@@ -182,6 +192,15 @@ def test_two_machines_take_different_trials_and_have_one_result(url: str) -> Non
     assert sum(words == ["ConfirmationStarted"] for each in said for words in each) == 1
     assert set(searched(trials(url)).values()) == {1}
     assert all(each[4] > 0 for each in ends)
+
+
+@pytest.mark.parametrize("url", ["postgresql", "grpc"], indirect=True)
+def test_of_machines_that_come_at_the_same_moment_one_makes_the_study(url: str) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda _: studies.promise(url, "joint-0-1", {"workload": "w"}), range(4)))
+    assert sorted(made) == [False, False, False, True]
+    (found,) = studies.shared(url, "w").values()
+    assert (found.opened, found.over) == (False, False)
 
 
 @pytest.mark.parametrize(("url", "dies"), [("postgresql", 0), ("journal", 1)], indirect=["url"])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import socket
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +18,7 @@ from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.search.studies import best_elsewhere
 from tests.fakes.surface import Surface
+from tests.servers.grpc_proxy import served
 from tests.servers.postgres import Postgres, started
 
 SPACE = """
@@ -119,26 +116,9 @@ def test_machines_that_share_a_server_learn_from_each_other(postgres: Postgres, 
     assert best_elsewhere(postgres.url, "another workload") == []
 
 
-@contextlib.contextmanager
-def proxy(url: str) -> Iterator[int]:
-    """Serve a storage through Optuna's gRPC proxy in a process of its own; yield its port."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = int(held.getsockname()[1])
-    code = (
-        "import sys, optuna; from autopipe.search.storage import open_storage;"
-        "optuna.storages.run_grpc_proxy_server(open_storage(sys.argv[1]), host='127.0.0.1', port=int(sys.argv[2]))"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, url, str(port)], stderr=subprocess.DEVNULL) as process:
-        try:
-            yield port
-        finally:
-            process.kill()
-
-
 def test_a_search_through_optunas_proxy_finds_the_same(tmp_path: Path, unharmed: SearchResult) -> None:
-    with proxy(f"sqlite:///{tmp_path}/study.db") as port:
-        found = searched(f"grpc://127.0.0.1:{port}")
+    with served(f"sqlite:///{tmp_path}/study.db") as url:
+        found = searched(url)
         assert same(found, unharmed)
         assert found.unsaved is None
 
