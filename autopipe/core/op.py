@@ -151,7 +151,10 @@ class Op(abc.ABC):
         raise NotImplementedError
 
     def plain_numpy(self, step: Step) -> Lines:
-        """Return what the op does as lines of NumPy and OpenCV on `x` and `y`; a random one draws from `rng`.
+        """Return what the op does as lines of NumPy and OpenCV; a random one draws from `rng`.
+
+        They are on the variables of the parts that it acts on, which `autopipe.core.plain_code.parts(step)` names: "x"
+        and "y", or of several parts all at once, with the same random numbers, "x_left", "x_right", "y_mask".
 
         Raises:
             PlainCodeError: it cannot be written so.
@@ -159,7 +162,9 @@ class Op(abc.ABC):
         raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as NumPy code (`plain_numpy`)")
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        """Return what the op does as lines of TensorFlow on `x` and `y`; a random one draws TensorFlow's own numbers.
+        """Return what the op does as lines of TensorFlow; a random one draws TensorFlow's own numbers.
+
+        Their variables are those of `plain_numpy`.
 
         Raises:
             PlainCodeError: it cannot be written so.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.gather import gather
-from autopipe.core.plain_code import Lines, PlainSource, quoted
+from autopipe.core.plain_code import Lines, PlainSource, columns, names, quoted
 from autopipe.core.sample import Batch, FieldKind, SampleSpec
 from autopipe.core.script import located
 from autopipe.core.structure import Path as Place
@@ -120,8 +120,8 @@ class Arrays:
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
         """Return how plain NumPy code gets at the rows."""
-        given, constants = self._plain_given()
-        named = tuple(self._rows)
+        given, constants = self._plain_given(spec)
+        named = names(spec)
         kept = [f"self._{name}" for name in named]
         values = [name if name in given else name.upper() for name in named]
         return PlainSource(
@@ -136,8 +136,8 @@ class Arrays:
 
     def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
         """Return how plain TensorFlow code gets at the rows."""
-        given, constants = self._plain_given()
-        named = tuple(self._rows)
+        given, constants = self._plain_given(spec)
+        named = names(spec)
         values = ", ".join(name if name in given else name.upper() for name in named)
         return PlainSource(
             given=given,
@@ -148,10 +148,11 @@ class Arrays:
             is_arrays=True,
         )
 
-    def _plain_given(self) -> tuple[dict[str, Any], Lines]:
+    def _plain_given(self, spec: SampleSpec) -> tuple[dict[str, Any], Lines]:
         """Return the arrays that are in no file, and the lines that open those that are."""
-        rows = self._rows
-        given = {name: each.array for name, each in rows.items() if each.file is None}
+        found = zip(columns(spec), self._columns, strict=True)
+        rows = {name: each for name, each in found if each is not None}
+        given = {name: rows[name].array for name in names(spec) if rows[name].file is None}
         opened = [
             f'{name.upper()} = np.load({quoted(str(each.file))}, mmap_mode="r")'
             for name, each in rows.items()

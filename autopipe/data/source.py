@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import textwrap
 import weakref
 from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
-from autopipe.core.plain_code import Lines, PlainSource, names, shape_lines, tensor_type
+from autopipe.core.plain_code import Lines, PlainSource, names, part_of, shape_lines, tensor_type, unpacked
 from autopipe.core.sample import FieldKind, Part, SampleSpec, Source
 from autopipe.errors import PlainCodeError
 
 _UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
+_PLAIN_READ: Final = '''
+
+def read(source: Any, index: int) -> Any:
+    """Return the parts of a sample side by side."""
+{lines}
+    return {made}
+'''
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
@@ -82,14 +90,13 @@ def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:
     """
     if (own := _own(source, "plain_numpy", spec)) is not None:
         return own
-    made = names(spec)
     return PlainSource(
         given={"source": source},
         opened="self._source = source",
         count="len(self._source)",
         taken="self._source, index",
         arguments=("source", "index"),
-        reading=[f"{', '.join(made)} = source.read(index)"],
+        reading=unpacked(spec, "source.read(index)"),
     )
 
 
@@ -104,8 +111,12 @@ def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
     if (own := _own(source, "plain_tensorflow", spec)) is not None:
         return own
     made = names(spec)
-    types = [tensor_type(field) for field in spec.fields]
+    types = [tensor_type(part_of(spec, part)) for part in made]
     returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
+    read, functions = "source.read", ""
+    if spec.structure is not None:  # TensorFlow takes parts side by side
+        read, lines = "lambda index: read(source, index)", "\n".join(unpacked(spec, "source.read(index)"))
+        functions = _PLAIN_READ.format(lines=textwrap.indent(lines, "    "), made=", ".join(made))
     return PlainSource(
         given={"source": source},
         opened="tf.data.Dataset.range(len(source))",
@@ -113,9 +124,10 @@ def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
         taken="functools.partial(load, source)",
         arguments=("source", "index"),
         reading=[
-            f"{', '.join(made)} = tf.numpy_function(source.read, [index], {returned})",
+            f"{', '.join(made)} = tf.numpy_function({read}, [index], {returned})",
             *shape_lines(spec, made),
         ],
+        functions=functions,
     )
 
 

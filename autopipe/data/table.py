@@ -13,21 +13,14 @@ from typing import Any, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import PlainSource, quoted
+from autopipe.core.plain_code import PlainSource
 from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.data import filesystem, places, source
 from autopipe.data.paths import Entry, short_digest
+from autopipe.data.table_code import TableColumns
 from autopipe.data.url import is_url, located, shown
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, near, shortened
 
-_PLAIN_SAMPLES = '''
-def samples() -> Any:
-    """Return the path and the label of every image."""
-    with open(TABLE, newline="", encoding="utf-8-sig") as file:
-        header, *lines = ([cell.strip() for cell in line] for line in csv.reader(file, delimiter={delimiter!r}))
-    rows = [dict(zip(header, line)) for line in lines if any(line)]
-    return {values}
-'''
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NO_VALUE = re.compile(r"<na>|n/?a|null", re.IGNORECASE)  # what R, pandas and databases write beside "nan"
 
@@ -78,7 +71,7 @@ class Table:
         if label_mode not in ("auto", "class", "number"):
             raise DataError(f'`label_mode` must be "auto", "class" or "number", but got {label_mode!r}.')
         place = located(csv)
-        self._csv = shown(place)
+        self._place, self._csv = place, shown(place)
         names = () if label is None else (label,) if isinstance(label, str) else tuple(label)
         if label is not None and not names:
             raise DataError("`label` must name a column, or several, but got an empty list.", hint="Pass label=None.")
@@ -88,8 +81,8 @@ class Table:
                 f"but got {features=}, {label=}."
             )
         more = (*features, *(() if sample_weight is None else (sample_weight,)))
-        is_plain = label_mode == "auto" and not more and (label is None or isinstance(label, str))
-        self._columns = (place, path, names[0] if names else None) if is_plain else None
+        listed = label if label is None or isinstance(label, str) else names
+        self._columns = TableColumns(path=path, label=listed, features=tuple(features), sample_weight=sample_weight)
         paths, columns, self._rows = _read_columns(place, path, (*names, *more))
         numbers = _number_columns(columns[len(names) :], more, self._rows)
         self._features = numbers[:, : len(features)] if features else None
@@ -150,40 +143,23 @@ class Table:
         found = {"features": self._features, "weights": self._weights}
         return {name: part for name, part in found.items() if part is not None}
 
-    def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
-        """Return how plain NumPy code gets at the images; None where it needs this source."""
-        return self._plain(tensorflow=False)
+    def plain_numpy(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain NumPy code gets at the images."""
+        return self._plain(spec, tensorflow=False)
 
-    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource | None:
-        """Return how plain TensorFlow code gets at the images; None where it needs this source."""
-        return self._plain(tensorflow=True)
+    def plain_tensorflow(self, spec: SampleSpec) -> PlainSource:
+        """Return how plain TensorFlow code gets at the images."""
+        return self._plain(spec, tensorflow=True)
 
-    def _plain(self, *, tensorflow: bool) -> PlainSource | None:
-        if self._columns is None:
-            return None
+    def _plain(self, spec: SampleSpec, *, tensorflow: bool) -> PlainSource:
         source.require_local(self)
-        place, path, label = self._columns
-        if is_url(place):
+        if is_url(self._place):
             raise PlainCodeError("its table is behind a URL; one on a disk can be read")
-        with _opened(place) as stream:
+        with _opened(self._place) as stream:
             delimiter = _delimiter(stream.readline())
-        constants = [f"TABLE = {quoted(place)}", f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})"]
-        paths, value = f"[str(FOLDER / row[{quoted(path)}]) for row in rows]", ""
-        if label is not None:
-            value = f"row[{quoted(label)}]"
-            if self.classes is not None:
-                constants.append(f"CLASSES = {list(self.classes)!r}")
-                value = f"CLASSES.index({value})"
-            else:
-                value = f"int({value})" if self.y_kind is FieldKind.LABEL else f"np.float32({value})"
-            value = f", [{value} for row in rows]"
-        return source.plain_from_files(
-            ("x",),
-            parts=("x",) if label is None else ("x", "y"),
-            tensorflow=tensorflow,
-            constants=constants,
-            functions=_PLAIN_SAMPLES.format(delimiter=delimiter, values=paths + value),
-        )
+        places = (self._place, os.fsdecode(self._paths.root), delimiter)
+        labels = None if self._labels is None else np.asarray(self._labels).dtype.name
+        return self._columns.plain(places, spec, self.classes, labels, tensorflow=tensorflow)
 
     def _require_files(self) -> None:
         """Look for the images, as far as that is quick, and name the rows whose image is missing."""

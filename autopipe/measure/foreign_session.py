@@ -24,6 +24,7 @@ from autopipe.core.description import Description
 from autopipe.core.outcome import Measurement, Phase
 from autopipe.core.report import Options, Report
 from autopipe.core.sample import Field
+from autopipe.core.structure import SLOTS, leaves, mapped
 from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
@@ -44,7 +45,9 @@ from autopipe.tuned.eject import module
 _AUTOTUNE_SECONDS: Final = 1.0  # as trials leave it
 _ENDLESS: Final = 10**9  # epochs, or steps of a dataset that does not end; the probe ends the training
 _MOST_BEFORE_SECONDS: Final = 2.0
-_RETURNS: Final = "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y)."
+_RETURNS: Final = (
+    "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y), perhaps with weights third."
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +221,11 @@ def _called(function: Callable[[], Any], name: str) -> Any:
         ) from error
 
 
+def _arrays(made: tuple[Any, ...]) -> list[Any]:
+    """Return the arrays of (x, y) or (x, y, sample_weight), each of which may be a tuple or a dictionary of some."""
+    return [part for slot in made for part in leaves(slot)]
+
+
 def _is_dataset(made: Any) -> bool:
     import tensorflow as tf
 
@@ -231,8 +239,8 @@ def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, ...]:
         batch = next(iter(made.take(1)), None)
         if batch is None:
             raise WorkloadError(f"The baseline `{name}` must return a dataset of batches, but it holds none.")
-    elif isinstance(made, tuple) and len(made) == 2 and all(hasattr(part, "shape") for part in made):
-        batch = tuple(part[:batch_size] for part in made)
+    elif isinstance(made, tuple) and len(made) in (2, 3) and all(hasattr(part, "shape") for part in _arrays(made)):
+        batch = tuple(mapped(lambda part: part[:batch_size], slot) for slot in made)
     else:
         raise WorkloadError(f"The baseline `{name}` returned {shortened(made)}.", hint=_RETURNS)
     parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
@@ -253,7 +261,6 @@ def _fed(made: Any, workload: Workload, name: str) -> Fed:
     if _is_dataset(made):
         endless = {"steps_per_epoch": _ENDLESS, "epochs": 1} if int(made.cardinality()) == -1 else {}
         return Fed(arguments={"x": made, "shuffle": False, **endless}, settle_seconds=_AUTOTUNE_SECONDS)
-    rows = len(made[0]) // workload.batch_size * workload.batch_size
-    names = ("x", "y")[: len(made)]
-    arrays = {key: array[:rows] for key, array in zip(names, made, strict=True)}
+    rows = len(_arrays(made)[0]) // workload.batch_size * workload.batch_size
+    arrays = {key: mapped(lambda part: part[:rows], slot) for key, slot in zip(SLOTS, made, strict=False)}
     return Fed(arguments={**arrays, "batch_size": workload.batch_size, "shuffle": workload.shuffle})

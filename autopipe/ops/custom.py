@@ -16,7 +16,7 @@ from autopipe.core.op import Op, Target
 from autopipe.core.plain_code import Lines, names, part_of, parts, shape_lines, tensor_type
 from autopipe.core.plan import Step
 from autopipe.core.sample import Part, Sample, SampleSpec
-from autopipe.errors import ConfigError, OpError, shortened
+from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
 
 _CALLS = 7  # a flip by chance stays unnoticed in fewer than one of a hundred
 _PATIENCE_SECONDS = 0.02  # after the second call
@@ -128,24 +128,39 @@ class Map(Op):
         name = getattr(self.function, "__name__", "")
         return name if name.isidentifier() and len(name) > 1 else f"function_{step.stream}"
 
+    def _plain_calls(self, step: Step) -> list[tuple[str, ...]]:
+        """Return what each call of the function gets."""
+        if self.on != "both":
+            return [(part,) for part in parts(step)]
+        if len([part for part in parts(step) if part.startswith("x")]) > 1 or len(parts(step)) > 2:
+            raise PlainCodeError(
+                f"the function of `Map` would get x and y of several parts at once ({', '.join(parts(step))}); "
+                "an ap.On for each image and its target tells them apart"
+            )
+        return [parts(step)]
+
     def plain_numpy(self, step: Step) -> Lines:
-        named = ", ".join(parts(step))
-        return [f"{named} = {self._plain_name(step)}({named}{', rng' if self.random else ''})"]
+        name, calls = self._plain_name(step), [", ".join(named) for named in self._plain_calls(step)]
+        if not self.random or len(calls) == 1:
+            return [f"{named} = {name}({named}{', rng' if self.random else ''})" for named in calls]
+        shared = [f"{named} = {name}({named}, np.random.default_rng(seed))" for named in calls]
+        return ["seed = rng.integers(2**32)", *shared]
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        taken, made = parts(step), tuple(part for part in parts(step) if part in names(step.after))
-        call, given, found = self._plain_name(step), ", ".join(taken), []
+        seed = "seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)"
+        calls = [line for taken in self._plain_calls(step) for line in self._plain_call(step, taken)]
+        return [seed, *calls] if self.random else calls
+
+    def _plain_call(self, step: Step, taken: tuple[str, ...]) -> Lines:
+        """Return lines of TensorFlow that call the function with some parts; a random one with `seed`."""
+        made = tuple(part for part in taken if part in names(step.after))
+        call, given = self._plain_name(step), ", ".join(taken)
         if self.random:
-            found.append("seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)")
             call = f"lambda {given}, seed: {call}({given}, np.random.default_rng(int(seed)))"
             given = f"{given}, seed"
         types = [tensor_type(part_of(step.after, part)) for part in made]
         returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
-        return [
-            *found,
-            f"{', '.join(made)} = tf.numpy_function({call}, [{given}], {returned})",
-            *shape_lines(step.after, made),
-        ]
+        return [f"{', '.join(made)} = tf.numpy_function({call}, [{given}], {returned})", *shape_lines(step.after, made)]
 
 
 def _generator(random: NDArray[np.float64]) -> np.random.Generator:

@@ -18,7 +18,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe.core.op import LATER, Op, Target
-from autopipe.core.plain_code import Lines, is_encoded
+from autopipe.core.plain_code import Lines, decoded_parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
@@ -139,15 +139,15 @@ class Decode(Op):
     def plain_numpy(self, step: Step) -> Lines:
         if self.orientation == "exif" and self.reduce:
             raise PlainCodeError("no plain code both reduces images and rotates them as their EXIF tags say")
-        colours = {"x": self.channels == 3, "y": step.after.y is not None and step.after.y.rank == 3}
         found = []
-        for part in ("x", "y"):
-            if part == "x" and self.reduce and is_encoded(step, part):
-                found += reduction.plain_numpy(self._least, self.channels)
-            elif is_encoded(step, part):
-                flags = f"cv2.IMREAD_{'COLOR_RGB' if colours[part] else 'GRAYSCALE'}"
+        for part, after in decoded_parts(step).items():
+            if (is_image := after.kind is FieldKind.IMAGE) and self.reduce:
+                found += reduction.plain_numpy(part, self._least, self.channels)
+            else:
+                is_grey = self.channels == 1 if is_image else after.rank != 3
+                flags = f"cv2.IMREAD_{'GRAYSCALE' if is_grey else 'COLOR_RGB'}"
                 flags += "" if self.orientation == "exif" else " | cv2.IMREAD_IGNORE_ORIENTATION"
-                axis = "[..., None]" if part == "x" and self.channels == 1 else ""
+                axis = "[..., None]" if is_image and is_grey else ""
                 found.append(f"{part} = cv2.imdecode(np.frombuffer({part}, np.uint8), {flags}){axis}")
         return found
 
@@ -155,14 +155,14 @@ class Decode(Op):
         if self.orientation == "exif":
             raise PlainCodeError("TensorFlow cannot rotate images as their EXIF tags say")
         found = []
-        if self.reduce and is_encoded(step, "x"):
-            found += reduction.plain_tensorflow(self._least, self.channels)
-        elif is_encoded(step, "x"):
-            decoded = f'tf.io.decode_jpeg(x, channels={self.channels}, dct_method="INTEGER_ACCURATE")'
-            found.append(f"x = {decoded}  # PNG, too")
-        if is_encoded(step, "y"):
-            coloured = step.after.y is not None and step.after.y.rank == 3
-            found.append(f"y = tf.io.decode_png(y, channels={'3)' if coloured else '1)[..., 0]'}")
+        for part, after in decoded_parts(step).items():
+            if after.kind is not FieldKind.IMAGE:
+                found.append(f"{part} = tf.io.decode_png({part}, channels={'3)' if after.rank == 3 else '1)[..., 0]'}")
+            elif self.reduce:
+                found += reduction.plain_tensorflow(part, self._least, self.channels)
+            else:
+                decoded = f'tf.io.decode_jpeg({part}, channels={self.channels}, dct_method="INTEGER_ACCURATE")'
+                found.append(f"{part} = {decoded}  # PNG, too")
         return found
 
 

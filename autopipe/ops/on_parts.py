@@ -7,23 +7,20 @@ always with the same random numbers, so that images and masks of a sample stay t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.array_namespace import ArrayNamespace
 from autopipe.core.op import Op, Target
+from autopipe.core.plain_code import Lines, said
+from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
 from autopipe.core.structure import SLOTS
-from autopipe.errors import ConfigError, WorkloadError, near, shortened
-
-Lane: TypeAlias = tuple[int, int | None]
-"""The positions of what is x to an op, and of what is y; None if nothing is."""
-
-_IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
-_MASKS = (FieldKind.MASK, FieldKind.ENCODED)
+from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, shortened
+from autopipe.ops.lanes import Lane, lanes_of
 
 
 class _Around(Op):
@@ -48,6 +45,12 @@ class _Around(Op):
     @property
     def target(self) -> Target:
         return self.op.target
+
+    def plain_constants(self, step: Step) -> Lines:
+        return self.op.plain_constants(step)
+
+    def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
+        return self.op.plain_functions(step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +178,33 @@ class OnParts(_Around):
             _put(made, lane, self.op.finish(_of(batch, lane), SampleSpec(x, y), xp))
         return tuple(made)
 
+    def plain_numpy(self, step: Step) -> Lines:
+        return self._plain(step, "plain_numpy")
+
+    def plain_tensorflow(self, step: Step) -> Lines:
+        return self._plain(step, "plain_tensorflow")
+
+    def _plain(self, step: Step, method: str) -> Lines:
+        together = (dataclasses.replace(self, lanes=lanes) for lanes in self._together(step.before))
+        return [line for on in together for line in said(self.op, dataclasses.replace(step, op=on), method)]
+
+    def _together(self, spec: SampleSpec) -> list[tuple[Lane, ...]]:
+        """Return the lanes by what is written at once: all that share random numbers, or an image.
+
+        Raises:
+            PlainCodeError: images of different sizes share random numbers, and plain code draws them for one size.
+        """
+        if self.is_random:
+            sizes = {lane[0]: x.shape and x.shape[:2] for lane, x, _ in self._lanes(spec)}
+            if len(sizes) > 1 and (None in sizes.values() or len({*sizes.values()}) > 1):
+                raise PlainCodeError(f"`{self.name}` acts alike on images that differ in size; put ap.Resize before it")
+            return [self.lanes]
+        found: dict[Hashable, list[Lane]] = {}
+        for lane, x, y in self._lanes(spec):
+            on_x, _ = self.op.touches(SampleSpec(x, y))
+            found.setdefault(lane[0] if on_x else lane, []).append(lane)
+        return [tuple(lanes) for lanes in found.values()]
+
     def _lanes(self, spec: SampleSpec) -> Iterator[tuple[Lane, Any, Any]]:
         columns = spec.columns
         for lane in self.lanes:
@@ -203,8 +233,7 @@ def placed(op: Op, spec: SampleSpec) -> Op:
             f"`{inner.name}` mixes x and y of whole batches, and cannot mix samples of several parts.",
             hint="Leave it out, or mix inside the model.",
         )
-    named = None if not isinstance(op, On) else [_position(name, spec) for name in op.names]
-    return OnParts(inner, _lanes_of(inner, spec, named))
+    return OnParts(inner, lanes_of(inner, spec, op.names if isinstance(op, On) else None))
 
 
 def _acting_on(name: str, ops: Sequence[Op]) -> list[Op]:
@@ -218,61 +247,6 @@ def _acting_on(name: str, ops: Sequence[Op]) -> list[Op]:
 
 def _are_one(name: str, other: str) -> bool:
     return name == other or any(name == f"{slot}.{other}" or other == f"{slot}.{name}" for slot in SLOTS)
-
-
-def _lanes_of(op: Op, spec: SampleSpec, named: list[int] | None) -> tuple[Lane, ...]:
-    images, targets = _chosen(spec, "x", named), _chosen(spec, "y", named)
-    if op.target == "mask":
-        if not targets or (named is None and len(targets) > 1):
-            raise _unclear(op, spec, "y")
-        return tuple((0, target) for target in targets)
-    if named is None and len(images) > 1:
-        images = _of_kind(spec, images, _IMAGES)
-    if not images:
-        raise _unclear(op, spec, "x")
-    if op.target == "image":
-        return tuple((image, None) for image in images)
-    if named is None and len(targets) > 1:
-        targets = _of_kind(spec, targets, _MASKS)
-    last = len(images) - 1  # masks that are left over go with the last image
-    return tuple(
-        (images[min(number, last)], targets[number] if number < len(targets) else None)
-        for number in range(max(len(images), len(targets)))
-    )
-
-
-def _chosen(spec: SampleSpec, slot: str, named: list[int] | None) -> list[int]:
-    """Return the positions of those parts of x or y that exist, and are named if any are."""
-    assert spec.structure is not None
-    places = [at for at in spec.structure.positions(slot) if spec.columns[at] is not None]
-    return places if named is None else [at for at in named if at in places]
-
-
-def _of_kind(spec: SampleSpec, places: list[int], kinds: tuple[FieldKind, ...]) -> list[int]:
-    return [at for at in places if (field := spec.columns[at]) is not None and field.kind in kinds]
-
-
-def _position(name: str, spec: SampleSpec) -> int:
-    assert spec.structure is not None
-    if (place := spec.structure.named(name)) is not None:
-        return place
-    raise WorkloadError(
-        f"`On` must name parts of the samples, which are {_listed(spec)}, but got {name!r}.{near(name, spec.labels)}"
-    )
-
-
-def _unclear(op: Op, spec: SampleSpec, slot: str) -> WorkloadError:
-    return WorkloadError(
-        f"`{op.name}` must act on {'an image of x' if slot == 'x' else 'one part of y'}, "
-        f"but it cannot be told on which; the parts are {_listed(spec)}.",
-        hint=f'Name it: ap.On("...", ap.{op.name}(...)).',
-    )
-
-
-def _listed(spec: SampleSpec) -> str:
-    return ", ".join(
-        f"`{label}` ({field.kind})" for label, field in zip(spec.labels, spec.columns, strict=True) if field is not None
-    )
 
 
 def _of(parts: Sequence[Any], lane: Lane) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op, Target
-from autopipe.core.plain_code import Lines, quoted
+from autopipe.core.plain_code import Lines, parts, quoted
 from autopipe.core.plan import Step
 from autopipe.core.sample import Part, Sample, SampleSpec
 from autopipe.errors import ConfigError, OpError
@@ -57,7 +57,9 @@ class OneHot(Op):
         return xp.one_hot(y, self.classes, self.dtype)
 
     def plain_numpy(self, step: Step) -> Lines:
-        return [f"y = (np.asarray(y)[..., None] == np.arange({self.classes})).astype({quoted(self.dtype)})"]
+        classes, dtype = f"np.arange({self.classes})", quoted(self.dtype)
+        return [f"{part} = (np.asarray({part})[..., None] == {classes}).astype({dtype})" for part in parts(step)]
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        return [f"y = tf.one_hot(tf.cast(y, tf.int32), {self.classes}, dtype=tf.{self.dtype})"]
+        how = f"{self.classes}, dtype=tf.{self.dtype}"
+        return [f"{part} = tf.one_hot(tf.cast({part}, tf.int32), {how})" for part in parts(step)]

@@ -17,31 +17,31 @@ def reduced(size: tuple[int, int], least: tuple[int, int]) -> tuple[int, int]:
     return next((each for each in sizes if each[0] >= least[0] and each[1] >= least[1]), size)
 
 
-def plain_numpy(least: tuple[int, int], channels: int) -> Lines:
-    """Return the lines that decode `x`."""
+def plain_numpy(part: str, least: tuple[int, int], channels: int) -> Lines:
+    """Return the lines that decode a part."""
     height, width = least
     colour, axis = ("COLOR_RGB", "") if channels == 3 else ("GRAYSCALE", "[..., None]")
     return [
         "reduced = 0",
-        'if x[:2] == b"\\xff\\xd8":  # a JPEG',
-        "    sides = simplejpeg.decode_jpeg_header(x)[:2]",
+        f'if {part}[:2] == b"\\xff\\xd8":  # a JPEG',
+        f"    sides = simplejpeg.decode_jpeg_header({part})[:2]",
         f"    halvings = sum(sides[0] > {height - 1} * r and sides[1] > {width - 1} * r for r in {_RATIOS})",
         "    reduced = (0, 16, 32, 64)[halvings]  # cv2.IMREAD_REDUCED_GRAYSCALE_2, _4, _8",
         f"flags = cv2.IMREAD_{colour} | cv2.IMREAD_IGNORE_ORIENTATION | reduced",
-        f"x = cv2.imdecode(np.frombuffer(x, np.uint8), flags){axis}",
+        f"{part} = cv2.imdecode(np.frombuffer({part}, np.uint8), flags){axis}",
     ]
 
 
-def plain_tensorflow(least: tuple[int, int], channels: int) -> Lines:
+def plain_tensorflow(part: str, least: tuple[int, int], channels: int) -> Lines:
     """Return the same in TensorFlow."""
     height, width = least
     return [
-        'is_jpeg = tf.strings.substr(x, 0, 2) == b"\\xff\\xd8"',
-        "sides = tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape(x)[:2], lambda: tf.zeros(2, tf.int32))",
+        f'is_jpeg = tf.strings.substr({part}, 0, 2) == b"\\xff\\xd8"',
+        f"sides = tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape({part})[:2], lambda: tf.zeros(2, tf.int32))",
         f"halvings = [tf.reduce_all(sides > [{height - 1} * r, {width - 1} * r]) for r in {_RATIOS}]",
         "decoded = [",
-        f'    lambda r=r: tf.io.decode_jpeg(x, channels={channels}, ratio=r, dct_method="INTEGER_ACCURATE")',
+        f'    lambda r=r: tf.io.decode_jpeg({part}, channels={channels}, ratio=r, dct_method="INTEGER_ACCURATE")',
         f"    for r in {(1, *_RATIOS)}",
         "]",
-        "x = tf.switch_case(tf.reduce_sum(tf.cast(halvings, tf.int32)), decoded)",
+        f"{part} = tf.switch_case(tf.reduce_sum(tf.cast(halvings, tf.int32)), decoded)",
     ]

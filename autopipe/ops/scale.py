@@ -92,11 +92,11 @@ class Rescale(_ValueOp):
 
     def plain_numpy(self, step: Step) -> Lines:
         offset = f" + {self.offset!r}" if self.offset else ""
-        return [f"x = x.astype({quoted(self.dtype)}) * {self.scale!r}{offset}"]
+        return [f"{part} = {part}.astype({quoted(self.dtype)}) * {self.scale!r}{offset}" for part in parts(step)]
 
     def plain_tensorflow(self, step: Step) -> Lines:
         offset = f" + {self.offset!r}" if self.offset else ""
-        return [f"x = tf.cast(x, tf.{self.dtype}) * {self.scale!r}{offset}"]
+        return [f"{part} = tf.cast({part}, tf.{self.dtype}) * {self.scale!r}{offset}" for part in parts(step)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,10 +137,10 @@ class Normalize(_ValueOp):
 
     def plain_numpy(self, step: Step) -> Lines:
         mean, std = (f"np.asarray({value!r}, {quoted(self.dtype)})" for value in (self.mean, self.std))
-        return [f"x = (x.astype({quoted(self.dtype)}) - {mean}) / {std}"]
+        return [f"{part} = ({part}.astype({quoted(self.dtype)}) - {mean}) / {std}" for part in parts(step)]
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        return [f"x = (tf.cast(x, tf.{self.dtype}) - {self.mean!r}) / {self.std!r}"]
+        return [f"{part} = (tf.cast({part}, tf.{self.dtype}) - {self.mean!r}) / {self.std!r}" for part in parts(step)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,6 +84,26 @@ def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_cod
     session.close()
 
 
+def by_two_inputs() -> keras.Model:
+    inputs = {"image": keras.Input((8, 8, 3), name="image"), "numbers": keras.Input((2,), name="numbers")}
+    both = keras.layers.concatenate([keras.layers.Flatten()(inputs["image"]), inputs["numbers"]])
+    model = keras.Model(inputs, {"kind": keras.layers.Dense(3, name="kind")(both)})
+    model.compile("sgd", {"kind": keras.losses.SparseCategoricalCrossentropy(from_logits=True)})
+    return model
+
+
+def test_arrays_of_several_parts_are_timed_those_of_the_user_too() -> None:
+    x, y, weight = {"image": IMAGES, "numbers": np.ones((70, 2), np.float32)}, {"kind": LABELS}, np.ones(70, np.float32)
+    parts = Workload(data=Arrays(x, y, weight), ops=[Rescale(1 / 255)], model=by_two_inputs, batch_size=8)
+    codes: list[Any] = ["fit", lambda: ({**x, "image": IMAGES.astype("float32")}, y, weight)]
+    for code in codes:
+        session = ForeignSession(parts, code, "fit")
+        assert sum(window.images for window in measured(session, "fit").windows) > 8 * 8
+        session.close()
+    with pytest.raises(WorkloadError, match=r"gives other batches: .* `sample_weight` is one part in some, and None"):
+        ForeignSession(parts, lambda: (x, y), "mine")
+
+
 def dataset(batch_size: int = 8) -> Any:
     return tf.data.Dataset.from_tensor_slices((IMAGES.astype("float32"), LABELS)).batch(batch_size, drop_remainder=True)
 

@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import os
 import pickle
+import runpy
 import shutil
 import subprocess
 import sys
@@ -41,11 +42,13 @@ from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.mix import CutMix, MixUp
+from autopipe.ops.on_parts import On
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Cast, Normalize, Rescale
 from autopipe.tuned.eject.module import module
+from tests.integration import ejected_run
 
 PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
 FORMS: dict[str, Any] = {
@@ -54,56 +57,7 @@ FORMS: dict[str, Any] = {
     "grain": PipelineConfig(loader=Grain(num_threads=2, buffer_size=2)),
 }
 ARRAYS = ("tf.data", "keras", "grain", "fit")
-OWN = """
-import numpy as np
-
-class Own:
-    def __len__(self):
-        return 6
-
-    def read(self, index):
-        return np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3) + np.uint8(index), index % 3
-
-def thinned(x):
-    return x[::2, ::3]
-
-def jittered(x, rng):
-    return x ^ rng.integers(0, 2, x.shape, np.uint8)
-"""
-RUN = """
-import pathlib, pickle, sys
-sys.modules["autopipe"] = None  # any import of it fails
-import importlib, itertools, keras, numpy as np
-
-def samples(name, given):
-    plain = importlib.import_module(name)
-    if hasattr(plain, "arrays"):
-        x, y = plain.arrays(**given)
-        fed, epoch = {"x": x, "y": y, "batch_size": plain.BATCH_SIZE}, [(x, y)]
-    elif hasattr(plain, "Samples"):
-        fed = {"x": plain.make_dataset(**given), "steps_per_epoch": plain.STEPS_PER_EPOCH}
-        epoch = list(itertools.islice(fed["x"], plain.STEPS_PER_EPOCH))
-    elif hasattr(plain, "make_dataset"):
-        fed = {"x": plain.make_dataset(**given)}
-        epoch = list(fed["x"].as_numpy_iterator())
-    else:
-        made = plain.Batches(**given)
-        fed, epoch = {"x": made}, [made[number] for number in range(len(made))]
-    if hasattr(plain, "Samples") and name != "random_grain":  # one is enough: a model takes longer than all samples
-        return joined(epoch)
-    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
-    model.compile("sgd", loss=lambda y_true, y_pred: keras.ops.mean(keras.ops.square(y_pred)))
-    losses = model.fit(**fed, epochs=1, verbose=0).history["loss"]
-    assert np.isfinite(losses).all(), losses
-    return joined(epoch)
-
-def joined(epoch):
-    return {"x": np.concatenate([x for x, y in epoch]), "y": np.concatenate([y for x, y in epoch])}
-
-given = pickle.loads(pathlib.Path("given.pickle").read_bytes())
-pathlib.Path("made.pickle").write_bytes(pickle.dumps({name: samples(name, given[name]) for name in given}))
-"""
-
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(300)  # many models are compiled
 
 
@@ -115,6 +69,7 @@ class Case:
     tolerance: float | None = 0.0
     config: Callable[[PipelineConfig], Any] = lambda config: config
     forms: tuple[str, ...] = ("tf.data", "keras", "grain")
+    trained: tuple[str, ...] = ("tf.data", "keras", "fit")  # a model takes longer than all samples
 
 
 def workload(data: Any, *ops: Any, batch_size: int = 4, **more: Any) -> Workload:
@@ -143,6 +98,14 @@ def pairs(root: Path) -> ImagePairs:
     return ImagePairs(root / "images", root / "masks", mask_suffix="_L")
 
 
+def example(root: Path) -> Workload:
+    """Return the workload of the example of two inputs, with a demo set of its own."""
+    folder = ROOT / "examples" / "two_inputs"
+    runpy.run_path(str(folder / "make_demo.py"))["make"](root, 20)
+    made: Workload = runpy.run_path(str(folder / "train.py"))["workload"]
+    return made
+
+
 def cases(root: Path) -> dict[str, Case]:
     files, masked = photos(root), pairs(root)
     for name, cell in (("classes", "{0}"), ("numbers", "{0}.5")):
@@ -169,6 +132,12 @@ def cases(root: Path) -> dict[str, Case]:
     images = Path(masked.files()[0]).parent
     twins = ImagePairs(images, shutil.copytree(images, root / "copy"))
     colours = [RandomBrightness(), RandomContrast()]
+    shown, depths = rows_of_arrays[0], random.random((6, 2)).astype(np.float32)
+    scenes = Decode(), On("mask", MaskToClass(PALETTE)), Resize(13, 15, interpolation="nearest"), On("kind", OneHot(3))
+    both = Arrays((shown, depths), {"depth": depths[:, 0], "kind": rows_of_arrays[1]}, depths[:, 1])
+    stereo = Arrays({"left": shown, "right": shown}, {"mask": shown[..., 0], "kind": rows_of_arrays[1]})
+    house = example(root / "houses")
+    still = [op for op in house.ops if not op.is_random]
     return {
         "folder": Case(
             workload(
@@ -195,13 +164,18 @@ def cases(root: Path) -> dict[str, Case]:
         "jitter": Case(workload(own.Own(), Map(own.jittered, random=True)), None),
         "random": Case(
             workload(masked, Decode(), MaskToClass(PALETTE), RandomCrop(16, 16), RandomFlip(vertical=True), *colours),
-            None, lambda config: config.model_copy(update={"channels": "first"}),
+            None, lambda config: config.model_copy(update={"channels": "first"}), trained=("tf.data", "keras", "grain"),
         ),
         "mixed": Case(
             workload(Arrays(*solids), OneHot(2), CutMix(), MixUp(0.4, probability=0.5), Rescale(1 / 255), batch_size=8),
             None,
         ),
         "twins": Case(workload(twins, Decode(), RandomCrop(16, 16), RandomFlip(vertical=True)), None, kept),
+        "houses": Case(dataclasses.replace(house, ops=still, shuffle=False), smooth, trained=()),
+        "flipped": Case(dataclasses.replace(house, shuffle=False), None),
+        "scenes": Case(workload(own.Scenes(root), *scenes, Rescale(1 / 255)), 1e-6, trained=tuple(FORMS)),
+        "both": Case(workload(both, *small[1:], On("kind", OneHot(3))), smooth, forms=ARRAYS, trained=("fit",)),
+        "stereo": Case(workload(stereo, RandomCrop(5, 4), RandomFlip(vertical=True)), None, kept, trained=()),
     }  # fmt: skip
 
 
@@ -212,10 +186,11 @@ Made = dict[str, tuple[Case, dict[str, Any]]]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     """Write every case in each of its forms, and run them all."""
     root = tmp_path_factory.mktemp("ejected")
-    (root / "mine.py").write_text(OWN)
+    shutil.copy(ROOT / "tests" / "integration" / "ejected_own.py", root / "mine.py")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(root)
         patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        patch.setenv("HOUSES", str(root / "houses"))
         found = cases(root)
         given = {}
         for name, case in found.items():
@@ -224,12 +199,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
                 plain = module(case.workload, wanted)
                 file = f"{name}_{form.replace('.', '')}"
                 (root / f"{file}.py").write_text(plain.code)
-                given[file] = dict(plain.given)
+                given[file] = dict(plain.given), form in case.trained
         (root / "given.pickle").write_bytes(pickle.dumps(given))
         environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
         done = subprocess.run(
-            [sys.executable, "-c", RUN], cwd=root, env=environment, capture_output=True, text=True, check=False
-        )
+            [sys.executable, ejected_run.__file__],
+            cwd=root, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         outcomes = pickle.loads((root / "made.pickle").read_bytes())
         yield {file: (found[file.rpartition("_")[0]], outcome) for file, outcome in outcomes.items()}
@@ -238,8 +214,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
 
 def _expected(wanted: Workload) -> dict[str, Any]:
     with assembly.build_loader(wanted, PipelineConfig(loader=Threads(workers=1), finish="host")) as loader:
-        batches = [(x.copy(), y.copy()) for x, y in loader.epoch(0)]
-    return {"x": np.concatenate([x for x, _ in batches]), "y": np.concatenate([y for _, y in batches])}
+        return ejected_run.joined(loader.epoch(0))
 
 
 @pytest.mark.slow
@@ -251,9 +226,10 @@ def test_what_is_not_random_gives_what_autopipe_gives(made: Made) -> None:
         assert {part: value.shape for part, value in expected.items()} == {
             part: value.shape for part, value in found.items()
         }, name
-        assert expected["x"].dtype == found["x"].dtype, name
-        np.testing.assert_array_equal(expected["y"], found["y"], name)
-        np.testing.assert_allclose(found["x"], expected["x"], rtol=0, atol=case.tolerance, err_msg=name)
+        for part, value in expected.items():
+            tolerance = case.tolerance if part.startswith("x") else 0
+            np.testing.assert_allclose(found[part], value, rtol=0, atol=tolerance, err_msg=f"{name}: {part}")
+            assert found[part].dtype == value.dtype or not part.startswith("x"), name
 
 
 @pytest.mark.slow
@@ -279,6 +255,19 @@ def test_random_geometry_keeps_image_and_mask_together(made: Made, form: str) ->
     _, found = made[f"twins_{form}"]
     np.testing.assert_array_equal(found["x"], found["y"])
     assert len(np.unique(found["x"].reshape(5, -1), axis=0)) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
+def test_random_geometry_keeps_the_parts_of_a_sample_together(made: Made, form: str) -> None:
+    _, found = made[f"stereo_{form}"]
+    np.testing.assert_array_equal(found["x.left"], found["x.right"])
+    np.testing.assert_array_equal(found["x.left"][..., 0], found["y.mask"])
+    assert found["x.left"].shape == (6, 5, 4, 3)
+    still, flipped = made[f"houses_{form}"][1]["x.image"], made[f"flipped_{form}"][1]["x.image"]
+    turned = [not np.array_equal(*pair) for pair in zip(still, flipped, strict=True)]
+    assert any(turned)
+    np.testing.assert_array_equal(np.where(np.reshape(turned, (-1, 1, 1, 1)), still[:, :, ::-1], still), flipped)
 
 
 @pytest.mark.slow

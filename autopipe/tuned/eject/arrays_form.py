@@ -21,7 +21,7 @@ $constants
 $functions
 $load$finish
 def arrays($given) -> Any:
-    """Return all samples: `model.fit(*arrays($passed), batch_size=BATCH_SIZE, shuffle=$shuffle, epochs=3)`."""
+    """Return all samples: `$fit`."""
 $made
     return $finished
 ''')
@@ -31,24 +31,20 @@ def texts(workload: Workload, parts: Written) -> dict[str, object]:
     """Return what the template is filled with."""
     made, source = parts.finished, parts.source
     load = function("load", "Do to a sample what needs more than its values.", parts.prefix, made, made)
-    finish = function("finish", "Do to all samples what is done to each value.", parts.suffix, made, made)
     rows = [name if name in source.given else name.upper() for name in source.arguments]
     lines = [f"{made} = {', '.join(rows)}"] if rows != list(source.arguments) else []
     if load:
-        lines.append(
-            f"made = [load({made}) for {made} in zip({made})]" if made == "x, y" else "made = [load(x) for x in x]"
-        )
-        lines.append(
-            "x, y = np.stack([x for x, _ in made]), np.stack([y for _, y in made])"
-            if made == "x, y"
-            else "x = np.stack(made)"
-        )
-    one = "" if made == "x, y" else ","  # `fit(*arrays())`
-    finished = f"finish({made})" if finish else made
+        each = f"zip({made})" if parts.starred else made
+        lines += [f"made = [load({made}) for {made} in {each}]", f"{made} = {parts.stacked}"]
+    finished = f"finish({made})" if parts.finish else made
+    fit, how = f"arrays({parts.passed})", f"batch_size=BATCH_SIZE, shuffle={workload.shuffle}, epochs=3"
+    is_weighted = any(name.startswith("sample_weight") for name in made.split(", "))  # not the third argument of `fit`
     return {
         "load": load,
-        "finish": finish,
-        "shuffle": workload.shuffle,
+        "finish": parts.finish,
+        "fit": f"x, y, weight = {fit}; model.fit(x, y, sample_weight=weight, {how})"
+        if is_weighted
+        else f"model.fit(*{fit}, {how})",
         "made": "".join(f"    {line}\n" for line in lines).rstrip("\n"),
-        "finished": f"({finished},)" if one else finished,
+        "finished": finished if "," in parts.packed else f"({finished},)",  # `fit(*arrays())`
     }

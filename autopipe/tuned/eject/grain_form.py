@@ -45,9 +45,8 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     """Return what the template is filled with."""
     loader = config.loader
     assert isinstance(loader, Grain)
-    source, made = parts.source, parts.finished
+    source, star = parts.source, parts.starred
     load, augment, mix, finish, opened, sample, loaded = stages(parts, cached=config.cache == "memory")
-    star = "*" if made == "x, y" else ""
     steps = [
         "seed(SEED)",
         "shuffle()" if workload.shuffle else "",

@@ -107,12 +107,6 @@ def module(
     """
     plan = make_plan(workload) if plan is None else plan
     date = today or datetime.datetime.now(datetime.UTC).date()
-    if plan.source.structure is not None:
-        raise PlainCodeError(
-            f"its samples have several parts ({', '.join(plan.source.labels)}), and plain code is written of x and y "
-            "of one part each",
-            hint="tuned_pipeline.make_dataset() feeds a `fit` of your own.",
-        )
     if config == FIT:
         return _arrays(workload, plan, date, own=own)
     asked = FORMS[config] if isinstance(config, str) else config.normalised()

@@ -58,8 +58,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     rng = ", rng" if augment else ""
     batch = ["rng = np.random.default_rng((SEED, self._epoch, number))"] if augment or mix else []
     batch.append(f"made = [self._sample(int(index){rng}) for index in chosen]")
-    stacked = "x, y = np.stack([x for x, _ in made]), np.stack([y for _, y in made])"
-    batch.append(stacked if made == "x, y" else "x = np.stack(made)")
+    batch.append(f"{made} = {parts.stacked}")
     if augment:
         sample.append(f"{made} = {loaded}")
         loaded = f"augment({made}, rng)"

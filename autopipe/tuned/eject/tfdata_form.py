@@ -41,8 +41,6 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     augment = function("augment", "Do to a sample what differs from epoch to epoch.", parts.body if kept else [],
                        parts.finished, parts.finished)  # fmt: skip
     mix = function("mix", "Mix the samples of a batch.", parts.mixing, parts.finished, parts.finished)
-    finish = function("finish", "Do to a whole batch what needs no single sample.", parts.suffix,
-                      parts.finished, parts.finished)  # fmt: skip
     shuffle = f"shuffle({source.count}, seed=SEED)" if workload.shuffle else ""
     steps = [
         "" if kept else shuffle,  # behind a cache, or every epoch had the first one's order
@@ -52,8 +50,8 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
         f"map(augment, num_parallel_calls={calls})" if augment else "",
         f"batch(BATCH_SIZE, drop_remainder={workload.drop_remainder})",
         f"map(mix, num_parallel_calls={calls})" if mix else "",
-        f"map(finish, num_parallel_calls={calls})" if finish else "",
+        f"map(finish, num_parallel_calls={calls})" if parts.finish else "",
         f"prefetch({prefetch})" if prefetch != "0" else "",
     ]
     made = [f"dataset = {source.opened}", *(f"dataset = dataset.{step}" for step in steps if step)]
-    return {"load": load, "augment": augment, "mix": mix, "finish": finish, "dataset": indented(made)}
+    return {"load": load, "augment": augment, "mix": mix, "finish": parts.finish, "dataset": indented(made)}

@@ -15,7 +15,7 @@ from string import Template
 from typing import Any, Final, Literal, NamedTuple
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.plain_code import Lines, PlainSource, names
+from autopipe.core.plain_code import Lines, PlainSource, names, packed, part_of, said
 from autopipe.core.plan import Plan, Step
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
@@ -53,8 +53,8 @@ class Written:
         body: what differs from epoch to epoch.
         mixing: what puts the samples of a batch into one another.
         suffix: what is done to a whole batch.
-        names: of a sample's parts as it is read.
-        finished: of a sample's parts in a batch.
+        finished: the variables of a sample's parts in a batch.
+        packed: a batch as the model takes it: with its parts in dictionaries or tuples, where it has several.
         functions: the user's own, by their names in the code.
     """
 
@@ -64,8 +64,8 @@ class Written:
     body: Lines
     mixing: Lines
     suffix: Lines
-    names: str
     finished: str
+    packed: str
     functions: Mapping[str, Callable[..., Any]]
 
     @property
@@ -77,6 +77,26 @@ class Written:
     def passed(self) -> str:
         """What the caller passes, in a call."""
         return ", ".join(self.source.given)
+
+    @property
+    def stacked(self) -> str:
+        """The parts of a batch, in NumPy, from those of its samples in `made`."""
+        return "map(np.stack, zip(*made))" if "," in self.finished else "np.stack(made)"
+
+    @property
+    def starred(self) -> str:
+        """A star where a sample or a batch is a tuple, to call a function with its parts."""
+        return "*" if "," in self.finished else ""
+
+    @property
+    def finish(self) -> str:
+        """The function `finish`, whose batch is as the model takes it; nothing if it would do nothing."""
+        says = "Do to a whole batch what needs no single sample."
+        if not self.suffix:
+            if self.packed == self.finished:
+                return ""
+            says = "Put the parts of a batch where the model takes them."
+        return _code("finish", says, self.suffix, self.finished, self.packed)
 
 
 def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Literal["np", "tf"]) -> Written:
@@ -96,7 +116,7 @@ def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Lit
 
     def lines(steps: tuple[Step, ...]) -> Lines:
         method = "plain_numpy" if dialect == "np" else "plain_tensorflow"
-        return [line for step in steps for line in asked(_said, step, method)]
+        return [line for step in steps for line in asked(said, step.op, step, method)]
 
     steps = (*plan.prefix, *plan.body, *plan.suffix)
     reads = data_source.plain_numpy if dialect == "np" else data_source.plain_tensorflow
@@ -116,38 +136,28 @@ def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Lit
         body=found[1],
         mixing=mixing,
         suffix=[*found[2], *_channels_first(config, plan, dialect)],
-        names=", ".join(names(plan.source)),
         finished=", ".join(names(plan.finished)),
+        packed=packed(plan.finished),
         functions=functions,
     )
-
-
-def _said(step: Step, method: str) -> Lines:
-    """Return the lines of an op, unless they are those of a class above one that does something else."""
-    for kind in type(step.op).__mro__:
-        if method in vars(kind):
-            break
-        if not {"apply", "pixels", "values"}.isdisjoint(vars(kind)):
-            raise PlainCodeError(f"`{step.op.name}` says nothing of itself as plain code (`{method}`)")
-    lines: Lines = getattr(step.op, method)(step)
-    return lines
 
 
 def _channels_first(config: PipelineConfig, plan: Plan, library: str) -> Lines:
     if config.channels != "first":
         return []
-    fields = (("x", plan.finished.x), ("y", plan.finished.y))
     return [
         f"{part} = {library}.transpose({part}, (0, 3, 1, 2))"
-        for part, field in fields
-        if field is not None and field.rank == 3
+        for part in names(plan.finished)
+        if part_of(plan.finished, part).rank == 3
     ]
 
 
 def function(name: str, says: str, lines: Lines, arguments: str, returned: str) -> str:
-    """Return a function as code; nothing if it would do nothing."""
-    if not lines:
-        return ""
+    """Return a function as code; nothing if it has no lines."""
+    return _code(name, says, lines, arguments, returned) if lines else ""
+
+
+def _code(name: str, says: str, lines: Lines, arguments: str, returned: str) -> str:
     typed = ", ".join(f"{each}: Any" for each in arguments.split(", "))
     body = indented([f'"""{says}"""', *lines, f"return {returned}"])
     return f"\ndef {name}({typed}) -> Any:\n{body}\n\n"
@@ -191,7 +201,7 @@ def stages(parts: Written, *, cached: bool) -> Stages:
             "augment", "Do to a sample what differs from epoch to epoch.", parts.body, f"{made}, rng", made
         ),
         mix=function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made),
-        finish=function("finish", "Do to a whole batch what needs no single sample.", parts.suffix, made, made),
+        finish=parts.finish,
         opened=opened,
         sample=sample,
         loaded=loaded,

@@ -13,9 +13,8 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.devices.trainer import Trainer
-from autopipe.errors import ModelError, PlainCodeError
+from autopipe.errors import ModelError
 from autopipe.loaders.threads import Threads
-from autopipe.tuned.eject.module import eject
 
 LEFT, RIGHT = np.ones((6, 2), np.float32), np.ones((6, 3), np.float32)
 Y = np.arange(6) % 2
@@ -63,10 +62,3 @@ def test_weights_of_classes_and_of_samples_are_not_mixed() -> None:
         made.fit(class_weight={0: 2.0}, verbose=0)
     with trainer((LEFT, RIGHT)) as made:
         assert made.fit(class_weight={0: 2.0}, verbose=0).history["loss"]
-
-
-@pytest.mark.parametrize("form", ["tf.data", "keras", "fit"])
-def test_no_plain_code_is_written_of_several_parts(form: str) -> None:
-    with pytest.raises(PlainCodeError, match=r"its samples have several parts \(x.0, y, x.1\)") as caught:
-        eject(Workload(data=Arrays((LEFT, RIGHT), Y), ops=[], batch_size=2), form)
-    assert "make_dataset()" in str(caught.value.hint)
