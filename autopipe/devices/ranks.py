@@ -31,12 +31,8 @@ def callbacks_of(rank: tuple[int, int], callbacks: Iterable[Any]) -> list[Any]:
         if isinstance(callback, (*_WRITE, _RESTORES)):
             callback.on_train_begin = _alone(callback.on_train_begin)
             for name in _SAVING:
-                setattr(callback, name, _alone(getattr(callback, name)) if number == 0 else _nothing)
+                setattr(callback, name, _alone(getattr(callback, name)) if number == 0 else lambda *_, **__: None)
     return kept
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    pass
 
 
 def _alone(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -98,23 +98,18 @@ class Rows:
         self._left = 0.0 if self.stacked else labels
         right = 0.0 if self.stacked else svg.text_width(values, _SIZE) + 10.0
         self.scale = Scale(*ends, self._left + 2.0, width - right - 2.0, log)
-        self._top = 6.0
-        self._rows_begin = 0.0
+        self._top = self._rows_begin = 6.0
         self._middles: list[float] = []
 
     def legend(self, items: Sequence[tuple[str, str, str]]) -> None:
         """Explain marks; see `legend`."""
-        self._top = legend(self.drawing, items, self._top + 8.0) + 18.0
+        self._top = self._rows_begin = legend(self.drawing, items, self._top + 8.0) + 18.0
 
     def heading(self, words: str) -> None:
         """Write a heading between rows."""
         self._top += 8.0
         self.drawing.text(0.0, self._top + 10.0, words, "heading")
         self._top += 22.0
-
-    def begin(self) -> None:
-        """Note where rows begin, for `axis` and `rule`."""
-        self._rows_begin = self._top
 
     def row(self, label: str, value: str = "", css: str = "") -> float:
         """Begin a row, and return the height of its middle."""

@@ -71,7 +71,6 @@ def draw(lines: Sequence[Line], width: float, what: str, same: str) -> Drawing:
     """Draw a forest plot."""
     said = ", ".join(f"{_label(each)} {wording.times(each.ratio)}" for each in lines)
     rows = Rows(width, f"{what}: {said}.", _ends(lines), log=True, values="1,000x (999 to 9,999)", labels=250.0)
-    rows.begin()
     for each in lines:
         interval = f"({wording.interval(each.low, each.high)})"
         y = rows.row(_label(each), f"{wording.times(each.ratio)} {interval}")

@@ -94,7 +94,6 @@ def draw(lines: Sequence[Rung], width: float, top: float) -> Drawing:
     rows.legend(_legend(lines))
     groups = [("Each part alone", [each for each in lines if not each.in_training])]
     groups.append(("In training", [each for each in lines if each.in_training]))
-    rows.begin()
     for heading, members in groups:
         if members:
             rows.heading(heading)

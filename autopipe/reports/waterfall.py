@@ -93,7 +93,6 @@ def draw(found: Sequence[Step], width: float) -> Drawing:
     items += [("bar", "wait", "waiting")] if any(each.wait_seconds for each in found) else []
     items += [("bar", "core hollow", "faded: spared by the winner")] if any(each.spared for each in found) else []
     rows.legend([*items, ("bar", "model", "model")])
-    rows.begin()
     begin = spared = 0.0
     for step in found:
         if step.name == _MODEL and spared:
