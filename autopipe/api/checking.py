@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable
 
 from autopipe.api import asking
-from autopipe.api.search_facts import workload_digest
+from autopipe.api.search_facts import hardware_of, workload_digest
 from autopipe.api.searching import description, runner_for
 from autopipe.api.stored_workload import Stored
 from autopipe.api.trial_measurer import failed
@@ -20,6 +20,7 @@ from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import check as rules
 from autopipe.tuned import fingerprint, pick
 from autopipe.tuned.check import Rates, Result
+from autopipe.tuned.schema import Hardware
 
 _DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
 
@@ -38,14 +39,12 @@ def check(stored: Stored, *, quick: bool, on_trial: Callable[[TrialEvent], None]
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     with runner_for(stored.workload, asking.rehearsal(profile.request), on_trial) as runner:
-        return check_with(runner, description(runner), stored, quick=quick)
+        described = description(runner)
+        return check_with(runner, described, stored, hardware_of(machine.detect(), described), quick=quick)
 
 
-def check_with(runner: TrialRunner, described: Description, stored: Stored, *, quick: bool) -> Result:
-    """Check the profile of this machine with a runner that is there already."""
-    here = fingerprint.of_machine(
-        machine.detect(), described.storage_kind, described.backend, described.virtual_devices
-    )
+def check_with(runner: TrialRunner, described: Description, stored: Stored, here: Hardware, *, quick: bool) -> Result:
+    """Check the profile of this machine, which is `here`, with a runner that is there already."""
     return rules.check(
         stored.artifact,
         here,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autopipe.api.search_facts import hardware_of
 from autopipe.core.description import Description
 from autopipe.core.mode import Mode
 from autopipe.core.step_time import StepTime
 from autopipe.errors import ArtifactError
 from autopipe.hardware import machine
 from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint, joining, pick
+from autopipe.tuned import joining, pick
 from autopipe.tuned.fingerprint import MatchLevel
 from autopipe.tuned.schema import Profile
 
@@ -30,10 +31,7 @@ def step_time(path: Path, found: StepTime, described: Description) -> Profile:
         ArtifactError: the artefact has no profile of this machine and this model, or cannot be read or written.
     """
     known = files.read(path)
-    here = fingerprint.of_machine(
-        machine.detect(), described.storage_kind, described.backend, described.virtual_devices
-    )
-    profile, match = pick.nearest(known, here)
+    profile, match = pick.nearest(known, hardware_of(machine.detect(), described))
     renew = f"autopipe retune {path}"
     if match.level is not MatchLevel.SAME or profile.findings is None:
         raise ArtifactError(

@@ -15,6 +15,7 @@ from typing import Final
 
 from autopipe.api import asking, checking, repointing
 from autopipe.api.found import Found
+from autopipe.api.search_facts import facts_of, hardware_of
 from autopipe.api.searching import (
     Watcher,
     description,
@@ -30,6 +31,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.workload import Workload
 from autopipe.hardware import machine
+from autopipe.hardware.backend import keras_backend
 from autopipe.reports import story
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
@@ -162,15 +164,15 @@ def run(
     settings = dataclasses.replace(settings, began=time.monotonic())  # importing the workload is part of it
     refuse_in_trial()
     found = machine.detect()
-    request = pick.nearest(stored.artifact, fingerprint.detect())[0].request
+    request = pick.nearest(stored.artifact, fingerprint.of_machine(found, keras_backend=keras_backend()))[0].request
     settings = asking.again(request, settings, given, stored.path.parent)
     watcher.on_request(settings)
     require_space(settings, found)
     watcher.on_machine(found)
     with runner_for(stored.workload, settings, watcher.on_trial) as runner:
         described = description(runner)
-        here = fingerprint.of_machine(found, described.storage_kind, described.backend, described.virtual_devices)
-        checked = _checked(runner, described, stored, when)
+        here = hardware_of(found, described)
+        checked = _checked(runner, described, stored, here, when)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
         if when.dry_run:
@@ -184,10 +186,10 @@ def run(
         config = None if former is None else next(pick.readable([former.config]), None)
         outcome = search(
             runner,
-            described,
+            facts_of(found, described, stored.path.parent, simulated=settings.simulate is not None),
             _warm(settings, stored, former, here, best_elsewhere(settings.storage, workload_key(described))),
             watcher.on_search,
-            folder=stored.path.parent,
+            hardware=here,
             rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True)],
         )
     profile, kept = chosen(dataclasses.replace(outcome, retune=True), config)
@@ -198,13 +200,13 @@ def run(
     return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept)
 
 
-def _checked(runner: TrialRunner, described: Description, stored: Stored, when: When) -> Result | None:
+def _checked(runner: TrialRunner, described: Description, stored: Stored, here: Hardware, when: When) -> Result | None:
     """Return what is found of the profile; a machine or workload that is the same but for versions is measured."""
     if when.always:
         return None
-    quick = checking.check_with(runner, described, stored, quick=not when.drifted)
+    quick = checking.check_with(runner, described, stored, here, quick=not when.drifted)
     if when.stale and quick.only_software and not (when.drifted or when.dry_run):
-        return checking.check_with(runner, described, stored, quick=False)
+        return checking.check_with(runner, described, stored, here, quick=False)
     return quick
 
 

@@ -20,12 +20,10 @@ from autopipe.core.scaling import INTERCONNECTS, USUAL, Interconnect, Measured, 
 from autopipe.core.value import JsonObject
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
-from autopipe.hardware import machine
+from autopipe.hardware import gpu
 from autopipe.search.settings import Settings
 from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import TrialRunner
-
-_SETUP = ModelSetup()
 
 
 def scale(
@@ -63,8 +61,8 @@ def scale(
         alone = {size: _step(whole, size)}
         for part in sorted({size // count for count in counts if size % count == 0} - {size}, reverse=True):
             alone[part] = _step(runs.ceiling(1, part), part)
-        here, reason = devices_of(described, len(machine.detect().gpus))
-        refused = {each.value: each.reason for each in described.impossible if each.parameter == "devices"}
+        here, reason = devices_of(described, len(gpu.detect()))
+        refused = {count: reason for count in counts if (reason := described.against("devices", count)) is not None}
         able = [count for count in counts if 1 < count <= here and count not in refused]
         together, found = runs.together(able, interconnect)
     measured = Measured(

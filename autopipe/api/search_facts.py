@@ -7,13 +7,14 @@ from pathlib import Path
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 from autopipe.core.params import Value
-from autopipe.hardware import disk
+from autopipe.hardware import disk, memory
 from autopipe.hardware.machine import Machine
-from autopipe.tuned.schema import OpRecord, WorkloadDigest
+from autopipe.tuned import fingerprint
+from autopipe.tuned.schema import Hardware, OpRecord, WorkloadDigest
 
 
 def facts_of(machine: Machine, described: Description, folder: Path, *, simulated: bool = False) -> Facts:
-    """Return the facts of a search; `folder` is where converted samples would be kept."""
+    """Return the facts of a search, with what is free now; `folder` is where converted samples would be kept."""
     devices, reason = devices_of(described, len(machine.gpus))
     accelerated = described.accelerators > 0
     pointless: dict[tuple[str, Value], str] = {}
@@ -21,26 +22,20 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
         takes = "a simulated accelerator takes either order alike" if simulated else "there is no accelerator"
         pointless["channels", "first"] = takes
     return Facts(
+        workload=described,
         cores=machine.cpu.cores,
         gpus=devices,
         gpus_reason=reason,
-        virtual=described.virtual_devices > 0,
-        batch_size=described.batch_size,
-        memory_bytes=machine.memory.available_bytes,
+        memory_bytes=memory.detect().available_bytes,
         disk_bytes=disk.detect(folder).free_bytes,
-        sample_count=described.samples,
-        source_bytes=described.mean_bytes,
         accelerator=accelerated or simulated,
-        prefix_bytes=described.fixed_bytes,
-        cuts={
-            storage: {each.cut: each.bytes for each in described.cuts if each.storage == storage}
-            for storage in {each.storage for each in described.cuts}
-        },
-        compact_bytes=described.compact_bytes,
-        finished_bytes=described.finished_bytes,
-        impossible={(each.parameter, each.value): each.reason for each in described.impossible},
         pointless=pointless,
     )
+
+
+def hardware_of(machine: Machine, described: Description) -> Hardware:
+    """Return the fingerprint of a machine that trains a workload."""
+    return fingerprint.of_machine(machine, described.storage_kind, described.backend, described.virtual_devices)
 
 
 def devices_of(described: Description, nvml: int) -> tuple[int, str]:

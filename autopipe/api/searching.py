@@ -15,7 +15,6 @@ from pathlib import Path
 
 from autopipe.api import joint_study
 from autopipe.api.found import Found
-from autopipe.api.search_facts import facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, failed
 from autopipe.core import digests
 from autopipe.core.description import Description
@@ -25,7 +24,7 @@ from autopipe.core.params import Value, parameter_types
 from autopipe.core.space import Space
 from autopipe.core.workload import Workload
 from autopipe.errors import SpaceError, TrialError
-from autopipe.hardware import machine, virtual
+from autopipe.hardware import virtual
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, study
 from autopipe.search.events import NotJoined, OnEvent
@@ -36,7 +35,7 @@ from autopipe.trial import protocol
 from autopipe.trial.child import Launch
 from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import Recycling, TrialRunner
-from autopipe.tuned import fingerprint, wrap
+from autopipe.tuned import wrap
 from autopipe.tuned.schema import Hardware
 
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
@@ -76,30 +75,28 @@ def require_space(settings: Settings, found: Machine) -> None:
 
 def search(
     runner: TrialRunner,
-    described: Description,
+    facts: Facts,
     settings: Settings,
     on_event: OnEvent,
     *,
-    folder: Path,
+    hardware: Hardware,
     rivals: Sequence[Baseline] = (),
 ) -> Found:
     """Search for the fastest configuration.
 
     Args:
         runner: of the workload.
-        described: what the workload is like.
+        facts: what is known of the workload and this machine.
         settings: what is asked for.
         on_event: told what happens.
-        folder: where converted samples would be kept.
+        hardware: of this machine.
         rivals: configurations that the winner has to beat, beside the usual ones.
 
     Raises:
         SpaceError: the search space cannot be read, or holds nothing that can run here.
         TrialError: the study is another workload's, or its storage cannot be used.
     """
-    found = machine.detect()
-    facts = facts_of(found, described, folder, simulated=settings.simulate is not None)
-    hardware = fingerprint.of_machine(found, described.storage_kind, described.backend, described.virtual_devices)
+    described = facts.workload
     own = described.wrapped
     space = library.load(settings.space, bounds(facts)) if own is None else wrap.space(own.choices)
     measurer = TrialMeasurer(

@@ -12,6 +12,7 @@ from typing import Any
 
 from autopipe.api import joint_study, notebook
 from autopipe.api.found import Found
+from autopipe.api.search_facts import facts_of, hardware_of
 from autopipe.api.searching import (
     Watcher,
     description,
@@ -143,7 +144,9 @@ def run(
     require_space(settings, here)
     watcher.on_machine(here)
     with runner_for(workload, settings, watcher.on_trial) as runner:
-        found = search(runner, description(runner), settings, watcher.on_search, folder=folder or Path.cwd())
+        described = description(runner)
+        facts = facts_of(here, described, folder or Path.cwd(), simulated=settings.simulate is not None)
+        found = search(runner, facts, settings, watcher.on_search, hardware=hardware_of(here, described))
     return found.result, _tuned(found, workload, named)
 
 

@@ -64,9 +64,9 @@ class Costs:
             reads=measured.reads,
             read_bytes_per_second=measured.read_bytes_per_second,
             bytes_per_image=measured.bytes_per_image or 0.0,
-            depths={} if facts is None else {storage: max(sizes) for storage, sizes in facts.cuts.items()},
-            compact_bytes=0 if facts is None else facts.compact_bytes or 0,
-            finished_bytes=0 if facts is None else facts.finished_bytes or facts.compact_bytes or 0,
+            depths={} if facts is None else {storage: max(sizes) for storage, sizes in facts.workload.cuts.items()},
+            compact_bytes=0 if facts is None else facts.workload.compact_bytes,
+            finished_bytes=0 if facts is None else facts.workload.finished_bytes or facts.workload.compact_bytes,
         )
 
     @property

@@ -20,20 +20,6 @@ class Impossible(Value):
     reason: str
 
 
-class CutSize(Value):
-    """What all samples take in a storage form.
-
-    Attributes:
-        storage: the form.
-        cut: how many ops are done before they are kept.
-        bytes: of the whole set, exact where samples have one shape, else judged by a few.
-    """
-
-    storage: str
-    cut: int = pydantic.Field(ge=0)
-    bytes: int = pydantic.Field(ge=0)
-
-
 class OpSettings(Value):
     """One op: its name and its settings as texts."""
 
@@ -58,11 +44,12 @@ class Description(Value):
 
     Attributes:
         samples: in an epoch.
-        data_bytes: all samples as they are read.
+        batch_size: samples a batch, over all devices together.
         fixed_bytes: all samples after the deterministic first ops, as a cache holds them; None if they differ in size.
         compact_bytes: one sample as it is sent to a device that finishes.
         finished_bytes: one sample as the model takes it.
-        cuts: what the samples would take in each storage form, after as many ops as it can hold the result of.
+        cuts: the bytes that the whole set would take in a storage form, by the ops done before, exact where samples
+            have one shape, else judged by a few: `{"array": {1: 2**30}}`.
         accelerators: how many the backend sees; 0 where it trains on the CPU.
         hosts: how many hosts share each batch; `batch_size` is one host's part of it.
         virtual_devices: how many parts of the CPU stand for devices, because that was asked for; else 0.
@@ -81,11 +68,10 @@ class Description(Value):
     schema_version: Literal[1] = 1
     samples: int = pydantic.Field(ge=1)
     batch_size: int = pydantic.Field(ge=1)
-    data_bytes: int = pydantic.Field(ge=0)
     fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
     compact_bytes: int = pydantic.Field(ge=0)
     finished_bytes: int = pydantic.Field(ge=0)
-    cuts: tuple[CutSize, ...] = ()
+    cuts: dict[str, dict[int, int]] = pydantic.Field(default_factory=dict)
     backend: str
     accelerators: int = pydantic.Field(default=0, ge=0)
     hosts: int = pydantic.Field(default=1, ge=1)
@@ -100,3 +86,8 @@ class Description(Value):
     model_digest: str
     epochs: int | None = None
     wrapped: WrappedDataset | None = None
+
+    def against(self, parameter: str, value: object) -> str | None:
+        """Return why a setting cannot be used; None where it can."""
+        found = (each.reason for each in self.impossible if (each.parameter, each.value) == (parameter, value))
+        return next(found, None)

@@ -9,7 +9,7 @@ import keras
 from autopipe import assembly
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LOADERS, STORAGES
-from autopipe.core.description import CODE, CutSize, Description, Impossible, OpSettings, WrappedDataset
+from autopipe.core.description import CODE, Description, Impossible, OpSettings, WrappedDataset
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
@@ -28,11 +28,10 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     return Description(
         samples=count,
         batch_size=workload.batch_size,
-        data_bytes=int(data_source.mean_bytes(workload.data) * count),
         fixed_bytes=fixed.bytes * count if fixed.is_fixed else None,
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
-        cuts=() if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
+        cuts={} if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
         backend=keras.backend.backend(),
         accelerators=choose.accelerators(),
         virtual_devices=choose.virtual_devices(),
@@ -87,13 +86,13 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
         found += [Impossible(parameter=name, value=value, reason=reason) for (name, value), reason in ruled_out]
     lacking = {kind: LOADERS[kind].missing() for kind in LOADERS}
     found += [Impossible(parameter="loader", value=kind, reason=reason) for kind, reason in lacking.items() if reason]
+    if (alone := _one_device_only(workload, model)) is not None:
+        found += [Impossible(parameter="devices", value=each, reason=alone) for each in _counts()]
     order = assembly.batch_order(workload)
     if order.has_short_batch:
         last = order.batch_samples(order.batches - 1)
         reason = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
         found += [Impossible(parameter="devices", value=each, reason=reason) for each in _counts() if last % each]
-    if (alone := _one_device_only(workload, model)) is not None:
-        found += [Impossible(parameter="devices", value=each, reason=alone) for each in _counts()]
     return found
 
 
@@ -133,15 +132,18 @@ def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None
     return None if fits else "the model's input is fixed to channels last"
 
 
-def cut_sizes(workload: Workload, plan: Plan) -> tuple[CutSize, ...]:
-    """Return the size of the whole set for each storage form that is written, and each cut that it can hold.
+def cut_sizes(workload: Workload, plan: Plan) -> dict[str, dict[int, int]]:
+    """Return the bytes of the whole set for each storage form that is written, by the cuts that it can hold.
 
     Raises:
         DataError: samples cannot be read.
     """
-    return tuple(
-        CutSize(storage=name, cut=cut, bytes=int(estimate_bytes(Conversion.of(workload, plan, cut), STORAGES[name])))
+    found = {
+        name: {
+            cut: int(estimate_bytes(Conversion.of(workload, plan, cut), STORAGES[name]))
+            for cut in STORAGES[name].cuts(plan)
+        }
         for name in STORAGES
         if STORAGES[name].converts
-        for cut in STORAGES[name].cuts(plan)
-    )
+    }
+    return {name: sizes for name, sizes in found.items() if sizes}

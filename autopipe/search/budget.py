@@ -41,7 +41,7 @@ def planned(session: Session, trials_in_confirmation: int) -> BudgetPlanned | No
     if budget is None:
         return None
     usual = session.ceilings[0] if session.ceilings else None
-    step = 0.0 if usual is None else session.facts.batch_size / usual.model_images_per_second.value
+    step = 0.0 if usual is None else session.facts.workload.batch_size / usual.model_images_per_second.value
     trial = session.trial_seconds() or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
     spent = session.seconds()
     return BudgetPlanned(
@@ -88,7 +88,7 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
     found = list(session.timed(lambda: session.measurer.ceilings(wanted[:1])))
     if not found:
         return []
-    step, took = session.facts.batch_size / found[0].model_images_per_second.value, clock() - began
+    step, took = session.facts.workload.batch_size / found[0].model_images_per_second.value, clock() - began
     if took < _FIRST_SHARE * session.seconds_left():  # else it may have compiled for long, as it would for each setup
         took = min(took, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
     for setup in wanted[1:]:

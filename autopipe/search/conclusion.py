@@ -52,7 +52,7 @@ def result(
         ways=ways(session),
         study=session.record.study,
         device_counts=_device_counts(session),
-        virtual_devices=session.facts.virtual,
+        virtual_devices=session.facts.workload.virtual_devices > 0,
         hosts=session.settings.hosts,
     )
 

@@ -112,7 +112,7 @@ def finalist(session: Session, point: Point, baseline: str | None) -> decision.F
     """Return a point as a finalist, with what it takes."""
     facts = session.facts
     used = [each.resources.peak_rss_bytes for each in point.measurements if each.resources.peak_rss_bytes is not None]
-    planned = footprint.memory_bytes(point.config, facts)
+    planned = footprint.memory_bytes(point.config, facts.workload)
     memory = median([float(size) for size in used]) if used else float(planned)
     cost = decision.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
     return decision.Finalist(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)

@@ -90,8 +90,8 @@ def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, 
     """
     points = [point for point in session.points().values() if point.feasible or _is_advice(session, point)]
     rivals = [point for point in points if point.measurements[-1].conversion is None]
-    count = session.facts.sample_count
-    if not rivals or count is None:
+    count = session.facts.workload.samples
+    if not rivals:
         return ()
     rival = max(rivals, key=lambda point: point.estimate.value)
     best: dict[tuple[str, int], Point] = {}

@@ -99,7 +99,7 @@ def _drops(dropped: Counter[Rejection]) -> tuple[Drop, ...]:
 
 def _twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
     """Return what all configurations have in common that are the same here: knobs without effect are left out of it."""
-    return config if facts.accelerator is not False else config.model_copy(update={"device_prefetch": 0})
+    return config if facts.accelerator else config.model_copy(update={"device_prefetch": 0})
 
 
 def convertible(space: Space, facts: Facts, limits: Limits) -> tuple[Candidate, ...]:
@@ -145,8 +145,9 @@ def _worth_listing(space: Space, facts: Facts, limits: Limits, dropped: Counter[
 
     What is left out of devices and channels is counted as `dropped`; cuts and parts of a cache would say nothing.
     """
-    cuts = {cut for storage in facts.cuts for cut in worthwhile_cuts(storage, facts)}
-    part = facts.prefix_bytes is not None and facts.memory_bytes is not None and facts.prefix_bytes > facts.memory_bytes
+    cuts = {cut for storage in facts.workload.cuts for cut in worthwhile_cuts(storage, facts)}
+    whole, free = facts.workload.fixed_bytes, facts.memory_bytes
+    part = whole is not None and free is not None and whole > free
 
     def worth(name: str, value: Value) -> bool:
         if name == "cut":

@@ -25,41 +25,29 @@ def merged(measurements: Sequence[Measurement]) -> Estimate:
     return Estimate(value=middle, low=min(interval.low, middle), high=max(interval.high, middle))
 
 
-def score(
-    images_per_second: float,
-    *,
-    one_time_seconds: float = 0.0,
-    sample_count: int | None = None,
-    epochs: int | None = None,
-) -> float:
-    """Return what a study maximises: the steady rate, or with `epochs` the rate over a training that long.
+def score(images_per_second: float, one_time_seconds: float, images: int) -> float:
+    """Return the rate over a whole training: what a study maximises where its length is known.
 
     Args:
         images_per_second: the steady rate.
         one_time_seconds: conversion, cache fill and start, which the steady rate leaves out.
-        sample_count: samples an epoch.
-        epochs: how many epochs the training takes; None leaves one-time costs out.
+        images: that the training goes through, in all epochs.
     """
-    if epochs is None or sample_count is None:
-        return images_per_second
-    images = epochs * sample_count
     return images / (one_time_seconds + images / images_per_second)
 
 
-def one_time_seconds(
-    measurements: Sequence[Measurement], predicted: tuple[float, float], sample_count: int | None
-) -> float:
+def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float, float], sample_count: int) -> float:
     """Return what has to be paid once: conversion, filling the cache, and the wait for the first batch.
 
     Args:
         measurements: of one configuration, at least one.
         predicted: seconds to convert and to fill, for what was not measured.
-        sample_count: samples of the whole data set; None: only what is predicted counts.
+        sample_count: samples of the whole data set.
     """
     costs = [each.conversion for each in measurements if each.conversion is not None]
     fills = [each.cache_fill_seconds for each in measurements if each.cache_fill_seconds is not None]
     convert, fill = predicted
-    if costs and sample_count is not None:
+    if costs:
         convert = median([payback.conversion_seconds(cost, sample_count).value for cost in costs])
     if fills:
         fill = median(fills)

@@ -46,7 +46,7 @@ def run_baselines_on(session: Session, baselines: Sequence[Baseline]) -> list[Ba
     for baseline in baselines:
         if baseline.config.devices == 1 and baseline.unable is None and not budget.is_short(session):
             config = baseline.config.model_copy(update={"devices": count})
-            name = f"{baseline.name}, {count} {'virtual ' if session.facts.virtual else ''}devices"
+            name = f"{baseline.name}, {count} {'virtual ' if session.facts.workload.virtual_devices else ''}devices"
             found.append(Baseline(name=name, config=config))
             _run_unless_done(session, config, AskedBy(Asker.BASELINE, name))
     return found
@@ -125,7 +125,7 @@ def run_cheaper(session: Session, over: Over) -> None:
 
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
     """Return what a configuration takes beside time, as far as it is known before it has run."""
-    planned = footprint.memory_bytes(config, session.facts)
+    planned = footprint.memory_bytes(config, session.facts.workload)
     return decision.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
 
 

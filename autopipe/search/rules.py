@@ -74,11 +74,9 @@ def _only(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | N
 
 
 def _impossible(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    params: dict[str, Value] = from_config(config) if facts.impossible else {}
-    for (name, value), reason in facts.impossible.items():
-        if name in params and params[name] == value:
-            return Rejection(Rule.IMPOSSIBLE, f"{name} {value}: {reason}")
-    return None
+    params = from_config(config) if facts.workload.impossible else {}
+    found = (each for each in facts.workload.impossible if params.get(each.parameter) == each.value)
+    return next((Rejection(Rule.IMPOSSIBLE, f"{each.parameter} {each.value}: {each.reason}") for each in found), None)
 
 
 def _setup(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
@@ -87,24 +85,22 @@ def _setup(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | 
 
 def useless(name: str, value: Value, facts: Facts, limits: Limits) -> Rejection | None:
     """Return why a number of devices or an order of channels cannot be, or brings nothing."""
-    if (name, value) in facts.impossible:
-        return Rejection(Rule.IMPOSSIBLE, f"{name} {value}: {facts.impossible[name, value]}")
+    if (reason := facts.workload.against(name, value)) is not None:
+        return Rejection(Rule.IMPOSSIBLE, f"{name} {value}: {reason}")
     if name == "devices" and isinstance(value, int):
         most = max(1, facts.gpus)
         if value > most:
             why = facts.gpus_reason or f"Keras can train on {most} here"
             return Rejection(Rule.DEVICES, f"devices > {most}: {why}")
-        if facts.batch_size % value:
-            return Rejection(
-                Rule.DEVICES, f"devices {value}: a batch of {facts.batch_size} cannot be shared out evenly"
-            )
+        if (size := facts.workload.batch_size) % value:
+            return Rejection(Rule.DEVICES, f"devices {value}: a batch of {size} cannot be shared out evenly")
     if (name, value) in facts.pointless and name not in limits.only:
         return Rejection(Rule.POINTLESS, f"{name} {value}: {facts.pointless[name, value]}")
     return None
 
 
 def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    needed, free, whole = footprint.cache_bytes(config, facts), facts.memory_bytes, facts.prefix_bytes
+    needed, free, whole = footprint.cache_bytes(config, facts.workload), facts.memory_bytes, facts.workload.fixed_bytes
     if config.cache_fraction < 1 and (whole is None or free is None or whole <= free):
         return Rejection(Rule.CACHE, f"cache_fraction {config.cache_fraction}: there is room for all samples")
     if needed is None or free is None or needed <= free:
@@ -121,7 +117,7 @@ def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection 
             Rule.CONVERT,
             f"storage {config.storage}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
         )
-    needed, free = footprint.kept_bytes(config, facts), facts.disk_bytes
+    needed, free = footprint.kept_bytes(config, facts.workload), facts.disk_bytes
     if needed is not None and free is not None and needed > free:
         return Rejection(
             Rule.DISK, f"storage {config.storage}: needs {size_text(needed)} on disk, {size_text(free)} free"
@@ -130,7 +126,7 @@ def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection 
 
 
 def _cut(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    sizes = facts.cuts.get(config.storage)
+    sizes = facts.workload.cuts.get(config.storage)
     if config.cut == "deepest" or sizes is None or config.cut in worthwhile_cuts(config.storage, facts):
         return None
     if config.cut not in sizes:
@@ -144,7 +140,7 @@ def _cut(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | No
 
 def worthwhile_cuts(storage: str, facts: Facts) -> list[int]:
     """Return the cuts that save room over every deeper one; others leave more to do and gain nothing."""
-    sizes = facts.cuts.get(storage, {})
+    sizes = facts.workload.cuts.get(storage, {})
     return [cut for cut in sizes if any(deeper > cut for deeper in sizes) and _saves_room(cut, sizes)]
 
 
@@ -195,8 +191,7 @@ def _workers(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection 
 def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
     if limits.memory_bytes is None:
         return None
-    needed = footprint.memory_bytes(config, facts)
-    if needed <= limits.memory_bytes:
+    if footprint.memory_bytes(config, facts.workload) <= limits.memory_bytes:
         return None
     return Rejection(Rule.MAX_MEMORY, f"cache and queue need more than `--max-memory` {size_text(limits.memory_bytes)}")
 

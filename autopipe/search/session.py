@@ -140,18 +140,14 @@ class Session:
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
         """Return what the study maximises, for a configuration that runs at `rate` images/s."""
-        epochs, count = self.settings.epochs, self.facts.sample_count
-        if epochs is None or count is None or rate <= 0:
+        if self.settings.epochs is None or rate <= 0:
             return rate
-        once = self.once_seconds(config, measurements)
-        return objective.score(rate, one_time_seconds=once, sample_count=count, epochs=epochs)
+        return objective.score(rate, self.once_seconds(config, measurements), self._images)
 
     def once_seconds(self, config: PipelineConfig, measurements: Sequence[Measurement]) -> float:
         """Return what a configuration costs once, in seconds: as it was measured, else as it is predicted."""
-        count = self.facts.sample_count
-        predicted = (0.0, 0.0)
-        if self._costs is not None and count is not None:
-            predicted = costs.one_time_seconds(config, self._costs, count)
+        count = self.facts.workload.samples
+        predicted = (0.0, 0.0) if self._costs is None else costs.one_time_seconds(config, self._costs, count)
         return objective.one_time_seconds(measurements, predicted, count)
 
     def predicted(self, config: PipelineConfig) -> float | None:
@@ -162,11 +158,15 @@ class Session:
         """Return the prediction in terms of what the study maximises; only where `predicted` is not None."""
         assert self._costs is not None
         rate = costs.predict(config, self._costs)
-        epochs, count = self.settings.epochs, self.facts.sample_count
-        if epochs is None or count is None:
+        if self.settings.epochs is None:
             return rate
-        once = sum(costs.one_time_seconds(config, self._costs, count))
-        return objective.score(rate, one_time_seconds=once, sample_count=count, epochs=epochs)
+        once = sum(costs.one_time_seconds(config, self._costs, self.facts.workload.samples))
+        return objective.score(rate, once, self._images)
+
+    @property
+    def _images(self) -> int:
+        """How many the training will go through; 0 where its length is not known."""
+        return (self.settings.epochs or 0) * self.facts.workload.samples
 
     @property
     def can_predict(self) -> bool:

@@ -21,6 +21,7 @@ import pydantic
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.core.stats import median
@@ -60,15 +61,19 @@ class Header(pydantic.BaseModel):
 
     def facts(self) -> Facts:
         """Return what a search knows beforehand."""
-        return Facts(
-            cores=self.cores,
-            gpus=self.gpus,
+        workload = Description(
+            samples=self.sample_count,
             batch_size=self.batch_size,
-            sample_count=self.sample_count,
-            prefix_bytes=self.prefix_bytes,
-            compact_bytes=self.compact_bytes,
-            finished_bytes=self.finished_bytes,
+            fixed_bytes=self.prefix_bytes,
+            compact_bytes=self.compact_bytes or 0,
+            finished_bytes=self.finished_bytes or 0,
+            backend="",
+            mean_bytes=0.0,
+            data_digest="",
+            ops_digest="",
+            model_digest="",
         )
+        return Facts(workload=workload, cores=self.cores, gpus=self.gpus)
 
 
 @dataclass(frozen=True, slots=True)

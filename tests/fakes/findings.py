@@ -13,7 +13,8 @@ from autopipe.search import library, study
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
 from autopipe.tuned.schema import Profile
-from tests.fakes.profiles import DESCRIBED, NOON, digest, hardware
+from tests.fakes.facts import DESCRIBED
+from tests.fakes.profiles import NOON, digest, hardware
 from tests.fakes.surface import Surface
 
 SPACE = """

@@ -25,7 +25,8 @@ from autopipe.hardware.gpu import Gpu
 from autopipe.hardware.machine import Machine, Versions
 from autopipe.hardware.memory import Memory
 from autopipe.search.measurer import Effort
-from tests.fakes.profiles import DESCRIBED, GIB
+from tests.fakes.facts import DESCRIBED
+from tests.fakes.profiles import GIB
 from tests.fakes.surface import Surface
 
 BASELINE_RATE = 300.0

@@ -6,25 +6,12 @@ import datetime
 from typing import Any
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.description import Description
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.loaders.threads import Threads
 from autopipe.tuned.schema import Artifact, Baseline, Figures, Gpu, Hardware, Limit, Profile, WorkloadDigest
 
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB)
-DESCRIBED = Description(
-    samples=2000,
-    batch_size=32,
-    data_bytes=1,
-    compact_bytes=1,
-    finished_bytes=1,
-    backend="none",
-    mean_bytes=1.0,
-    data_digest="d",
-    ops_digest="o",
-    model_digest="m",
-)
 NOON = datetime.datetime(2025, 6, 1, 12, tzinfo=datetime.UTC)
 
 

@@ -20,6 +20,7 @@ from autopipe.core.outcome import FailureKind, Measurement, Phase, Resources, Tr
 from autopipe.core.params import Params, from_config, to_config
 from autopipe.core.value import Estimate
 from autopipe.search.measurer import Baseline, Effort
+from tests.fakes.facts import facts
 
 _SECONDS = {Effort.SEARCH: 2.5, Effort.PROOF: 2.0}
 _WINDOWS = {Effort.SEARCH: 12, Effort.PROOF: 10}
@@ -73,12 +74,11 @@ class Surface:
 
     def facts(self) -> Facts:
         """Return what is known beforehand."""
-        return Facts(
+        return facts(
             cores=self.cores,
-            batch_size=32,
             memory_bytes=64 * 2**30,
-            sample_count=self.sample_count,
-            prefix_bytes=self.sample_count * self.compact_bytes,
+            samples=self.sample_count,
+            fixed_bytes=self.sample_count * self.compact_bytes,
             compact_bytes=self.compact_bytes,
             finished_bytes=4 * self.compact_bytes,
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autopipe.api import checking, searching
-from autopipe.api.search_facts import workload_digest
+from autopipe.api.search_facts import hardware_of, workload_digest
 from autopipe.api.stored_workload import Stored, read
 from autopipe.core.description import Description
 from autopipe.hardware import machine
@@ -41,12 +41,11 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
 
     with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner:
         described = searching.description(runner)
-        holds = checking.check_with(runner, described, stored(_profile(described, 1e-3)), quick=False)
-        drifted = checking.check_with(runner, described, stored(_profile(described, 1e12)), quick=False)
-        other = stored(_profile(described, 1.0))
-        stale = checking.check_with(
-            runner, described.model_copy(update={"ops_digest": "f" * 16, "ops": described.ops[1:]}), other, quick=True
-        )
+        here = hardware_of(machine.detect(), described)
+        holds = checking.check_with(runner, described, stored(_profile(described, 1e-3)), here, quick=False)
+        drifted = checking.check_with(runner, described, stored(_profile(described, 1e12)), here, quick=False)
+        another = described.model_copy(update={"ops_digest": "f" * 16, "ops": described.ops[1:]})
+        stale = checking.check_with(runner, another, stored(_profile(described, 1.0)), here, quick=True)
     assert described.backend == "jax"
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
     assert holds.images_per_second is not None

@@ -7,7 +7,8 @@ import pytest
 from autopipe.api.found import Found
 from autopipe.search.settings import Settings
 from tests.fakes import findings
-from tests.fakes.profiles import DESCRIBED, hardware
+from tests.fakes.facts import DESCRIBED
+from tests.fakes.profiles import hardware
 
 
 def test_the_storages_password_is_not_kept_in_the_profile() -> None:

@@ -14,7 +14,8 @@ from autopipe.hardware import machine
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.findings import Findings
-from tests.fakes.profiles import DESCRIBED, artifact, digest, hardware, profile
+from tests.fakes.facts import DESCRIBED
+from tests.fakes.profiles import artifact, digest, hardware, profile
 
 
 def step(mode: Mode, seconds: float = 0.004) -> StepTime:

@@ -17,7 +17,8 @@ from autopipe.search import library, study
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
 from autopipe.tuned.check import Result, Verdict
-from tests.fakes.profiles import DESCRIBED, hardware
+from tests.fakes.facts import DESCRIBED
+from tests.fakes.profiles import hardware
 from tests.fakes.surface import Surface
 
 SLOW = PipelineConfig(loader=Threads(workers=1))

@@ -18,7 +18,6 @@ def described(accelerators: int = 0, virtual_devices: int = 0) -> Description:
     return Description(
         samples=100,
         batch_size=32,
-        data_bytes=1000,
         compact_bytes=10,
         finished_bytes=40,
         backend="jax",

@@ -62,7 +62,6 @@ def described(*impossible: tuple[str, str], wrapped: WrappedDataset | None = Non
     return Description(
         samples=8,
         batch_size=2,
-        data_bytes=1,
         compact_bytes=1,
         finished_bytes=1,
         mean_bytes=1,

@@ -10,7 +10,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.description import WrappedDataset
 from autopipe.core.verification import Verification
 from autopipe.loaders.wrapped import Wrapped
-from tests.fakes.profiles import DESCRIBED
+from tests.fakes.facts import DESCRIBED
 
 AS_IT_IS = PipelineConfig(loader=Wrapped.model_validate({"calls": 1, "prefetch": 0}), finish="host", device_prefetch=0)
 

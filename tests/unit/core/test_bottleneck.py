@@ -8,12 +8,12 @@ import pytest
 from autopipe.core.bottleneck import bottleneck
 from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Facts
 from autopipe.core.limits import Kind, limits
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.threads import Threads
 from tests.fakes.ceilings import COSTS, THREADS, ceiling
+from tests.fakes.facts import facts
 
 SLOW = ReadCosts(
     latency_seconds=0.02,
@@ -44,8 +44,7 @@ def test_the_sentence_names_the_dearest_op_and_what_it_means() -> None:
 
 
 def test_the_sentence_tells_what_the_network_to_other_cores_would_carry() -> None:
-    facts = Facts(cores=2, gpus=0, batch_size=32, compact_bytes=150_000)
-    sentence = bottleneck(limits(ceiling(), THREADS, facts)).sentence
+    sentence = bottleneck(limits(ceiling(), THREADS, facts(compact_bytes=150_000))).sentence
     assert "5 more cores elsewhere would feed the model, 855 MB/s through the network;" in sentence
 
 
@@ -141,13 +140,13 @@ def test_the_share_that_was_read_side_by_side_decides() -> None:
 
 
 def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lift() -> None:
-    facts = Facts(cores=2, compact_bytes=100, finished_bytes=400)
+    known = facts(compact_bytes=100, finished_bytes=400)
     host = THREADS.model_copy(update={"finish": "host"})
-    found = bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), host, facts))
+    found = bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), host, known))
     assert (found.kind, found.images_per_second) == (Kind.TRANSFER, 500.0)
     assert "no more than 500 images/s" in found.sentence
     assert "finish=device sends 4 times less" in found.sentence
-    assert "finish=device" not in bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), THREADS, facts)).sentence
+    assert "finish=device" not in bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), THREADS, known)).sentence
 
 
 def test_a_transfer_that_is_faster_than_the_rest_is_not_named() -> None:

@@ -10,8 +10,8 @@ from autopipe.core import costs as cost_model
 from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
-from autopipe.core.facts import Facts
 from autopipe.core.params import Params, to_config
+from tests.fakes.facts import facts
 from tests.fakes.surface import Surface
 
 OPS = (
@@ -168,8 +168,8 @@ def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
 
 
 def test_facts_take_up_what_is_of_use() -> None:
-    facts = cost_model.useful(WAITING, Facts(cores=2))
-    assert (facts.reads_at_once, facts.workers_at_once, facts.workers_beside_reads) == (26, 51, 2)
+    known = cost_model.useful(WAITING, facts())
+    assert (known.reads_at_once, known.workers_at_once, known.workers_beside_reads) == (26, 51, 2)
 
 
 def test_nobody_waits_for_the_reads_of_a_converted_set() -> None:

@@ -30,9 +30,9 @@ def recorded(space: Space, tmp_path: Path) -> Table:
         cores=4,
         batch_size=32,
         sample_count=surface.sample_count,
-        prefix_bytes=surface.facts().prefix_bytes,
+        prefix_bytes=surface.facts().workload.fixed_bytes,
         compact_bytes=surface.compact_bytes,
-        finished_bytes=surface.facts().finished_bytes,
+        finished_bytes=surface.facts().workload.finished_bytes,
         ceilings=list(surface.ceilings([ModelSetup()])),
         baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
     )

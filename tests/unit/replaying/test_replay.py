@@ -61,8 +61,8 @@ def recorded(tmp_path: Path) -> Path:
         hardware="none",
         space="quick",
         cores=2,
-        batch_size=facts.batch_size,
-        sample_count=facts.sample_count or 0,
+        batch_size=facts.workload.batch_size,
+        sample_count=facts.workload.samples,
         ceilings=list(surface.ceilings([ModelSetup()])),
         baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
     )

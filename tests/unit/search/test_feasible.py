@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
+from autopipe.core.description import Impossible
 from autopipe.core.facts import Facts, Limits
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
@@ -14,18 +14,17 @@ from autopipe.errors import SpaceError
 from autopipe.search import feasible, library
 from autopipe.search.feasible import trim
 from autopipe.search.rules import Rule, why_not
+from tests.fakes import facts as made
 
 GIB = 2**30
-FACTS = Facts(
-    cores=4,
-    gpus=0,
-    batch_size=32,
-    memory_bytes=8 * GIB,
-    disk_bytes=10 * GIB,
-    prefix_bytes=3 * GIB,
-    compact_bytes=150_528,
-    finished_bytes=602_112,
-)
+USUAL = {
+    "cores": 4,
+    "memory_bytes": 8 * GIB,
+    "disk_bytes": 10 * GIB,
+    "fixed_bytes": 3 * GIB,
+    "compact_bytes": 150_528,
+    "finished_bytes": 602_112,
+}
 CUTS = {"array": {1: 4 * GIB, 2: 1 * GIB, 3: 3 * GIB}}
 THREADS: Params = {"loader": "threads", "threads.workers": 2, "threads.queue_size": 4}
 PROCESSES: Params = {"loader": "processes", "processes.workers": 2, "processes.queue_size": 4}
@@ -46,7 +45,10 @@ parameters:
 
 
 def facts(**known: Any) -> Facts:
-    return dataclasses.replace(FACTS, **known)
+    return made.facts(**{**USUAL, **known})
+
+
+FACTS = facts()
 
 
 def test_what_can_run_is_kept() -> None:
@@ -74,7 +76,7 @@ RULES_NAMED = {
         ({**THREADS, "devices": 3}, facts(gpus=4), Limits(), "devices 3: a batch of 32 cannot be shared out evenly"),
         (
             {**THREADS, "cache": "memory"},
-            facts(prefix_bytes=int(12.3 * GIB)),
+            facts(fixed_bytes=int(12.3 * GIB)),
             Limits(),
             "cache memory: needs 12.3 GiB for the whole set, 8 GiB free",
         ),
@@ -111,7 +113,7 @@ RULES_NAMED = {
         ),
         (
             {**THREADS, "cache": "memory", "cache_fraction": 0.75},
-            facts(prefix_bytes=12 * GIB),
+            facts(fixed_bytes=12 * GIB),
             Limits(),
             "cache memory: needs 9 GiB for 75% of the set, 8 GiB free",
         ),
@@ -128,7 +130,7 @@ RULES_NAMED = {
         (THREADS, FACTS, Limits(memory_bytes=1 << 10), "cache and queue need more than `--max-memory` 1 KiB"),
         (
             TFDATA,
-            facts(impossible={("loader", "tfdata"): "no TensorFlow half"}),
+            facts(impossible=(Impossible(parameter="loader", value="tfdata", reason="no TensorFlow half"),)),
             Limits(),
             "loader tfdata: no TensorFlow",
         ),
@@ -142,7 +144,7 @@ def test_what_cannot_run_has_a_reason(params: Params, known: Facts, limits: Limi
 
 
 def test_what_is_not_known_leaves_nothing_out() -> None:
-    unknown = Facts(cores=2)
+    unknown = made.facts()
     for params in (THREADS, PROCESSES, TFDATA, {**THREADS, "cache": "memory", "storage": "array"}):
         assert why_not(to_config(params), unknown, Limits()) is None
 
@@ -163,7 +165,7 @@ def test_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
         return {each.config.cache_fraction for each in found if each.config.cache == "memory"}
 
     assert fractions(FACTS) == {1.0}
-    assert fractions(facts(prefix_bytes=12 * GIB)) == {0.25, 0.5}
+    assert fractions(facts(fixed_bytes=12 * GIB)) == {0.25, 0.5}
 
 
 def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
@@ -208,8 +210,9 @@ def test_beside_accelerators_all_counts_that_share_a_batch_and_both_orders_are_t
 
 
 def test_what_a_workload_rules_out_takes_no_trial() -> None:
-    known = facts(gpus=2, impossible={("devices", 2): "the model is built already", ("channels", "first"): "no image"})
-    tried, reasons = _setups(known)
+    built = Impossible(parameter="devices", value=2, reason="the model is built already")
+    no_image = Impossible(parameter="channels", value="first", reason="no image")
+    tried, reasons = _setups(facts(gpus=2, impossible=(built, no_image)))
     assert tried == {(1, "last")}
     assert {"devices 2: the model is built already", "channels first: no image"} <= set(reasons)
 

@@ -26,24 +26,19 @@ def test_several_measurements_of_a_point_are_one_with_more_windows() -> None:
     assert both.low <= 100.0 <= both.high
 
 
-def test_without_epochs_the_steady_rate_counts() -> None:
-    assert objective.score(500.0, one_time_seconds=100.0) == 500.0
-    assert objective.score(500.0, one_time_seconds=100.0, epochs=3) == 500.0
-
-
-def test_over_epochs_one_time_costs_count() -> None:
-    assert objective.score(500.0, one_time_seconds=10.0, sample_count=1000, epochs=5) == pytest.approx(250.0)
+def test_over_a_training_one_time_costs_count() -> None:
+    assert objective.score(500.0, one_time_seconds=10.0, images=5000) == pytest.approx(250.0)
 
 
 def test_a_conversion_pays_over_many_epochs_and_not_over_few() -> None:
     def converted(epochs: int) -> float:
-        return objective.score(1000.0, one_time_seconds=30.0, sample_count=10_000, epochs=epochs)
+        return objective.score(1000.0, one_time_seconds=30.0, images=epochs * 10_000)
 
     assert converted(1) < 500.0 < converted(20)
 
 
 def test_one_time_costs_are_conversion_fill_and_start() -> None:
-    assert objective.one_time_seconds([measured(1.0, 1.0)], (5.0, 3.0), None) == 10.0
+    assert objective.one_time_seconds([measured(1.0, 1.0)], (5.0, 3.0), 100) == 10.0
 
 
 def test_what_was_measured_once_counts_before_what_was_predicted() -> None:

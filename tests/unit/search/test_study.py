@@ -14,7 +14,7 @@ from optuna.samplers import RandomSampler
 
 from autopipe.core.ceiling import Ceiling, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.facts import Facts, Limits
+from autopipe.core.facts import Limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
@@ -121,7 +121,9 @@ def test_among_equals_the_cheapest_wins_even_if_others_looked_better(space: Spac
 def with_devices(surface: Surface, gpus: int, **chosen: object) -> SearchResult:
     """Search a space with so many devices."""
     space = library.parse(SPACE.replace("devices: [1, 2]", "devices: [1, 2, 4, 8]"), {"cores": 4, "gpus": gpus})
-    known = dataclasses.replace(surface.facts(), gpus=gpus, virtual=True)
+    usual = surface.facts()
+    virtual = usual.workload.model_copy(update={"virtual_devices": gpus})
+    known = dataclasses.replace(usual, gpus=gpus, workload=virtual)
     return study.run(space, surface, known, settings(surface, **chosen))
 
 
@@ -692,7 +694,7 @@ def test_a_baseline_need_not_lie_in_the_space(space: Space) -> None:
 def test_nothing_that_can_run_is_an_error_before_anything_is_measured(space: Space) -> None:
     surface = Surface()
     with pytest.raises(SpaceError, match="No configuration"):
-        study.run(space, surface, Facts(cores=4), settings(surface, limits=Limits(workers=0)))
+        study.run(space, surface, surface.facts(), settings(surface, limits=Limits(workers=0)))
     assert surface.measured == []
 
 
