@@ -10,7 +10,7 @@ from autopipe.api.search_facts import workload_digest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.outcome import Measurement
-from autopipe.core.value import Estimate, JsonObject
+from autopipe.core.value import Estimate
 from autopipe.reports import gathering
 from autopipe.search import storage
 from autopipe.search.result import SearchResult
@@ -52,16 +52,16 @@ class Found:
         return Profile(
             hardware=self.hardware,
             workload=workload_digest(self.described),
-            config=_plain(config),
+            config=config.model_dump(mode="json"),
             key=config.key(),
             measurement=Figures.of(own[-1], self._rate(config)),
             baselines=tuple(
-                Baseline(name=each.name, config=_plain(each.config), images_per_second=each.estimate)
+                Baseline(name=each.name, config=each.config.model_dump(mode="json"), images_per_second=each.estimate)
                 for each in result.baselines
                 if each.estimate
             ),
             ceiling=None if result.ceiling is None else Limit.of(result.ceiling),
-            tried=tuple(Tried(config=_plain(each), images_per_second=rate) for each, rate in best),
+            tried=tuple(Tried(config=each.model_dump(mode="json"), images_per_second=rate) for each, rate in best),
             study=result.study.study_name,
             request=asking.kept(settings, retune=self.retune),
             study_url=None if settings.storage is None else storage.without_password(settings.storage),
@@ -94,7 +94,3 @@ class Found:
         if not result.proved:
             return None
         return next((each.estimate for each in result.baselines if each.config.key() == config.key()), None)
-
-
-def _plain(config: PipelineConfig) -> JsonObject:
-    return config.normalised().model_dump(mode="json")

@@ -11,7 +11,7 @@ from autopipe.core.description import CODE, Description
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
-from autopipe.hardware import machine
+from autopipe.hardware import gpu
 from autopipe.loaders.foreign import Foreign
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.trial.supervise import TrialRunner
@@ -167,7 +167,7 @@ class TrialMeasurer:
             return answer
         everybody = (self._runner, *self._runners.values())
         others = [each for each in everybody if each is not runner and each.pid is not None]
-        if not others or not machine.detect().gpus:
+        if not others or not gpu.detect():
             return answer
         for each in others:
             each.close()

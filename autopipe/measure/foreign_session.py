@@ -134,7 +134,7 @@ class ForeignSession:
             )
         )
 
-    def describe(self, options: Options, report: Report) -> Description:
+    def describe(self, report: Report) -> Description:
         """Nobody asks."""
         raise TrialError("Foreign code is measured; the workload is described by its own session.")
 

@@ -71,7 +71,7 @@ class Session:
         self._loader_costs: LoaderCosts | None = None
         self._nvml = Nvml()
 
-    def describe(self, options: Options, report: Report) -> Description:
+    def describe(self, report: Report) -> Description:
         """Return what a search has to know of the workload."""
         report.phase(Phase.BUILD)
         return describe.describe(self._asked, self._plan, self._bench(1, "last").model)
@@ -79,7 +79,6 @@ class Session:
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         """Train for a few seconds with this configuration."""
         wanted = MeasureOptions.model_validate(options)
-        config = config.normalised()
         report.phase(Phase.BUILD)
         bench = self._bench(config.devices, config.channels)
         report.phase(Phase.WARM_UP)

@@ -59,7 +59,6 @@ def effects(
         cores: usable ones.
         trend: the logarithm of a configuration's prediction, or 0 where there is none.
     """
-    config = config.normalised()
     if config.key() not in known:
         return ()
     others = _others(config, [*(each.config for each in known.values()), *candidates], known, trend)
@@ -96,7 +95,7 @@ def _effect(
     interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
     return Effect(
         setting=change[0],
-        value=_settings(config)[change[0]],
+        value=from_config(config)[change[0]],
         other=change[1],
         gain=Comparison(ratio=math.exp(ahead), interval=interval, pairs=len(common)),
         measured=other.key() in known,
@@ -111,15 +110,14 @@ def _others(
     trend: Callable[[PipelineConfig], float],
 ) -> list[tuple[str, Value, PipelineConfig]]:
     """Return what differs from the configuration in one setting, with the setting and the other's value of it."""
-    own = _settings(config)
+    own = from_config(config)
     found: dict[str, tuple[str, Value, PipelineConfig]] = {}
     for each in configs:
         if each.loader.is_foreign:  # what it differs in is no setting of ours
             continue
-        other = each.normalised()
-        change = only_change(own, _settings(other))
+        change = only_change(own, from_config(each))
         if change is not None:
-            found.setdefault(other.key(), (*change, other))
+            found.setdefault(each.key(), (*change, each))
     loaders = [each for each in found.values() if each[0] == "loader" and each[2].key() not in known]
     loaders.sort(key=lambda each: -trend(each[2]))
     kept = {each[2].key() for each in loaders[:_MOST_UNTRIED]}
@@ -134,7 +132,3 @@ def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[s
     changed = [name for name in own if name in other and own[name] != other[name]]
     changed = [name for name in changed if _DEPENDENT.get(name) not in changed]
     return (changed[0], other[changed[0]]) if len(changed) == 1 else None
-
-
-def _settings(config: PipelineConfig) -> dict[str, Value]:
-    return dict(from_config(config))

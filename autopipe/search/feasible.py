@@ -72,7 +72,7 @@ def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
     candidates: dict[str, Candidate] = {}
     for params in _combinations(_worth_listing(narrowed, facts, limits, dropped)):
         try:
-            config = to_config(params).normalised()
+            config = to_config(params)
         except ConfigError as error:
             dropped[Rejection(Rule.INVALID, error.message)] += 1
             continue

@@ -247,7 +247,7 @@ class Session:
             suggest.note(self.trimmed.space, trial, from_config(config))
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
-            config = to_config(suggest.suggest(self.trimmed.space, trial)).normalised()
+            config = to_config(suggest.suggest(self.trimmed.space, trial))
             why = rules.why_not(config, self.facts, self.settings.limits)
             reason = None if why is None else why.reason
         except ConfigError as error:

@@ -136,7 +136,7 @@ def conclude(session: Session, result: SearchResult, entered: Sequence[str], ext
     kept = Conclusion(
         host=session.others.host,
         entered=tuple(entered),
-        baselines=tuple((each.name, each.config.normalised().model_dump(mode="json")) for each in extra),
+        baselines=tuple((each.name, each.config.model_dump(mode="json")) for each in extra),
         reason=result.stopped_because.reason,
         message=result.stopped_because.message,
         seconds=result.seconds,

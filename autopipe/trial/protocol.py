@@ -35,7 +35,7 @@ class Session(Protocol):
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         """Open a loader, time the training on it, and close it."""
 
-    def describe(self, options: Options, report: Report) -> Description:
+    def describe(self, report: Report) -> Description:
         """Return what a search has to know of the workload."""
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
@@ -100,7 +100,6 @@ class Describe(_Message):
     """Tell what a search has to know of the workload."""
 
     request: Literal["describe"] = "describe"
-    options: JsonObject = {}
 
 
 class MeasureCeiling(_Message):

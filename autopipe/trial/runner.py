@@ -11,9 +11,9 @@ import atexit
 import contextlib
 import dataclasses
 import faulthandler
-import importlib
 import logging
 import os
+import pkgutil
 import queue
 import signal
 import socket
@@ -104,7 +104,7 @@ class _Server:
             case protocol.Measure():
                 return self._session.measure(request.config, request.options, self._report)
             case protocol.Describe():
-                return self._session.describe(request.options, self._report)
+                return self._session.describe(self._report)
             case protocol.MeasureCeiling():
                 return self._session.ceiling(request.options, self._report)
             case protocol.MeasureStep():
@@ -121,7 +121,7 @@ class _Server:
         if request.simulate is not None:
             workload = dataclasses.replace(workload, model=request.simulate)
         workload = _of_one_host(workload, request.hosts)
-        make_session = _session_factory(request.session)
+        make_session: Callable[..., protocol.Session] = pkgutil.resolve_name(request.session)
         code = () if request.code is None else (_code(request.code), request.code)
         self._report.phase(Phase.BUILD)
         self._session = make_session(workload, *code)
@@ -172,12 +172,6 @@ def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
 def _code(name: str) -> str | Callable[[], Any]:
     """Return what a session of foreign code runs: plain code by its name, or the user's function."""
     return workload_import.load_function(name) if ":" in name else name
-
-
-def _session_factory(name: str) -> Callable[..., protocol.Session]:
-    module, _, attribute = name.partition(":")
-    factory: Callable[..., protocol.Session] = getattr(importlib.import_module(module), attribute)
-    return factory
 
 
 def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:

@@ -20,7 +20,6 @@ from autopipe.core.mode import Mode
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.report import Options
 from autopipe.core.step_time import StepTime
-from autopipe.core.value import JsonObject
 from autopipe.core.verification import Verification
 from autopipe.errors import TrialError
 from autopipe.hardware import memory
@@ -128,23 +127,23 @@ class TrialRunner:
             self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
             self._child.send(self._child.load)
 
-    def describe(self, options: Options | None = None) -> Description | TrialFailure:
+    def describe(self) -> Description | TrialFailure:
         """Return what a search has to know of the workload."""
-        answer, _ = self._request(protocol.Describe(options=dict(options or {})), None)
+        answer, _ = self._request(protocol.Describe(), None)
         if not isinstance(answer, Description):
             return _failure(answer)
         return answer.model_copy(update={"hosts": self.launch.hosts})
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
         """Measure one configuration."""
-        began = time.monotonic()
+        began, config = time.monotonic(), config.normalised()
         request = protocol.Measure(config=config, options=dict(options or {}))
         answer, phase_seconds = self._request(request, _process_settings(config.model_setup))
         if isinstance(answer, Measurement):
             overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
             return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
-        canonical: JsonObject = config.normalised().model_dump(mode="json")
-        return _failure(answer).model_copy(update={"config": canonical, "config_key": config.key()})
+        tried = {"config": config.model_dump(mode="json"), "config_key": config.key()}
+        return _failure(answer).model_copy(update=tried)
 
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
         """Measure what no configuration with this setup of the model can exceed."""
