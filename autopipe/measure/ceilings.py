@@ -43,14 +43,12 @@ class LoaderCosts:
     Attributes:
         images_per_second: the loader alone, with nobody waiting for its batches.
         op_costs: core-seconds by op; their sum is what the loader alone took.
-        cores: how many there were.
         reads: how reading scales; None if no sample could be read.
         tail: how unequal samples are.
     """
 
     images_per_second: Estimate
     op_costs: tuple[OpCost, ...]
-    cores: int
     reads: ReadCosts | None
     tail: SampleTail
 
@@ -67,21 +65,19 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     reading = reads.read_costs(part.data, order, data_source.mean_bytes(workload.data))
     report.progress(0, 0.0)
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
-    cores = cpu.usable_cores()
     single = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
     report.progress(0, 0.0)
     ops = _with_reads(op_costs.with_lock(single.ops, part, plan, order), reading)
-    loader = _loader(cores, reading)
-    alone = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
-    cached = None
+    loader = _loader(cpu.usable_cores(), reading)
+    rate, whole = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
+    cached: float | None = None
     if plan.cut(len(plan.prefix)).is_fixed:
-        in_time = max(workload.batch_size, min(_SAMPLES, int(alone.rate.value * _SECONDS)))
+        in_time = max(workload.batch_size, min(_SAMPLES, int(rate.value * _SECONDS)))
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
-        cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report).core_seconds
+        _, cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report)
     return LoaderCosts(
-        images_per_second=alone.rate,
-        op_costs=op_costs.fitted(ops, alone.core_seconds, cached),
-        cores=cores,
+        images_per_second=rate,
+        op_costs=op_costs.fitted(ops, whole, cached),
         reads=reading,
         tail=single.tail,
     )
@@ -123,20 +119,16 @@ def _read_bytes_per_second(workload: Workload) -> float | None:
     return disk.read_throughput(paths).bytes_per_second if paths else None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Run:
-    rate: Estimate
-    core_seconds: float
-
-
 def _loader(cores: int, reading: ReadCosts | None) -> Threads:
     """Return a loader that all cores work for, also where they would wait for reads."""
     read_ahead = 0 if reading is None or not reading.waits else min(_MOST_READERS, reading.at_once)
     return Threads(workers=cores, queue_size=4, read_ahead=read_ahead)
 
 
-def _run(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report) -> _Run:
-    """Return the rate of one thread a core when nobody waits for its batches, and what an image costs the cores."""
+def _run(
+    workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report
+) -> tuple[Estimate, float]:
+    """Return the rate of one thread a core when nobody waits for its batches, and the core-seconds of an image."""
     cores = config.loader.worker_count() or 1
     with assembly.build_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
@@ -155,4 +147,4 @@ def _run(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float,
         core_seconds = (time.process_time() - cpu_began) / images
     spans, sums = itertools.pairwise(times), itertools.pairwise(counts)
     rates = [(after - before) / (end - begin) for (begin, end), (before, after) in zip(spans, sums, strict=True)]
-    return _Run(windows.estimate(rates), core_seconds)
+    return windows.estimate(rates), core_seconds

@@ -7,6 +7,7 @@ is measured is what `autopipe eject` writes for the workload, or a function of t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import importlib.util
 import tempfile
@@ -33,18 +34,15 @@ from autopipe.errors import DataError, TrialError, WorkloadError, shortened
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
 from autopipe.measure import measurement
-from autopipe.measure.measurement import Foreign
-from autopipe.measure.meter import Meter, Start
+from autopipe.measure.measurement import Trained
+from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
 from autopipe.measure.options import MeasureOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.probe import Probe
-from autopipe.measure.windows import StopRule
 from autopipe.ops.planner import make_plan
 from autopipe.tuned.eject import module
 
-_AUTOTUNE_SECONDS: Final = 1.0  # as trials leave it
 _ENDLESS: Final = 10**9  # epochs, or steps of a dataset that does not end; the probe ends the training
-_MOST_BEFORE_SECONDS: Final = 2.0
 _RETURNS: Final = (
     "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y), perhaps with weights third."
 )
@@ -74,7 +72,7 @@ class ForeignSession:
         self._plan = make_plan(workload)
         self._nvml = Nvml()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._pages: dict[str, PageCache] = {}
+        self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
         self._models: dict[ModelSetup, tuple[Any, Any]] = {}
         self._epoch_images: int | None = None
         if isinstance(code, str):
@@ -93,19 +91,14 @@ class ForeignSession:
         report.phase(Phase.OPEN)
         pages = self._page_cache(wanted.page_cache)
         alone = wanted.model_images_per_second
-        most = int((alone or 1e5) * (wanted.max_seconds + _MOST_BEFORE_SECONDS))
+        most = int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS))
         anywhere = self._workload.shuffle and pages.regime == "warm"  # its order is its own
         first = None if anywhere else range(min(most, len(self._workload.data)))
         pages.prepare(data_source.files(self._workload.data, first))
         meter = Meter(
             self._workload.batch_size,
             self._fed.workers,
-            StopRule(
-                min_seconds=wanted.min_seconds,
-                max_seconds=max(wanted.min_seconds, wanted.max_seconds),
-                half_width=wanted.half_width,
-                hopeless_below=wanted.hopeless_below,
-            ),
+            wanted.stop_rule,
             Start(settle_seconds=self._fed.settle_seconds),
         )
         probe = Probe(meter, report=report)
@@ -118,7 +111,7 @@ class ForeignSession:
             report.phase(Phase.CLOSE)
             gc.collect()  # what a framework's iterators still read ahead ends with them
         return measurement.of_foreign(
-            Foreign(
+            Trained(
                 config=config,
                 meter=meter,
                 batch_size=self._workload.batch_size,
@@ -162,11 +155,6 @@ class ForeignSession:
                 model.fit(**{**self._fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
             self._models[setup] = strategy, model
         return self._models[setup]
-
-    def _page_cache(self, choice: str) -> PageCache:
-        if choice not in self._pages:
-            self._pages[choice] = PageCache(self._workload.data, choice)
-        return self._pages[choice]
 
     def _plain(self, form: str) -> Any:
         """Return what the code that `eject` writes gives to `fit`."""
@@ -260,7 +248,7 @@ def _fed(made: Any, workload: Workload, name: str) -> Fed:
         return Fed(arguments={"x": made, **endless}, workers=max(1, made.workers))
     if _is_dataset(made):
         endless = {"steps_per_epoch": _ENDLESS, "epochs": 1} if int(made.cardinality()) == -1 else {}
-        return Fed(arguments={"x": made, "shuffle": False, **endless}, settle_seconds=_AUTOTUNE_SECONDS)
+        return Fed(arguments={"x": made, "shuffle": False, **endless}, settle_seconds=AUTOTUNE_SECONDS)
     rows = len(_arrays(made)[0]) // workload.batch_size * workload.batch_size
     arrays = {key: mapped(lambda part: part[:rows], slot) for key, slot in zip(SLOTS, made, strict=False)}
     return Fed(arguments={**arrays, "batch_size": workload.batch_size, "shuffle": workload.shuffle})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import ConversionCost, Measurement, Ran, Resources
+from autopipe.core.outcome import Measurement, Ran, Resources
 from autopipe.devices.timed import TimedLoader
 from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
@@ -16,100 +18,32 @@ from autopipe.hardware.pagecache import Regime
 from autopipe.hardware.usage import Usage
 from autopipe.measure import windows
 from autopipe.measure.meter import Meter
+from autopipe.measure.windows import Reading
+
+if TYPE_CHECKING:
+    from autopipe.measure.parts import Part  # knows the storage forms, which a look at somebody's training does without
 
 _BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
 _TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trained:
     """A training that has ended, as it was watched.
 
     Attributes:
         config: what was tried.
         meter: what the training's clock said.
-        loader: what fed it, closed by now.
-        usage: of the process tree, from before the loader was opened.
-        opened: when that was, by `time.monotonic`.
-        ended: when the last step had ended.
-        alone: images/s of the model on a resident batch.
-        share: the share of the data that the trial used, 0 to 1.
-        conversion: what writing that share in another form took, if it was.
-        regime: the state of the page cache.
-        limited: whether it had to end with the first epoch.
-        epoch_images: images of an epoch of all of the data, after which Keras pauses.
-        devices: names of the devices that trained.
-        gpus: how many of them are GPUs: the first ones that CUDA shows.
-    """
-
-    config: PipelineConfig
-    meter: Meter
-    loader: TimedLoader
-    usage: Usage
-    opened: float
-    ended: float
-    alone: float
-    share: float
-    conversion: ConversionCost | None
-    regime: Regime
-    limited: bool
-    epoch_images: int
-    devices: tuple[str, ...]
-    gpus: int = 0
-
-
-def measurement(trial: Trial) -> Measurement:
-    """Return the measurement of a trial.
-
-    Raises:
-        WorkloadError: the data came to their end before anything could be measured.
-    """
-    config, meter, loader = trial.config, trial.meter, trial.loader
-    reading, began, first = meter.reading, meter.began_at, loader.first_taken
-    if reading is None or began is None or first is None:
-        raise WorkloadError(
-            f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
-            hint='Use page_cache="warm", or more data.',
-        )
-    usage = trial.usage.between(began, trial.ended).of_gpus(trial.gpus)
-    return Measurement(
-        config=config.model_dump(mode="json"),
-        config_key=config.key(),
-        batch_size=loader.batch_size,
-        windows=reading.windows,
-        images_per_second=windows.overall(reading.windows, trial.epoch_images),
-        first_batch_seconds=first - trial.opened,
-        epoch_restart_seconds=float(np.median(loader.restarts)) if loader.restarts else None,
-        cache_fill_seconds=_fill_seconds(trial, first, reading.rate.value) if config.cache == "memory" else None,
-        discarded_batches=meter.discarded_batches,
-        stable=reading.stable or reading.cut_short,
-        warnings=reading.warnings + _warnings(trial, usage, stable=reading.stable or reading.cut_short),
-        data_wait_share=_data_wait_share(trial),
-        resources=_resources(usage),
-        page_cache=trial.regime,
-        ran=_ran(config, usage, trial.devices),
-        conversion=trial.conversion,
-        hand_over_seconds=loader.hand_over_seconds,
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign:
-    """A training on somebody else's pipeline that has ended, as it was watched.
-
-    Attributes:
-        config: that names the pipeline.
-        meter: what the training's clock said.
         batch_size: of the batches.
-        usage: of the process tree, from before the training began.
+        usage: of the process tree, from before the data were opened.
         opened: when that was, by `time.monotonic`.
         ended: when the last step had ended.
         alone: images/s of the model on a resident batch; None if that is not known.
         regime: the state of the page cache.
+        epoch_images: images of an epoch of all of the data, after which Keras pauses; None if that is not known.
         devices: names of the devices that trained.
-        gpus: how many of them are GPUs.
-        tunes_itself: whether it is a tf.data pipeline.
-        epoch_images: images of an epoch; None where that is not known.
+        gpus: how many of them are GPUs: the first ones that CUDA shows.
+        tunes_itself: whether tf.data chooses settings while the training runs.
     """
 
     config: PipelineConfig
@@ -120,82 +54,103 @@ class Foreign:
     ended: float
     alone: float | None
     regime: Regime
+    epoch_images: int | None
     devices: tuple[str, ...]
     gpus: int
     tunes_itself: bool
-    epoch_images: int | None
 
 
-def of_foreign(trial: Foreign) -> Measurement:
+def measurement(trained: Trained, loader: TimedLoader, part: Part, *, limited: bool) -> Measurement:
+    """Return the measurement of a trial.
+
+    Args:
+        trained: the training.
+        loader: what fed it, closed by now.
+        part: the part of the data that it used.
+        limited: whether it had to end with the first epoch.
+
+    Raises:
+        WorkloadError: the data came to their end before anything could be measured.
+    """
+    reading, first = trained.meter.reading, loader.first_taken
+    if reading is None or first is None:
+        raise WorkloadError(
+            f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
+            hint='Use page_cache="warm", or more data.',
+        )
+    said = [f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches."]
+    found = _measured(trained, reading, first, said if limited and loader.taken >= len(loader) else ())
+    filled = trained.meter.filled_at or first
+    fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / part.share
+    return found.model_copy(
+        update={
+            "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
+            "cache_fill_seconds": fill_seconds if trained.config.cache == "memory" else None,
+            "data_wait_share": _data_wait_share(reading, trained.alone),
+            "conversion": part.conversion,
+            "hand_over_seconds": loader.hand_over_seconds,
+        }
+    )
+
+
+def of_foreign(trained: Trained) -> Measurement:
     """Return the measurement of a training on somebody else's pipeline. That the model waited shows in its rate only.
 
     Raises:
         WorkloadError: the data came to their end before anything could be measured.
     """
-    config, meter = trial.config, trial.meter
-    reading, began, first = meter.reading, meter.began_at, meter.filled_at
-    if reading is None or began is None or first is None:
+    reading, first = trained.meter.reading, trained.meter.filled_at
+    if reading is None or first is None:
         raise WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
-    usage = trial.usage.between(began, trial.ended).of_gpus(trial.gpus)
+    return _measured(trained, reading, first)
+
+
+def _measured(trained: Trained, reading: Reading, first: float, said: Sequence[str] = ()) -> Measurement:
+    """Return what can be told of any training, whose first batch came at `first`; the waiting by its rate alone."""
+    config, began = trained.config, trained.meter.began_at
+    assert began is not None  # there is a reading
+    usage = trained.usage.between(began, trained.ended).of_gpus(trained.gpus)
     stable = reading.stable or reading.cut_short
-    rate = windows.overall(reading.windows, trial.epoch_images)
-    said = _disturbed(usage, stable=stable) + ([_TUNES_ITSELF] if trial.tunes_itself else [])
+    rate = windows.overall(reading.windows, trained.epoch_images)
+    neighbours = [] if stable else disturbed(usage)
     return Measurement(
         config=config.model_dump(mode="json"),
         config_key=config.key(),
-        batch_size=trial.batch_size,
+        batch_size=trained.batch_size,
         windows=reading.windows,
         images_per_second=rate,
-        first_batch_seconds=first - trial.opened,
-        discarded_batches=meter.discarded_batches,
+        first_batch_seconds=first - trained.opened,
+        discarded_batches=trained.meter.discarded_batches,
         stable=stable,
-        warnings=reading.warnings + tuple(said),
-        data_wait_share=0.0 if trial.alone is None else max(0.0, 1 - rate.value / trial.alone),
-        resources=_resources(usage),
-        page_cache=trial.regime,
-        ran=_ran(config, usage, trial.devices),
+        warnings=(*reading.warnings, *neighbours, *said, *([_TUNES_ITSELF] if trained.tunes_itself else [])),
+        data_wait_share=0.0 if trained.alone is None else max(0.0, 1 - rate.value / trained.alone),
+        resources=resources_of(usage),
+        page_cache=trained.regime,
+        ran=_ran(config, usage, trained.devices),
     )
 
 
-def _fill_seconds(trial: Trial, first: float, rate: float) -> float:
-    """Return what the first epoch takes beyond a later one, for all of the data."""
-    filled = trial.meter.filled_at or first
-    images = len(trial.loader) * trial.loader.batch_size
-    return max(0.0, filled - first - images / rate) / trial.share
-
-
-def _data_wait_share(trial: Trial) -> float:
+def _data_wait_share(reading: Reading, alone: float | None) -> float:
     """Return the part of the time in which the model had no batch.
 
     Where steps run beside the host, the host waits for a batch while the device is still busy with the one before. So
     the model cannot have waited for longer than what is missing to its own rate.
     """
-    assert trial.meter.reading is not None
-    reading = trial.meter.reading
     waited = sum(window.waiting_seconds for window in reading.windows)
     share = waited / sum(window.seconds for window in reading.windows)
-    return min(share, max(0.0, 1 - reading.rate.value / trial.alone), 1.0)
+    return min(share, 1.0 if alone is None else max(0.0, 1 - reading.rate.value / alone))
 
 
-def _warnings(trial: Trial, usage: Usage, *, stable: bool) -> tuple[str, ...]:
-    said = _disturbed(usage, stable=stable)
-    if trial.limited and trial.loader.taken >= len(trial.loader):
-        said.append(
-            f"The trial ended with the data: cold, each file is read once, which are {len(trial.loader)} batches."
-        )
-    if "auto" in trial.config.loader.model_dump().values():
-        said.append(_TUNES_ITSELF)
-    return tuple(said)
-
-
-def _disturbed(usage: Usage, *, stable: bool) -> list[str]:
+def disturbed(usage: Usage) -> list[str]:
+    """Return a warning where other processes used the machine meanwhile."""
     others = usage.others_cpu_percent
-    if stable or others is None or others <= _BUSY_NEIGHBOUR_PERCENT:
+    if others is None or others <= _BUSY_NEIGHBOUR_PERCENT:
         return []
     return [f"Meanwhile other processes of this machine used {others / 100:.1f} cores."]
 
 
-def _resources(usage: Usage) -> Resources:
+def resources_of(usage: Usage) -> Resources:
+    """Return what a training took."""
     cards = [each for each in usage.gpus_busy_percent if each is not None]
     return Resources(
         cpu_percent=usage.cpu_percent,
@@ -211,12 +166,10 @@ def _resources(usage: Usage) -> Resources:
 
 def _ran(config: PipelineConfig, usage: Usage, devices: tuple[str, ...]) -> Ran:
     """Say what worked: processes as they were counted, threads as the loader says."""
-    loader = config.loader
     processes = max(0, (usage.peak_processes or 1) - 1)
-    threads = loader.threads(cpu.usable_cores())
     versions = {name: value for name, value in dataclasses.asdict(machine.installed_versions()).items() if value}
     return Ran(
-        threads=0 if processes else threads,
+        threads=0 if processes else config.loader.threads(cpu.usable_cores()),
         processes=processes,
         devices=devices,
         backend=keras.backend.backend(),

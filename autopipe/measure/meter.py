@@ -12,6 +12,10 @@ import math
 from autopipe.measure import windows
 from autopipe.measure.windows import Edge, Reading, StopRule
 
+AUTOTUNE_SECONDS = 1.0
+"""What tf.data's own tuning gets: it looks after 10, 20, 40, ... ms, so most has happened by then."""
+MOST_BEFORE_SECONDS = 2.0
+"""So long a trial reads files besides its windows, at most."""
 _SLOW_STEP_SECONDS = 0.25  # of such steps, none is spent on waiting for workers to spread out
 
 

@@ -17,20 +17,18 @@ from typing import Any
 import keras
 
 from autopipe import frameworks
-from autopipe.core.outcome import Resources
 from autopipe.core.watched import Watched
 from autopipe.devices.single import SingleDevice
 from autopipe.errors import ModelError
 from autopipe.hardware import cpu
 from autopipe.hardware.sampler import Sampler
-from autopipe.measure import alone
+from autopipe.measure import alone, measurement
 from autopipe.measure.augmentation import augmenting_layers
 from autopipe.measure.probe import wait_for_device
 from autopipe.measure.step_clock import WARM_UP_STEPS, Step, StepClock, steady, waits_more_and_more
 
 _FEWEST_STEPS = 4
 _FEW_SECONDS = 2.0
-_BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,15 +183,8 @@ class Onlooker(keras.callbacks.Callback):
             augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=float(cpu.usable_cores()),
-            resources=Resources(
-                cpu_percent=usage.cpu_percent,
-                others_cpu_percent=usage.others_cpu_percent,
-                peak_rss_bytes=usage.peak_memory_bytes,
-                gpu_percent=usage.gpu_busy_percent,
-                gpu_memory_bytes=usage.peak_gpu_memory_bytes,
-                gpu_watts=usage.gpu_watts,
-            ),
-            warnings=(*_warnings(seen, self.model, usage.others_cpu_percent), *warnings),
+            resources=measurement.resources_of(usage),
+            warnings=(*measurement.disturbed(usage), *_warnings(seen, self.model), *warnings),
         )
         self._batch = None
         self._told(watched)
@@ -250,10 +241,8 @@ def _is_numbers(leaf: Any) -> bool:
     return hasattr(leaf, "__array__") and hasattr(leaf, "shape") and getattr(leaf, "dtype", None) != "string"
 
 
-def _warnings(seen: Sequence[Step], model: Any, others_cpu_percent: float | None) -> tuple[str, ...]:
+def _warnings(seen: Sequence[Step], model: Any) -> tuple[str, ...]:
     said = []
-    if others_cpu_percent is not None and others_cpu_percent > _BUSY_NEIGHBOUR_PERCENT:
-        said.append(f"Meanwhile other processes of this machine used {others_cpu_percent / 100:.1f} cores.")
     if sum(step.seconds for step in seen) < _FEW_SECONDS:
         said.append(f"Only {len(seen)} steps were timed: train for longer to be surer.")
     if waits_more_and_more(seen):

@@ -7,6 +7,7 @@ from typing import Literal
 import pydantic
 
 from autopipe.core.config import OfSetup
+from autopipe.measure.windows import StopRule
 
 
 class _Options(pydantic.BaseModel):
@@ -35,6 +36,16 @@ class MeasureOptions(_Options):
     hopeless_below: float | None = pydantic.Field(default=None, gt=0)
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     trace: str | None = None
+
+    @property
+    def stop_rule(self) -> StopRule:
+        """When the measurement has seen enough."""
+        return StopRule(
+            min_seconds=self.min_seconds,
+            max_seconds=max(self.min_seconds, self.max_seconds),
+            half_width=self.half_width,
+            hopeless_below=self.hopeless_below,
+        )
 
 
 class CeilingOptions(OfSetup, _Options):

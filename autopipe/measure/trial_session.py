@@ -8,11 +8,11 @@ who turns that into an outcome is there. Each trial opens and fully closes its o
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import keras
 
@@ -38,22 +38,17 @@ from autopipe.hardware.sampler import Sampler
 from autopipe.measure import ceilings, describe, exchange, measurement, verify
 from autopipe.measure.bench import Bench
 from autopipe.measure.ceilings import LoaderCosts
-from autopipe.measure.measurement import Trial
-from autopipe.measure.meter import Meter, Start
+from autopipe.measure.measurement import Trained
+from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
 from autopipe.measure.options import CeilingOptions, MeasureOptions, StepOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.parts import Part, Parts
 from autopipe.measure.probe import Probe
 from autopipe.measure.traced_training import TracedLoader
-from autopipe.measure.windows import StopRule
 from autopipe.ops.planner import make_plan
 from autopipe.storage.place import place
 
-_AUTOTUNE_SECONDS = (
-    1.0  # what tf.data's own tuning gets; it looks after 10, 20, 40, ... ms, so most has happened by then
-)
 _ENDLESS = 10**9  # epochs; the probe ends the training
-_MOST_BEFORE_SECONDS = 2.0  # that a trial reads files for, besides its windows
 
 
 class Session:
@@ -65,9 +60,9 @@ class Session:
         # Every step of a trial has equal work, and what a training lists is no business of a trial's.
         self._workload = dataclasses.replace(workload, drop_remainder=True, bad_sample_log=os.devnull)
         self._plan = make_plan(workload)
-        self._benches: dict[tuple[int, str], Bench] = {}
+        self._bench = functools.cache(functools.partial(Bench, self._workload, self._plan))
         self._parts = Parts(self._workload, self._plan)
-        self._pages: dict[str, PageCache] = {}
+        self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
         self._loader_costs: LoaderCosts | None = None
         self._nvml = Nvml()
 
@@ -88,7 +83,7 @@ class Session:
         pages = self._page_cache(wanted.page_cache)
         part = self._part_for(config, alone, pages, report)
         workload = part.workload
-        pages.prepare(_files(workload, config, int(alone * (wanted.max_seconds + _MOST_BEFORE_SECONDS))))
+        pages.prepare(_files(workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS))))
         limited = pages.regime == "cold" and config.cache == "none"
         with Sampler(nvml=self._nvml) as sampler:
             opened = time.monotonic()
@@ -109,24 +104,21 @@ class Session:
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
             finally:
                 loader.close()
-        return measurement.measurement(
-            Trial(
-                config=config,
-                meter=meter,
-                loader=loader,
-                usage=sampler.usage,
-                opened=opened,
-                ended=ended,
-                alone=alone,
-                share=part.share,
-                conversion=part.conversion,
-                regime=pages.regime,
-                limited=limited,
-                epoch_images=steps * loader.batch_size,
-                devices=bench.device_names,
-                gpus=min(choose.accelerators(), config.devices),
-            )
+        trained = Trained(
+            config=config,
+            meter=meter,
+            batch_size=loader.batch_size,
+            usage=sampler.usage,
+            opened=opened,
+            ended=ended,
+            alone=alone,
+            regime=pages.regime,
+            epoch_images=steps * loader.batch_size,
+            devices=bench.device_names,
+            gpus=min(choose.accelerators(), config.devices),
+            tunes_itself=_tunes_itself(config),
         )
+        return measurement.measurement(trained, loader, part, limited=limited)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure the model alone, the loader alone and each op."""
@@ -160,20 +152,9 @@ class Session:
     def close(self) -> None:
         """Let go of the models, and of what was written for trials."""
         self._parts.close()
-        self._benches.clear()
+        self._bench.cache_clear()
         self._nvml.close()
         keras.backend.clear_session(free_memory=True)
-
-    def _bench(self, devices: int, channels: Literal["last", "first"]) -> Bench:
-        key = (devices, channels)
-        if key not in self._benches:
-            self._benches[key] = Bench(self._workload, self._plan, devices, channels)
-        return self._benches[key]
-
-    def _page_cache(self, choice: str) -> PageCache:
-        if choice not in self._pages:
-            self._pages[choice] = PageCache(self._workload.data, choice)
-        return self._pages[choice]
 
     def _costs_of_loader(self, pages: PageCache, report: Report) -> LoaderCosts:
         if self._loader_costs is None:
@@ -214,12 +195,10 @@ def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str
 def _meter(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
     start = Start(
         fill_steps=len(loader) if config.cache == "memory" else 1,
-        settle_seconds=_AUTOTUNE_SECONDS if "auto" in config.loader.model_dump().values() else 0.0,
+        settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
     )
-    rule = StopRule(
-        min_seconds=wanted.min_seconds,
-        max_seconds=max(wanted.min_seconds, wanted.max_seconds),
-        half_width=wanted.half_width,
-        hopeless_below=wanted.hopeless_below,
-    )
-    return Meter(loader.batch_size, config.loader.worker_count() or 1, rule, start)
+    return Meter(loader.batch_size, config.loader.worker_count() or 1, wanted.stop_rule, start)
+
+
+def _tunes_itself(config: PipelineConfig) -> bool:
+    return "auto" in config.loader.model_dump().values()
