@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+from page_residency import resident_share
 
 from autopipe import assembly
 from autopipe.assembly import build_loader
 from autopipe.core import payback
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.payback import Way
+from autopipe.core.payback import CostProfile
 from autopipe.core.workload import Workload
 from autopipe.data.paths import spread
 from autopipe.hardware import pagecache
@@ -129,12 +130,12 @@ def pays_back(workload: Workload, cores: int, faster: float, where: Path) -> dic
     model = Model(faster * count / epochs[-1])
     # The prediction, from two epochs of files (a trial trains on all of them) and a converted part.
     _, epochs = model.train(workload, files, 3)
-    rival = Way(images_per_second=count / statistics.median(epochs))
+    rival = CostProfile(images_per_second=count / statistics.median(epochs))
     with converted(conversion_of(part, "array"), "array", cores, where) as done:
         cost = cost_of(done, 0)
         _, epochs = model.train(dataclasses.replace(part, converted=str(done.folder)), array, 6)
     rate = (PART - PART % workload.batch_size) / statistics.median(epochs)
-    kept = Way(images_per_second=rate, once_seconds=payback.conversion_seconds(cost, count).value)
+    kept = CostProfile(images_per_second=rate, once_seconds=payback.conversion_seconds(cost, count).value)
     predicted = payback.epochs_to_pay(kept, rival, count)
     assert predicted is not None
     # The real run: so many epochs of each, the conversion of all samples first.
@@ -161,7 +162,7 @@ def _crossing(fast: list[float], slow: list[float]) -> float:
 def cold(workload: Workload, config: PipelineConfig, files: list[Path]) -> dict[str, float]:
     """Return images/s of one epoch whose files were dropped from the page cache before, and what was left in it."""
     pagecache.drop(files)
-    resident = pagecache.resident_share(files)
+    resident = resident_share(files)
     images, began = 0, time.perf_counter()
     with build_loader(workload, config) as loader:
         for x, _ in loader.batches(0, last=True):

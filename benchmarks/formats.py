@@ -159,9 +159,9 @@ def cold_group(folder: Path, rounds: int, cores: int, sets: Path) -> dict[str, A
         for form, paths in files.items():
             config = PipelineConfig(loader=Threads(workers=4 * cores), storage=form)
             ran[form].append(format_runs.cold(workload, config, paths))
-    found, speed = disk.detect(sets), disk.read_throughput(files["array"])
+    found, speed = disk.detect(sets), disk.read_bytes_per_second(files["array"])
     return {
-        "regime": f"cold page cache, disk {found.kind}, {speed.bytes_per_second / 1e6:,.0f} MB/s read by 4 threads",
+        "regime": f"cold page cache, disk {found.kind}, {speed / 1e6:,.0f} MB/s read by 4 threads",
         "rows": {
             form: {
                 "images_per_second": median([one["images_per_second"] for one in blocks]),

@@ -37,26 +37,6 @@ class Disk:
         return self.kind in _NETWORK or self.kind.startswith("fuse")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
-    """What a reading probe saw.
-
-    Attributes:
-        read_bytes: bytes read.
-        seconds: wall time.
-        cold: whether the files were dropped from the page cache before.
-    """
-
-    read_bytes: int
-    seconds: float
-    cold: bool
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Bytes read per second; 0 for no bytes."""
-        return self.read_bytes / self.seconds if self.read_bytes else 0.0
-
-
 def detect(path: Path, root: Path = mounts.ROOT) -> Disk:
     """Return the file system that holds `path`, or would hold it once it exists."""
     place = path.resolve()
@@ -70,26 +50,24 @@ def detect(path: Path, root: Path = mounts.ROOT) -> Disk:
     )
 
 
-def read_throughput(
+def read_bytes_per_second(
     paths: Sequence[Path],
     *,
-    cold: bool = True,
     readers: int = 4,
     seconds_limit: float = 1.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> Throughput:
-    """Read files from beginning to end and time it, for at most about `seconds_limit`.
+) -> float:
+    """Return how fast files come from the disk, in bytes per second; 0 for no bytes.
+
+    They are dropped from the page cache, and then read from beginning to end, for at most about `seconds_limit`.
 
     Args:
         paths: what to read: some hundred files of the data set, or one large one.
-        cold: drop the files from the page cache first, and so time the disk; otherwise they are read as they are.
-            Either way they are in the page cache afterwards.
         readers: threads that read at once, each its share of the files. One alone underrates SSDs and networks.
         seconds_limit: stop after this time.
         clock: the timer.
     """
-    if cold:
-        pagecache.drop(paths)
+    pagecache.drop(paths)
     started = clock()
     deadline = started + seconds_limit
 
@@ -104,7 +82,7 @@ def read_throughput(
 
     with ThreadPoolExecutor(readers) as pool:
         read_bytes = sum(pool.map(read, (paths[first::readers] for first in range(readers))))
-    return Throughput(read_bytes=read_bytes, seconds=clock() - started, cold=cold)
+    return read_bytes / (clock() - started) if read_bytes else 0.0
 
 
 def _mount_of(place: Path, listed: Sequence[mounts.Mount]) -> mounts.Mount | None:

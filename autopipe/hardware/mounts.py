@@ -21,16 +21,12 @@ class Mount:
 
     Attributes:
         kind: the file system type, such as `ext4`, `overlay` or `cgroup2`.
-        source: the device or server, such as `/dev/sda1`.
-        device: `major:minor`; the major number is 0 where no block device lies directly beneath.
         inner: the folder inside the file system that is mounted.
         point: where it is mounted.
         options: of the file system; a cgroup v1 hierarchy lists its controllers here.
     """
 
     kind: str
-    source: str
-    device: str
     inner: str
     point: str
     options: tuple[str, ...]
@@ -57,8 +53,6 @@ def _parsed(line: str) -> Mount | None:
         return None
     return Mount(
         kind=tail[0],
-        source=_unescaped(tail[1]),
-        device=fields[2],
         inner=_unescaped(fields[3]),
         point=_unescaped(fields[4]),
         options=tuple(tail[2].split(",")),

@@ -13,13 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from autopipe.hardware import process_tree
+from autopipe.hardware import neighbours, process_tree
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.process_tree import ProcessTree
 from autopipe.hardware.usage import Sample, Usage
-
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_BUSY = (1, 2, 3, 6, 7, 8)  # words of /proc/stat: user, nice, system, irq, softirq, steal; others are idle or in these
 
 
 class Sampler:
@@ -33,7 +30,7 @@ class Sampler:
 
     Args:
         pid: the first process of the tree; this process where None.
-        period_seconds: time between samples. What one costs is in `Usage.sampling_cpu_seconds`.
+        period_seconds: time between samples.
         nvml: an open library to ask about GPUs, which stays open; where None, one is opened and closed here.
         clock: time of a sample.
         proc: where the kernel shows processes; a test shows its own.
@@ -52,9 +49,7 @@ class Sampler:
         self._period = period_seconds
         self._given, self._nvml = nvml, nvml
         self._clock = clock
-        self._proc = proc
         self._samples: list[Sample] = []
-        self._cost = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="autopipe-sampler", daemon=True)
 
@@ -77,7 +72,7 @@ class Sampler:
     @property
     def usage(self) -> Usage:
         """What was seen until now."""
-        return Usage(samples=tuple(self._samples), sampling_cpu_seconds=self._cost)
+        return Usage(samples=tuple(self._samples))
 
     def __enter__(self) -> Self:
         self.start()
@@ -91,24 +86,14 @@ class Sampler:
             self._sample()
 
     def _sample(self) -> None:
-        began = time.thread_time()
         tree = self._tree.read()
         self._samples.append(
             Sample(
                 seconds=self._clock(),
                 cpu_seconds=tree.cpu_seconds,
-                machine_cpu_seconds=self._machine_cpu_seconds(),
+                machine_cpu_seconds=neighbours.busy_seconds(),
                 memory_bytes=tree.memory_bytes,
                 processes=tree.processes,
                 gpus=self._nvml.use() if self._nvml else (),
             )
         )
-        self._cost += time.thread_time() - began
-
-    def _machine_cpu_seconds(self) -> float:
-        try:
-            with (self._proc / "stat").open("rb") as file:
-                words = file.readline().split()
-        except OSError:
-            return 0.0
-        return sum(int(words[place]) for place in _BUSY if place < len(words)) / _TICKS_PER_SECOND

@@ -40,11 +40,9 @@ class Usage:
 
     Attributes:
         samples: as taken.
-        sampling_cpu_seconds: CPU time that taking them cost.
     """
 
     samples: tuple[Sample, ...]
-    sampling_cpu_seconds: float
 
     def between(self, start_seconds: float, stop_seconds: float) -> Usage:
         """Return the part from the last sample before `start_seconds` to the first one after `stop_seconds`.
@@ -55,14 +53,11 @@ class Usage:
         """
         times = [sample.seconds for sample in self.samples]
         first, last = bisect_right(times, start_seconds) - 1, bisect_left(times, stop_seconds)
-        part = self.samples[max(0, first) : last + 1]
-        cost = self.sampling_cpu_seconds * len(part) / max(1, len(times))
-        return Usage(samples=part, sampling_cpu_seconds=cost)
+        return Usage(samples=self.samples[max(0, first) : last + 1])
 
     def of_gpus(self, count: int) -> Usage:
         """Return the same with the first `count` GPUs only: those that a training on so many devices uses."""
-        samples = tuple(replace(sample, gpus=sample.gpus[:count]) for sample in self.samples)
-        return replace(self, samples=samples)
+        return Usage(samples=tuple(replace(sample, gpus=sample.gpus[:count]) for sample in self.samples))
 
     @property
     def seconds(self) -> float:

@@ -116,7 +116,7 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
 def _read_bytes_per_second(workload: Workload) -> float | None:
     part = Subset(workload.data, _READ_FILES)
     paths = [path for name in dict.fromkeys(data_source.files(part)) if (path := Path(name)).is_file()]
-    return disk.read_throughput(paths).bytes_per_second if paths else None
+    return disk.read_bytes_per_second(paths) if paths else None
 
 
 def _loader(cores: int, reading: ReadCosts | None) -> Threads:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from page_residency import resident_share
 
 from autopipe.errors import ConfigError
 from autopipe.hardware import disk, pagecache
@@ -22,15 +23,15 @@ def paths(tmp_path: Path) -> list[Path]:
 
 def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path]) -> None:
     pagecache.drop(paths)
-    assert pagecache.resident_share(paths) == 0.0
+    assert resident_share(paths) == 0.0
     assert pagecache.warm(paths) == (3 << 20) + 5001
-    assert pagecache.resident_share(paths) == 1.0
+    assert resident_share(paths) == 1.0
 
 
 def test_a_share_counts_pages(paths: list[Path]) -> None:
     pagecache.drop(paths)
     pagecache.warm(paths[1:])
-    assert pagecache.resident_share(paths) == 2 / (768 + 2)
+    assert resident_share(paths) == 2 / (768 + 2)
 
 
 def test_files_that_nobody_wrote_lately_are_dropped_without_waiting_for_the_disk(
@@ -40,18 +41,18 @@ def test_files_that_nobody_wrote_lately_are_dropped_without_waiting_for_the_disk
     monkeypatch.setattr("time.time", lambda: paths[0].stat().st_ctime + 3600)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))
     pagecache.drop(paths)
-    assert pagecache.resident_share(paths) == 0.0
+    assert resident_share(paths) == 0.0
 
 
 def test_no_bytes_have_no_share(paths: list[Path]) -> None:
-    assert pagecache.resident_share([]) is None
-    assert pagecache.resident_share([paths[2]]) is None
+    assert resident_share([]) is None
+    assert resident_share([paths[2]]) is None
 
 
 def test_the_kernel_is_not_asked_about_files_of_others(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: paths[0].stat().st_uid + 1)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert pagecache.resident_share(paths) is None
+    assert resident_share(paths) is None
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autopipe.hardware.gpu import Nvml
@@ -36,7 +37,6 @@ def test_it_samples_until_it_is_stopped() -> None:
     assert len(usage.samples) > 5
     assert usage.peak_memory_bytes is not None
     assert usage.peak_memory_bytes > 2**20
-    assert usage.sampling_cpu_seconds > 0
     assert usage.samples[-1].machine_cpu_seconds > 0
     assert "autopipe-sampler" not in {thread.name for thread in threading.enumerate()}
 
@@ -58,7 +58,7 @@ def test_one_that_never_started_saw_nothing() -> None:
     assert Sampler().stop().samples == ()
 
 
-def test_samples_are_those_of_the_files(play: Play) -> None:
+def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = play(
         {
             "stat": "cpu  100 10 40 9999 9999 5 6 7 1 1\ncpu0 1 1 1 1 1 1 1 1 1 1\n",
@@ -66,6 +66,7 @@ def test_samples_are_those_of_the_files(play: Play) -> None:
             "50/status": "RssAnon: 800 kB\nRssFile: 300 kB\nRssShmem: 100 kB\n",
         }
     )
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(proc))
     with Sampler(50, period_seconds=60, proc=proc) as sampler:
         pass
     first = sampler.usage.samples[0]

@@ -20,7 +20,7 @@ def sample(seconds: float, cpu: float = 0.0, *gpus: GpuUse, memory: int = 0, mac
 
 
 def usage(*samples: Sample) -> Usage:
-    return Usage(samples=samples, sampling_cpu_seconds=0.01)
+    return Usage(samples=samples)
 
 
 def test_cpu_is_a_mean_over_time() -> None:
@@ -78,7 +78,6 @@ def test_nothing_seen_gives_no_figures() -> None:
 def test_a_part_reaches_to_the_samples_around_it(start: float, stop: float, expected: list[int]) -> None:
     part = usage(*map(sample, range(5))).between(start, stop)
     assert [each.seconds for each in part.samples] == expected
-    assert part.sampling_cpu_seconds == pytest.approx(0.01 * len(expected) / 5)
 
 
 def test_a_part_of_nothing_is_nothing() -> None:
