@@ -61,24 +61,23 @@ class TrialMeasurer:
         self._page_cache = page_cache
         self._foreign = foreign
         self._runners: dict[str, TrialRunner] = {}
-        self._model_rates: dict[ModelSetup, float] = {}
+        self._model_rate: float | None = None
         self._half_width: float | None = None
-        reasons = {each.value: each.reason for each in description.impossible if each.parameter == CODE}
         usual: list[Baseline] = []
         if description.wrapped is not None:
             config = PipelineConfig.model_validate(description.wrapped.as_it_is)
             usual.append(Baseline(name="the dataset as it is", config=config))
         elif foreign is not None:
             usual += [
-                Baseline(name=name, config=_of_code(code), unable=_unable(reasons.get(code)))
+                Baseline(name=name, config=_of_code(code), unable=_unable(description.against(CODE, code)))
                 for name, code in BASELINES
-                if code not in _WHERE_POSSIBLE or code not in reasons
+                if code not in _WHERE_POSSIBLE or description.against(CODE, code) is None
             ]
         if own is not None:
             usual.insert(0, Baseline(name=f"{own.rpartition(':')[2]} (yours)", config=_of_code(own), required=True))
         known = {each.config.key() for each in usual}
         self._baselines = [*usual, *(each for each in rivals if each.config.key() not in known)]
-        self._impossible = {(each.parameter, each.value) for each in description.impossible}
+        self._description = description
         self._own = own
 
     def baselines(self) -> Sequence[Baseline]:
@@ -89,7 +88,8 @@ class TrialMeasurer:
         """
         if self._own is not None and isinstance(failure := self._runner_of(self._own).start(), TrialFailure):
             raise failed(failure)
-        return [each for each in self._baselines if ("loader", each.config.loader.kind) not in self._impossible]
+        against = self._description.against
+        return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
 
     def start_all(self) -> None:
         """Start the processes of other people's code side by side, and wait until they are there.
@@ -127,11 +127,9 @@ class TrialMeasurer:
         usual = self._ceiling(setups[0], model_only=False)
         if isinstance(usual, TrialFailure):
             raise failed(usual)
+        self._model_rate = usual.model_images_per_second.value
         others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
-        shared = {"loader_images_per_second", "op_costs", "reads", "tail", "read_bytes_per_second"}
-        known = {name: getattr(usual, name) for name in shared}
-        self._model_rates[setups[0]] = usual.model_images_per_second.value
-        return [usual, *(each.model_copy(update=known) for each in others if isinstance(each, Ceiling))]
+        return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
 
     def model_alone(self, setup: ModelSetup) -> Ceiling | None:
         """Measure the model alone once more."""
@@ -157,7 +155,7 @@ class TrialMeasurer:
         options.update(self.options(config))
         if not config.loader.is_foreign:
             return self._in_turn(self._runner, config, options)
-        options["model_images_per_second"] = next(iter(self._model_rates.values()), None)
+        options["model_images_per_second"] = self._model_rate
         return self._in_turn(self._runner_of(str(config.loader.model_dump()["code"])), config, options)
 
     def _in_turn(self, runner: TrialRunner, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:

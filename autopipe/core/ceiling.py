@@ -130,6 +130,7 @@ class SampleTail(Value):
         return self.samples >= 100 and self.slowest_share > 0.1
 
 
+_OF_THE_LOADER = ("loader_images_per_second", "op_costs", "reads", "tail", "read_bytes_per_second")
 OVERTAKEN = 1.1
 """Times the model alone: a training that is faster than that shows that the model alone was read too low."""
 
@@ -173,3 +174,7 @@ class Ceiling(OfSetup, Value):
     def is_overtaken_by(self, rate: Estimate) -> bool:
         """Whether a training ran so much faster that the model alone was read while something else had the machine."""
         return rate.low > OVERTAKEN * self.model_images_per_second.value
+
+    def with_loader_of(self, other: Ceiling) -> Ceiling:
+        """Return the same with what `other`, of another setup of the model, tells of the loader: it is one for all."""
+        return self.model_copy(update={name: getattr(other, name) for name in _OF_THE_LOADER})

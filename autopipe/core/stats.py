@@ -14,8 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.core.value import Estimate
+
 FEWEST_PAIRS = 3  # with fewer, an interval rests on what is known of the noise beside
-_OPEN = math.log(4.0)  # how far off a figure may be whose interval is endless on both sides
+REPEATABILITY = 2.8
+"""Standard deviations of one figure by which two of them differ at most in 95 % of cases (ISO 5725-6)."""
 
 
 class Interval(NamedTuple):
@@ -66,37 +69,35 @@ def median(values: Sequence[float] | NDArray[np.float64]) -> float:
     return float(np.median(values))
 
 
-def bootstrap_interval(
-    values: Sequence[float] | NDArray[np.float64],
-    *,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> Interval:
+def bootstrap_interval(values: Sequence[float] | NDArray[np.float64], *, resamples: int = 1000) -> Interval:
     """Return the percentile-bootstrap interval of the median; the same input gives the same interval.
 
     One value alone says nothing of its spread: its interval is endless.
 
     Args:
         values: e.g. images/s of each window of a trial.
-        confidence: the share of such intervals that hold the true median.
         resamples: how many times `values` are drawn anew.
-        seed: of the generator that draws.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size < 2:
         return Interval(-math.inf, math.inf) if data.size else Interval(math.nan, math.nan)
-    picks = np.random.default_rng(seed).integers(data.size, size=(resamples, data.size))
-    medians = np.median(data[picks], axis=1)
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(medians, [tail, 1.0 - tail])
+    picks = np.random.default_rng(0).integers(data.size, size=(resamples, data.size))
+    low, high = np.quantile(np.median(data[picks], axis=1), [0.025, 0.975])
     return Interval(float(low), float(high))
 
 
-def log_variance(value: float, interval: Interval) -> float:
-    """Return the variance of the logarithm of a figure with that 95 % interval; ends that are open are left out."""
-    reach = [abs(math.log(end / value)) for end in interval if 0.0 < end < math.inf]
-    return (max(reach, default=_OPEN) / normal_point(0.05)) ** 2
+def estimate(rates: Sequence[float], *, resamples: int = 1000) -> Estimate:
+    """Return the median of rates with its bootstrap interval; one alone may be anything up to twice as high."""
+    value, interval = median(rates), bootstrap_interval(rates, resamples=resamples)
+    if len(rates) < 2:
+        return Estimate(value=value, low=0.0, high=2 * value)
+    return Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))
+
+
+def log_variance(rate: Estimate) -> float:
+    """Return the variance of the logarithm of a rate, by its 95 % interval; a lower end of 0 is left out."""
+    reach = max(abs(math.log(end / rate.value)) for end in (rate.low, rate.high) if end > 0.0)
+    return (reach / normal_point(0.05)) ** 2
 
 
 def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Comparison:

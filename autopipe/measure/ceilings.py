@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from autopipe import assembly
+from autopipe.core import stats
 from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, SampleTail
 from autopipe.core.config import PipelineConfig
 from autopipe.core.plan import Plan
@@ -21,7 +22,7 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.hardware import cpu, disk
 from autopipe.loaders.threads import Threads
-from autopipe.measure import op_costs, reads, windows
+from autopipe.measure import op_costs, reads
 from autopipe.measure.bench import Alone
 from autopipe.measure.options import CeilingOptions
 from autopipe.measure.pages import PageCache
@@ -147,4 +148,4 @@ def _run(
         core_seconds = (time.process_time() - cpu_began) / images
     spans, sums = itertools.pairwise(times), itertools.pairwise(counts)
     rates = [(after - before) / (end - begin) for (begin, end), (before, after) in zip(spans, sums, strict=True)]
-    return windows.estimate(rates), core_seconds
+    return stats.estimate(rates), core_seconds

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 
 from autopipe import frameworks
+from autopipe.core import stats
 from autopipe.core.mode import Mode
 from autopipe.core.step_time import StepTime
 from autopipe.core.value import Estimate
-from autopipe.measure import alone, windows
+from autopipe.measure import alone
 from autopipe.measure.resident import ResidentLoader
 
 _KINDS = {Mode.TRAIN: "train", Mode.EVALUATE: "test", Mode.PREDICT: "predict"}
@@ -41,7 +42,7 @@ def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: f
     state = alone.copied(frameworks.step_state(model, *_CHANGES[mode]))
     batch = loader.spec.packed(next(iter(loader.batches(0))))
     seen = alone.calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
-    rate = windows.estimate([per_call * each for each in seen.rates])
+    rate = stats.estimate([per_call * each for each in seen.rates])
     return StepTime(
         mode=mode,
         batch_size=loader.batch_size,

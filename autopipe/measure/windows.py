@@ -24,6 +24,7 @@ _FEWEST = 6  # windows before an interval means anything
 _DRIFT = 0.05  # relative change from the first to the second half that is called drift
 _TREND = 0.01  # growth of a queue, as a share of what is trained on, that can be neglected
 _WINDOW_SECONDS = 0.1  # long against the clock and against waiting for the device
+_RESAMPLES = 1000
 _PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each window, while the loader goes on
 
 
@@ -105,7 +106,7 @@ def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool =
     trend = _trend(kept)
     windows = _made(kept, burst) if trend < 0 else _trained(kept)
     rates = [window.images / window.seconds for window in windows]
-    rate = estimate(rates, resamples=_PEEK_RESAMPLES)
+    rate = stats.estimate(rates, resamples=_PEEK_RESAMPLES)
     enough = len(rates) >= _FEWEST
     narrow = enough and rate.high - rate.low <= 2 * rule.half_width * rate.value
     drift = _drift(rates)
@@ -116,7 +117,7 @@ def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool =
     done = exhausted or cut_short or (stable and seconds >= rule.min_seconds)
     if not done:
         return Reading(windows=windows, left_out=_images(edges[: first + 1]), rate=rate, done=False, stable=stable)
-    rate = estimate(rates)
+    rate = stats.estimate(rates)
     return Reading(
         windows=windows,
         left_out=_images(edges[: first + 1]),
@@ -128,16 +129,7 @@ def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool =
     )
 
 
-def estimate(rates: Sequence[float], resamples: int = 1000) -> Estimate:
-    """Return the median of the windows' rates with its bootstrap interval; one alone says nothing of its spread."""
-    value = stats.median(rates)
-    low, high = stats.bootstrap_interval(rates, resamples=resamples)
-    if not math.isfinite(low):
-        low, high = 0.0, 2 * value
-    return Estimate(value=value, low=low, high=high)
-
-
-def overall(windows: Sequence[Window], epoch_images: int | None = None, resamples: int = 1000) -> Estimate:
+def overall(windows: Sequence[Window], epoch_images: int | None = None) -> Estimate:
     """Return the rate of all windows together, pauses between epochs included, with its bootstrap interval.
 
     It is what a clock outside reads; the median of windows leaves out pauses that fall into few of them.
@@ -145,7 +137,6 @@ def overall(windows: Sequence[Window], epoch_images: int | None = None, resample
     Args:
         windows: one after the other.
         epoch_images: images of an epoch; if it fits in, what is counted is as long as whole epochs, with their pauses.
-        resamples: of the bootstrap.
     """
     made = sum(window.images for window in windows)
     spare = made % epoch_images if epoch_images is not None and made >= epoch_images else 0
@@ -157,7 +148,7 @@ def overall(windows: Sequence[Window], epoch_images: int | None = None, resample
     value = float(images.sum() / seconds.sum())
     if len(windows) < 2:
         return Estimate(value=value, low=0.0, high=2 * value)
-    picks = np.random.default_rng(0).integers(len(windows), size=(resamples, len(windows)))
+    picks = np.random.default_rng(0).integers(len(windows), size=(_RESAMPLES, len(windows)))
     low, high = np.quantile(images[picks].sum(axis=1) / seconds[picks].sum(axis=1), [0.025, 0.975])
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
 

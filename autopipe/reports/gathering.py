@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.outcome import Measurement, Outcome, TrialFailure
+from autopipe.core.payback import CostProfile
 from autopipe.core.stats import Comparison, compare_pairs
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
 from autopipe.reports.summary import summary_of
-from autopipe.search.conversions import KeptAs
 from autopipe.search.effects import Effect
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.result import SearchResult
@@ -55,7 +55,7 @@ def findings_of(
         ceiling=result.ceiling,
         contests=tuple(_contests(result, config, result.gains if best else {})),
         effects=tuple(_worth(each) for each in result.effects) if best else (),
-        ways=tuple(_way(each) for each in result.ways),
+        ways=tuple(_way(config, profile) for config, profile in result.ways),
         trials=tuple(
             attempt(row.origin, row.config, row.outcome, row.block) for row in result.trials if row.outcome is not None
         ),
@@ -113,8 +113,7 @@ def _worth(effect: Effect) -> Worth:
     )
 
 
-def _way(kept: KeptAs) -> Way:
-    config = kept.config
+def _way(config: PipelineConfig, profile: CostProfile) -> Way:
     part = "" if config.cache_fraction == 1 else f" ({config.cache_fraction:.0%} of them)"
     where = "files" if config.storage == "files" else f"converted to {config.storage}"
     where += "" if config.cut == "deepest" else f" after {wording.count(config.cut, 'op')}"
@@ -122,8 +121,8 @@ def _way(kept: KeptAs) -> Way:
     return Way(
         name=where if config.cache == "none" else f"{where}, cached in {config.cache}{part}",
         config=config.short(),
-        images_per_second=kept.images_per_second,
-        once_seconds=kept.once_seconds,
+        images_per_second=profile.images_per_second,
+        once_seconds=profile.once_seconds,
         plain=config.cache == "none" and not STORAGES[config.storage].converts,
     )
 

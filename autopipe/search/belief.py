@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.stats import median
+from autopipe.core.stats import Comparison, Interval, median, student_t_95
 from autopipe.search.surrogate import Array, Features, Learnt, Reading, Surrogate
 
 
@@ -68,6 +68,13 @@ class Belief:
         one, other = self.keys.index(first), self.keys.index(second)
         variance = self.covariance[one, one] + self.covariance[other, other] - 2.0 * self.covariance[one, other]
         return float(self.mean[one] - self.mean[other]), math.sqrt(max(float(variance), 0.0))
+
+    def compared(self, first: str, second: str, pairs: int) -> Comparison:
+        """Return how many times `first` is worth what `second` is, which ran in so many `pairs`."""
+        ahead, spread = self.ahead(first, second)
+        reach = student_t_95(self.freedom) * spread
+        interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
+        return Comparison(ratio=math.exp(ahead), interval=interval, pairs=pairs)
 
 
 def believe(known: Mapping[str, Known], cores: int, before: Belief | None = None) -> Belief:

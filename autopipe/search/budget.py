@@ -21,7 +21,6 @@ from autopipe.search.settings import Settings
 from autopipe.search.stopping import Standing
 from autopipe.search.storage import Patience
 
-_OF_THE_LOADER = ("loader_images_per_second", "op_costs", "read_bytes_per_second")
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
 _CEILING_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
 _FIRST_SHARE = 1 / 3  # of the time that is left, for the first setup with the ops and the reads
@@ -100,7 +99,7 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
         other = _alone(session, setup)
         took = max(took, clock() - began)
         if other is not None:
-            found.append(_with_the_loader_of(found[0], other))
+            found.append(other.with_loader_of(found[0]))
     return found
 
 
@@ -117,7 +116,7 @@ def look_again_at_ceiling(session: Session, config: PipelineConfig) -> Ceiling |
         session.know_ceilings(session.record.ceilings() or session.ceilings)
     known = session.ceiling(config)
     if known is None:
-        found = _with_the_loader_of(session.ceilings[0], again) if session.ceilings else again
+        found = again.with_loader_of(session.ceilings[0]) if session.ceilings else again
         all_of_them = [*session.ceilings, found]
     elif again.model_images_per_second.value > known.model_images_per_second.value:
         found = known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
@@ -128,10 +127,6 @@ def look_again_at_ceiling(session: Session, config: PipelineConfig) -> Ceiling |
     session.know_ceilings(all_of_them)
     session.on_event(CeilingMeasured(ceiling=found))
     return again
-
-
-def _with_the_loader_of(one: Ceiling, other: Ceiling) -> Ceiling:
-    return other.model_copy(update={name: getattr(one, name) for name in _OF_THE_LOADER})
 
 
 def _alone(session: Session, setup: ModelSetup) -> Ceiling | None:

@@ -28,7 +28,7 @@ def result(
     estimate: Estimate | None = None if best is None else best.estimate
     return SearchResult(
         best_config=None if best is None else best.config,
-        estimate=estimate if proved is None else proved.estimate,
+        estimate=estimate if proved is None else proved.rates[proved.winner],
         measurement=None if best is None else best.measurements[-1],
         proved=proved is not None and not interrupted,
         tied=() if proved is None else tuple(points[key].config for key in proved.tied),
@@ -44,7 +44,7 @@ def result(
         epochs=session.settings.epochs,
         paybacks=paybacks(session, None if best is None else best.config),
         unsaved=session.record.lost,
-        blocks=0 if proved is None else proved.blocks[proved.winner],
+        blocks=0 if proved is None else len(proved.rounds[proved.winner]),
         reached_share=None if proved is None else proved.reached_share,
         gains={} if proved is None else proved.gains,
         rounds={} if proved is None else proved.rounds,
@@ -114,7 +114,7 @@ def _baseline(session: Session, baseline: Baseline, proved: Confirmation | None)
         estimate=rate,
         failure=failure if rate is None else None,
         gain=None if proved is None else proved.gains.get(key),
-        blocks=0 if proved is None else proved.blocks.get(key, 0),
+        blocks=0 if proved is None else len(proved.rounds.get(key, ())),
     )
 
 

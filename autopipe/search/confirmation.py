@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autopipe.core import footprint
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
-from autopipe.core.stats import Comparison, Interval, log_variance, median
+from autopipe.core.stats import Comparison, log_variance, median
 from autopipe.core.value import Estimate
 from autopipe.search import budget, decision
 from autopipe.search.belief import Belief, Known, believe
@@ -32,20 +32,16 @@ class Confirmation:
 
     Attributes:
         winner: the key of the configuration to use.
-        estimate: its images/s in the confirmation run.
         gains: how many times faster it ran than each other finalist, by key.
         rates: images/s of every finalist in the confirmation run, by key.
-        blocks: in how many blocks each ran, by key: who is far behind does not run again.
         tied: keys of those as good as the fastest.
         reached_share: how much of the model alone the winner reaches, side by side; None if that was not measured.
-        rounds: images/s of each finalist in each block, by key.
+        rounds: images/s of each finalist in each block, by key: who is far behind does not run again.
     """
 
     winner: str
-    estimate: Estimate
-    gains: dict[str, Comparison]
+    gains: Mapping[str, Comparison]
     rates: dict[str, Estimate]
-    blocks: dict[str, int]
     tied: tuple[str, ...]
     reached_share: Estimate | None
     rounds: decision.Blocks
@@ -94,7 +90,7 @@ def known(session: Session) -> dict[str, Known]:
             rate = row.outcome.images_per_second
             value = session.score(row.config, points[row.key].measurements, rate.value)
             # A one-time cost makes the score vary by less than the rate, by as much as it takes of the time.
-            variance = log_variance(rate.value, Interval(rate.low, rate.high)) * (value / rate.value) ** 2
+            variance = log_variance(rate) * (value / rate.value) ** 2
             readings.setdefault(row.key, []).append(Reading(math.log(value), variance, row.block))
     return {
         key: Known(config=points[key].config, trend=trend(session, points[key].config), readings=tuple(each))
@@ -185,10 +181,8 @@ def judge(session: Session, entered: Sequence[decision.Finalist]) -> Confirmatio
         return None
     return Confirmation(
         winner=verdict.winner,
-        estimate=decision.estimate(raw[verdict.winner], believed),
-        gains=dict(verdict.against),
+        gains=verdict.against,
         rates={key: decision.estimate(ran, believed) for key, ran in raw.items() if ran},
-        blocks={key: len(ran) for key, ran in raw.items()},
         reached_share=decision.share(raw[verdict.winner], _alone(session, points[verdict.winner]), believed),
         tied=verdict.tied,
         rounds=raw,

@@ -48,37 +48,15 @@ class Payback:
     advice: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptAs:
-    """A way to keep samples: the fastest configuration that was measured of it.
-
-    Attributes:
-        config: the configuration.
-        images_per_second: its steady rate.
-        once_seconds: conversion, filling of the cache, and the wait for the first batch.
-    """
-
-    config: PipelineConfig
-    images_per_second: float
-    once_seconds: float
-
-
-def ways(session: Session) -> tuple[KeptAs, ...]:
+def ways(session: Session) -> tuple[tuple[PipelineConfig, CostProfile], ...]:
     """Return the fastest of each way to keep samples, as files, converted or in memory; the fastest way first."""
     best: dict[tuple[object, ...], Point] = {}
     ours = (point for point in session.points().values() if not point.config.loader.is_foreign)
     for point in sorted(ours, key=lambda point: point.estimate.value):
         config = point.config
         best[config.storage, config.cut, config.cache, config.cache_fraction] = point
-    found = [
-        KeptAs(
-            config=point.config,
-            images_per_second=point.estimate.value,
-            once_seconds=session.once_seconds(point.config, point.measurements),
-        )
-        for point in best.values()
-    ]
-    return tuple(sorted(found, key=lambda each: -each.images_per_second))
+    found = [(point.config, _cost_profile(session, point)) for point in best.values()]
+    return tuple(sorted(found, key=lambda each: -each[1].images_per_second))
 
 
 def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:

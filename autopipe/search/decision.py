@@ -12,17 +12,25 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import TypeAlias
 
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.stats import FEWEST_PAIRS, Comparison, Interval, compare_pairs, normal_point, student_t, student_t_95
+from autopipe.core.stats import (
+    FEWEST_PAIRS,
+    REPEATABILITY,
+    Comparison,
+    compare_pairs,
+    normal_point,
+    student_t,
+    student_t_95,
+)
 from autopipe.core.value import Estimate
 from autopipe.search.belief import Belief
 
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """For each configuration's key, its rate in each block it ran in."""
 
-_REPEATABILITY = 2.8  # standard deviations
 _LEAST, _MOST = 0.01, 0.02  # what is no difference on any machine, and what is one on all
 _SURE = 0.9  # probability with which what is taken for as good is no farther behind than it may be
 
@@ -108,10 +116,7 @@ def pairs(blocks: Blocks, belief: Belief, first: str, second: str) -> Comparison
         return None
     if len(common) >= FEWEST_PAIRS:
         return compare_pairs([mine[block] for block in common], [other[block] for block in common])
-    ahead, spread = belief.ahead(first, second)
-    reach = student_t_95(belief.freedom) * spread
-    interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
-    return Comparison(ratio=math.exp(ahead), interval=interval, pairs=len(common))
+    return belief.compared(first, second, len(common))
 
 
 def leader(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief) -> str | None:
@@ -123,9 +128,9 @@ def leader(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief) -> str
 def repeatability(belief: Belief) -> float:
     """Return by how much, in log units, two measurements of one configuration differ at most in 95 % of cases.
 
-    The repeatability limit of ISO 5725-6; 1 % on the stillest machine.
+    The repeatability limit; 1 % on the stillest machine.
     """
-    return max(_REPEATABILITY * belief.noise, _LEAST)
+    return max(REPEATABILITY * belief.noise, _LEAST)
 
 
 def worth_having(belief: Belief) -> float:
@@ -251,9 +256,9 @@ def estimate(ran: Mapping[int, float], belief: Belief) -> Estimate:
     From fewer than three blocks no spread can be told: it is the one that all measurements together show.
     """
     logs, freedom = [math.log(rate) for rate in ran.values()], len(ran) - 1
-    mean = sum(logs) / len(logs)
+    mean = fmean(logs)
     if len(logs) >= FEWEST_PAIRS:
-        spread = math.sqrt(sum((each - mean) ** 2 for each in logs) / freedom)
+        spread = stdev(logs)
     else:
         spread, freedom = math.hypot(belief.noise, belief.drift), belief.freedom
     reach = student_t_95(freedom) * spread / math.sqrt(len(logs))

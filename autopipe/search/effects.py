@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value, from_config
-from autopipe.core.stats import Comparison, Interval, compare_pairs, student_t_95
+from autopipe.core.stats import Comparison, compare_pairs
 from autopipe.search.belief import Belief, Known, believe
 
 _DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set where the other is
@@ -87,17 +87,14 @@ def _effect(
     known: Mapping[str, Known],
     blocks: Mapping[str, Mapping[int, float]],
 ) -> Effect:
-    ahead, spread = belief.ahead(config.key(), other.key())
-    reach = student_t_95(belief.freedom) * spread
     mine, its = blocks.get(config.key(), {}), blocks.get(other.key(), {})
     common = sorted(mine.keys() & its.keys())
     paired = compare_pairs([mine[at] for at in common], [its[at] for at in common]) if len(common) > 1 else None
-    interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
     return Effect(
         setting=change[0],
         value=from_config(config)[change[0]],
         other=change[1],
-        gain=Comparison(ratio=math.exp(ahead), interval=interval, pairs=len(common)),
+        gain=belief.compared(config.key(), other.key(), len(common)),
         measured=other.key() in known,
         paired=paired,
     )

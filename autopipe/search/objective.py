@@ -12,7 +12,7 @@ from autopipe.core import payback
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import Measurement
-from autopipe.core.stats import bootstrap_interval, median
+from autopipe.core.stats import estimate, median
 from autopipe.core.value import Estimate
 
 
@@ -20,9 +20,7 @@ def merged(measurements: Sequence[Measurement]) -> Estimate:
     """Return images/s over the windows of all measurements of one configuration."""
     if len(measurements) == 1:
         return measurements[0].images_per_second
-    rates = [window.images / window.seconds for each in measurements for window in each.windows]
-    middle, interval = median(rates), bootstrap_interval(rates)
-    return Estimate(value=middle, low=min(interval.low, middle), high=max(interval.high, middle))
+    return estimate([window.images / window.seconds for each in measurements for window in each.windows])
 
 
 def score(images_per_second: float, one_time_seconds: float, images: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -9,7 +11,8 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, get_storage
 
-from autopipe.search import continuing, storage
+from autopipe.errors import TrialError, shortened
+from autopipe.search import storage
 from autopipe.search.mirror import Mirror
 from autopipe.search.record import Record
 from autopipe.search.storage import Patience
@@ -54,7 +57,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
         raise storage.unusable(storage_url, error) from error
     if mirror is not None:
         study = optuna.load_study(study_name=name, storage=mirror, sampler=sampler)
-    continuing.check(study, {"schema_version": str(SCHEMA_VERSION), **digests})
+    _require_same(study, {"schema_version": str(SCHEMA_VERSION), **digests})
     record = Record(study, mirror)
     return record, len(record.recover())
 
@@ -64,6 +67,37 @@ def _opened(kept: BaseStorage, name: str, sampler: BaseSampler, *, fresh: bool) 
         optuna.delete_study(study_name=name, storage=kept)
     return optuna.create_study(
         storage=kept, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+    )
+
+
+def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
+    """Note in a new study what it is of, by these digests, and refuse one that is of something else."""
+    known = study.user_attrs.get("digests")
+    if known is None:
+        study.set_user_attr("digests", wanted)
+        study.set_user_attr("began", datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+        return
+    differing = [name for name in sorted(known.keys() | wanted.keys()) if known.get(name) != wanted.get(name)]
+    if differing:
+        sides = "; ".join(_sides(name, known.get(name), wanted.get(name)) for name in differing)
+        raise TrialError(
+            f"The study `{study.study_name}` cannot be gone on with, because it is of another {', '.join(differing)} "
+            f"({sides}).",
+            hint="Use --fresh to begin anew, or another --out or --storage to keep both.",
+        )
+
+
+def _sides(name: str, there: str | None, here: str | None) -> str:
+    """Return what a digest is in the study and here; of one with several fields, those that differ."""
+    try:
+        fields, others = json.loads(there or ""), json.loads(here or "")
+        apart = {
+            key: (fields.get(key), others.get(key)) for key in fields | others if fields.get(key) != others.get(key)
+        }
+    except (ValueError, TypeError, AttributeError):
+        return f"{name}: {shortened(there)} there, {shortened(here)} here"
+    return f"{name}: " + ", ".join(
+        f"{key} {shortened(one)} there, {shortened(two)} here" for key, (one, two) in apart.items()
     )
 
 

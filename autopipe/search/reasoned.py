@@ -111,7 +111,7 @@ def run_cheaper(session: Session, over: Over) -> None:
         return
     named = Candidate(params=from_config(best.config), config=best.config, key=best.key)
     enough = session.settings.ceiling_share * best.value
-    for seed in seeds.cheaper(
+    for candidate in seeds.cheaper(
         named,
         session.trimmed.candidates,
         lambda each: _planned_cost(session, each.config),
@@ -120,7 +120,7 @@ def run_cheaper(session: Session, over: Over) -> None:
     ):
         if over() is not None:
             return
-        _run_unless_done(session, seed.candidate.config, seed.origin)
+        _run_unless_done(session, candidate.config, AskedBy(Asker.SEED, "cheaper"))
 
 
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:

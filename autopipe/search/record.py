@@ -27,6 +27,7 @@ from autopipe.core.space import MEASURED_BOUNDS, Space
 from autopipe.search import suggest, trial_owner
 from autopipe.search.mirror import Mirror
 from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.stopping import Reason, Stop
 
 CONCLUSION = "conclusion"
 """The attribute of a shared study that has ended."""
@@ -128,14 +129,14 @@ class Record:
         kept = self.study.user_attrs.get("block_ceilings", {})
         self.study.set_user_attr("block_ceilings", {**kept, str(block): ceiling.model_dump_json()})
 
-    def stop(self) -> dict[str, str] | None:
-        """Return what those who share the study were told of why the search is over; None as long as it goes on."""
-        told: dict[str, str] | None = self.study.user_attrs.get("stop")
-        return told
+    def stop(self) -> Stop | None:
+        """Return why the search is over for all who share the study; None as long as it goes on."""
+        told = self.study.user_attrs.get("stop")
+        return None if told is None else Stop(reason=Reason(told["reason"]), message=told["message"])
 
-    def keep_stop(self, told: dict[str, str]) -> None:
+    def keep_stop(self, stop: Stop) -> None:
         """Tell those who share the study why the search is over."""
-        self.study.set_user_attr("stop", told)
+        self.study.set_user_attr("stop", {"reason": str(stop.reason), "message": stop.message})
 
     def conclusion(self) -> str | None:
         """Return how a shared study ended, as JSON; None as long as it has not."""

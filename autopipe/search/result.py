@@ -11,9 +11,10 @@ import optuna
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.payback import CostProfile
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
-from autopipe.search.conversions import KeptAs, Payback
+from autopipe.search.conversions import Payback
 from autopipe.search.decision import Blocks
 from autopipe.search.effects import Effect
 from autopipe.search.feasible import Drop
@@ -122,7 +123,7 @@ class SearchResult:
     gains: Mapping[str, Comparison] = field(default_factory=dict)
     rounds: Blocks = field(default_factory=dict)
     effects: Sequence[Effect] = ()
-    ways: Sequence[KeptAs] = ()
+    ways: Sequence[tuple[PipelineConfig, CostProfile]] = ()
 
     @property
     def failed(self) -> Sequence[Row]:

@@ -11,6 +11,7 @@ from autopipe.search.origin import AskedBy, Asker
 
 _TRUSTED = 0.7  # of the best prediction: below it the rule of thumb is not tried
 _HOPELESS = 0.25  # of the best prediction: below it nothing is
+_MOST_PREDICTED, _MOST_CHEAPER = 4, 3  # that are tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +43,7 @@ def rule_of_thumb(candidates: Sequence[Candidate], cores: int) -> Candidate:
     return min(candidates, key=distance)
 
 
-def seeds(
-    candidates: Sequence[Candidate], cores: int, predict: Callable[[Candidate], float] | None, *, top: int = 4
-) -> list[Seed]:
+def seeds(candidates: Sequence[Candidate], cores: int, predict: Callable[[Candidate], float] | None) -> list[Seed]:
     """Return what to try first, best guess first: the rule of thumb, and the best predictions of different kinds.
 
     Predictions are close together near the top, and wrong in the same way for like configurations: so no two seeds
@@ -59,7 +58,7 @@ def seeds(
     chosen = [rule] if predict(rule.candidate) >= _TRUSTED * highest else []
     kinds = {_kind(each.candidate) for each in chosen}
     for candidate in ranked:
-        if len(chosen) > top or predict(candidate) < _HOPELESS * highest:
+        if len(chosen) > _MOST_PREDICTED or predict(candidate) < _HOPELESS * highest:
             break
         if _kind(candidate) not in kinds:
             kinds.add(_kind(candidate))
@@ -74,8 +73,7 @@ def cheaper(
     predict: Callable[[Candidate], float],
     *,
     enough: float,
-    top: int = 3,
-) -> list[Seed]:
+) -> list[Candidate]:
     """Return what takes less than the best and may be as fast, the most like it first: the first at a ceiling is not
     the cheapest there.
 
@@ -85,16 +83,13 @@ def cheaper(
         cost: what one takes, compared in order.
         predict: its predicted value.
         enough: the least value that counts as being there.
-        top: how many at most.
     """
-    own = dict(best.params)
 
     def unlike(candidate: Candidate) -> int:
-        return len(own.items() ^ candidate.params.items())
+        return len(best.params.items() ^ candidate.params.items())
 
     less = [each for each in candidates if cost(each) < cost(best) and predict(each) >= enough]
-    chosen = sorted(less, key=lambda each: (unlike(each), cost(each), each.key))[:top]
-    return [Seed(candidate=each, origin=AskedBy(Asker.SEED, "cheaper")) for each in chosen]
+    return sorted(less, key=lambda each: (unlike(each), cost(each), each.key))[:_MOST_CHEAPER]
 
 
 def _kind(candidate: Candidate) -> tuple[str, str, str]:

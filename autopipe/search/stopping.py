@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autopipe.core.ceiling import Ceiling
-from autopipe.core.stats import Interval, log_variance
+from autopipe.core.stats import REPEATABILITY, log_variance
 from autopipe.core.value import Estimate
 
-_REPEATABILITY = 2.8  # standard deviations
 _GIVEN_AWAY = 0.02
 
 
@@ -79,18 +78,16 @@ def budget_stop(
 def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
     """Return the share of the ceiling at which nothing is left to gain: `share`, or less where that cannot be told.
 
-    Two figures that are less than 2.8 standard deviations of one apart are taken for the same (the repeatability limit,
-    ISO 5725-6). However unsteady a machine is, no more than 2 % are given away for it.
+    Two figures that are less than `REPEATABILITY` standard deviations of one apart are taken for the same. However
+    unsteady a machine is, no more than 2 % are given away for it.
     """
     figures = (rate, ceiling.model_images_per_second)
-    variance = max(log_variance(each.value, Interval(each.low, each.high)) for each in figures)
-    return max(share - _GIVEN_AWAY, min(share, 1.0 - _REPEATABILITY * math.sqrt(variance)))
+    variance = max(map(log_variance, figures))
+    return max(share - _GIVEN_AWAY, min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
 
 
-def ceiling_stop(rate: Estimate, ceiling: Ceiling | None, *, share: float, what: str) -> Stop | None:
+def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float, what: str) -> Stop | None:
     """Return a stop if `what`, at `rate` images/s, leaves nothing to gain below the model's own ceiling."""
-    if ceiling is None:
-        return None
     top = ceiling.model_images_per_second.value
     if rate.value < share * top:
         return None

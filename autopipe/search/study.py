@@ -28,7 +28,6 @@ from autopipe.search import (
 from autopipe.search.arrival import Arrival
 from autopipe.search.events import (
     CeilingMeasured,
-    Event,
     OnEvent,
     SearchStopped,
     SpaceTrimmed,
@@ -50,10 +49,6 @@ __all__ = ["run", "search", "space_digest"]
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
 
 
-def _ignore(event: Event) -> None:
-    """Do nothing: nobody listens."""
-
-
 def space_digest(space: Space) -> str:
     """Return a digest of what a space may try: a study goes on only with the same."""
     waits = f"{space.unmeasured}" if space.unmeasured else ""
@@ -65,7 +60,7 @@ def run(
     measurer: Measurer,
     facts: Facts,
     settings: Settings,
-    on_event: OnEvent = _ignore,
+    on_event: OnEvent = lambda event: None,
 ) -> SearchResult:
     """Find the fastest configuration of a space, and prove it.
 
@@ -93,11 +88,15 @@ def search(
     measurer: Measurer,
     facts: Facts,
     settings: Settings,
-    on_event: OnEvent = _ignore,
+    on_event: OnEvent = lambda event: None,
 ) -> SearchResult:
     """Do what `run` does, on a space that has been trimmed already."""
     on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
-    queue = nullcontext() if settings.lock is None else lock.held(settings.lock, lambda who: on_event(_waits(who)))
+    queue = (
+        nullcontext()
+        if settings.lock is None
+        else lock.held(settings.lock, lambda who: on_event(WaitingForMachine(holder=who)))
+    )
     asked = settings.clock()
     with queue:
         if settings.began is not None:  # waiting for another tune is not held against the budget
@@ -121,10 +120,6 @@ def search(
                 return _Search(session).run()
             finally:
                 record.settle()
-
-
-def _waits(who: str) -> Event:
-    return WaitingForMachine(holder=who)
 
 
 class _Search:

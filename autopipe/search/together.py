@@ -71,8 +71,7 @@ def tell(session: Session) -> None:
 
 def told_to_stop(session: Session) -> Stop | None:
     """Return why the search is over for all, or None."""
-    told = None if session.others.me is None else session.record.stop()
-    return None if told is None else Stop(reason=Reason(told["reason"]), message=told["message"])
+    return None if session.others.me is None else session.record.stop()
 
 
 def ceilings(session: Session, measure: Callable[[], list[Ceiling]]) -> list[Ceiling]:
@@ -98,7 +97,7 @@ def conclusion(session: Session, stop: Stop) -> Conclusion | None:
     _wait(session, lambda: session.record.conclusion() is not None, "searches, and runs the confirmation")
     kept = session.record.conclusion()
     if kept is None:
-        session.record.keep_stop({"reason": str(stop.reason), "message": stop.message})
+        session.record.keep_stop(stop)
         _wait_for_all(session)
         while session.record.waiting():  # what somebody was about to run, or died with
             session.run_next()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Ran, Resources, Window
-from autopipe.core.stats import bootstrap_interval, median
+from autopipe.core.stats import estimate
 from autopipe.core.value import Estimate
 
 
@@ -19,18 +19,18 @@ def measurement(
     resources: Resources | None = None,
 ) -> Measurement:
     """Return the measurement that windows of one batch each, at these images/s, would have made."""
-    middle, interval = median(rates), bootstrap_interval(rates, resamples=200)
-    known = len(rates) > 1
-    low, high = (min(interval.low, middle), max(interval.high, middle)) if known else (middle, middle)
+    known, rate = len(rates) > 1, estimate(rates, resamples=200)
+    if not known:
+        rate = Estimate(value=rate.value, low=rate.value, high=rate.value)
     config = config.normalised()
     return Measurement(
         config=config.model_dump(mode="json"),
         config_key=config.key(),
         batch_size=batch_size,
         windows=tuple(Window(images=batch_size, seconds=batch_size / rate) for rate in rates),
-        images_per_second=Estimate(value=middle, low=low, high=high),
+        images_per_second=rate,
         first_batch_seconds=first_batch_seconds,
-        stable=known and (high - low) <= 0.06 * middle,
+        stable=known and (rate.high - rate.low) <= 0.06 * rate.value,
         data_wait_share=0.0,
         resources=resources or Resources(),
         page_cache="warm",

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from autopipe.core.stats import Interval, bootstrap_interval, compare_pairs, log_variance, median, student_t
+from autopipe.core.stats import bootstrap_interval, compare_pairs, log_variance, median, student_t
+from autopipe.core.value import Estimate
 
 
 def test_median_of_nothing_is_an_error() -> None:
@@ -85,7 +86,6 @@ def test_students_t_is_that_of_the_tables(freedom: int, alpha: float, point: flo
 
 def test_the_variance_of_a_logarithm_follows_from_the_interval() -> None:
     spread = 0.03
-    interval = Interval(100.0 * math.exp(-1.96 * spread), 100.0 * math.exp(1.96 * spread))
-    assert log_variance(100.0, interval) == pytest.approx(spread**2, rel=1e-3)
-    assert log_variance(100.0, Interval(0.0, 200.0)) > 0.3**2
-    assert log_variance(100.0, Interval(-math.inf, math.inf)) > log_variance(100.0, Interval(0.0, 200.0))
+    rate = Estimate(value=100.0, low=100.0 * math.exp(-1.96 * spread), high=100.0 * math.exp(1.96 * spread))
+    assert log_variance(rate) == pytest.approx(spread**2, rel=1e-3)
+    assert log_variance(Estimate(value=100.0, low=0.0, high=200.0)) > 0.3**2

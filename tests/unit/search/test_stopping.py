@@ -64,7 +64,6 @@ def test_what_has_to_be_reached_follows_from_what_can_be_told_apart() -> None:
 
 def test_below_the_ceiling_or_without_one_the_search_goes_on() -> None:
     assert ceiling_stop(rate(960.0), CEILING, share=0.97, what="it") is None
-    assert ceiling_stop(rate(971.0), None, share=0.97, what="it") is None
 
 
 def test_no_gain_means_none_beyond_the_interval_of_the_best_before() -> None:

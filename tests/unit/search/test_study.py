@@ -778,3 +778,12 @@ def test_values_that_are_measured_are_tried_and_stay_the_studys(tmp_path: Path) 
     tried = {row.config.loader.samples_ahead(1) for row in result.trials if isinstance(row.config.loader, Threads)}
     assert {Threads(workers=2, read_ahead=count).samples_ahead(1) for count in (0, 9, 50)} == tried
     assert result.stopped_because.reason is Reason.EXHAUSTED
+
+
+def test_reads_count_beside_the_model_on_more_devices_too() -> None:
+    surface = Far(model_rate=900.0, read_seconds=1e-5, decode_seconds=1e-4, scaling=lambda devices: min(devices, 2))
+    result = with_devices(surface, 8)
+    assert result.best_config is not None
+    assert result.ceiling is not None
+    assert (result.best_config.devices, result.ceiling.devices) == (2, 2)
+    assert result.ceiling.reads is not None
