@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,26 +66,20 @@ def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
 
 
 def _run(request: Request, told: IO[bytes]) -> int:
+    from autopipe.trial.child import import_path  # not where `Diagnose` is all that is imported
+
     options = [f"--fd={told.fileno()}", f"--seconds={request.seconds}"]
     options += [] if request.steps is None else [f"--steps={request.steps}"]
     options += ["--keep-running"] if request.keep_running else []
     command = [sys.executable, "-m", "autopipe.trial.onlook", *options, str(request.script), *request.arguments]
     stdout = sys.stderr.fileno() if request.quiet else None
     sys.stdout.flush()
-    process = subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env=_environment())
+    process = subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env={**os.environ, **import_path()})
     while True:
         try:
             return process.wait()
         except KeyboardInterrupt:  # the script gets it, too; what was seen by then is shown
             continue
-
-
-def _environment() -> dict[str, str]:
-    """Return the variables of the script: the parent's own, and what finds this very autopipe."""
-    root = str(Path(__file__).parents[2])
-    if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        return dict(os.environ)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
 
 
 def _nothing(script: Path, status: int) -> NothingMeasuredError:

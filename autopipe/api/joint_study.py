@@ -17,9 +17,8 @@ from typing import Final
 from autopipe.api import asking
 from autopipe.core import digests
 from autopipe.errors import ConfigError, TrialError, shortened
-from autopipe.search import studies
+from autopipe.search import storage, studies
 from autopipe.search.settings import Settings
-from autopipe.search.storage import without_password
 from autopipe.tuned import fingerprint
 from autopipe.tuned.fingerprint import MatchLevel
 from autopipe.tuned.schema import Hardware
@@ -35,12 +34,12 @@ def require_shared(settings: Settings) -> None:
     Raises:
         ConfigError: they name none, or one that a single machine can use.
     """
-    storage = settings.storage
-    if not settings.join or (storage is not None and not storage.startswith("sqlite:")):
+    url = settings.storage
+    if not settings.join or storage.is_shared(url):
         return
     raise ConfigError(
         "`--join` needs a storage that all participants reach, but got "
-        f"{'none' if storage is None else repr(without_password(storage))}.",
+        f"{'none' if url is None else repr(storage.without_password(url))}.",
         hint="Name it with --storage or AUTOPIPE_STORAGE: postgresql+psycopg://user@host/name, "
         "journal:////mnt/team/studies.log on a network file system, or grpc://host:13000. SQLite is for one machine.",
     )

@@ -17,8 +17,8 @@ def measured(artifact: Path) -> Measured:
         ArtifactError: the artefact cannot be read, or keeps no costs.
     """
     profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
-    ceiling = None if profile.findings is None else profile.findings.ceiling
-    if ceiling is None or not ceiling.op_costs:
+    findings = profile.findings
+    if findings is None or findings.ceiling is None or not findings.ceiling.op_costs:
         raise ArtifactError(
             f"Predictions need what each op costs, which the profile in `{artifact}` does not keep.",
             hint="A wrapped dataset's cannot be told apart; a profile of an earlier version is renewed by: "
@@ -32,10 +32,10 @@ def measured(artifact: Path) -> Measured:
         if (config := pick.parse_config(each.config)) != winner and not config.loader.is_foreign
     ]
     return Measured(
-        ceiling=ceiling,
+        ceiling=findings.ceiling,
         batch_size=profile.workload.batch_size,
         winner=winner,
         pairs=pairs,
-        cache_bytes=None if profile.findings is None else profile.findings.cache_bytes,
+        cache_bytes=findings.cache_bytes,
         memory_bytes=profile.hardware.memory_bytes,
     )

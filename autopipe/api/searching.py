@@ -26,7 +26,7 @@ from autopipe.core.workload import Workload
 from autopipe.errors import SpaceError, TrialError
 from autopipe.hardware import virtual
 from autopipe.hardware.machine import Machine
-from autopipe.search import library, study
+from autopipe.search import library, storage, study
 from autopipe.search.events import NotJoined, OnEvent
 from autopipe.search.lock import MEASURING
 from autopipe.search.measurer import Baseline
@@ -184,11 +184,6 @@ def workload_key(described: Description) -> str:
     return f"{described.ops_digest}/{described.batch_size}/{described.model_digest}"
 
 
-def _is_shared(storage: str | None) -> bool:
-    """Return whether a storage may be several workloads' and machines', whose studies then need names of their own."""
-    return storage is not None and not storage.startswith("sqlite:")
-
-
 def _completed(
     settings: Settings, described: Description, hardware: Hardware, *, only: Mapping[str, tuple[Value, ...]]
 ) -> Settings:
@@ -196,7 +191,7 @@ def _completed(
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
     name = settings.study_name
-    if name == STUDY and _is_shared(settings.storage):
+    if name == STUDY and storage.is_shared(settings.storage):  # by several workloads and machines
         kind = digests.digest(hardware.model_dump_json())[:8]
         name = f"{name}-{digests.digest(workload_key(described))[:8]}-{kind}"
     return dataclasses.replace(

@@ -15,19 +15,9 @@ MODEL_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bottleneck:
-    """What keeps a configuration from being faster.
+class Bottleneck(Limit):
+    """The limit that keeps a configuration from being faster; `sentence` says it, with what would lift it."""
 
-    Attributes:
-        kind: what it is.
-        op: the op, where it is one.
-        images_per_second: the rate that it allows.
-        sentence: the same in words, with the figure that would lift it.
-    """
-
-    kind: Kind
-    op: str | None
-    images_per_second: float
     sentence: str
 
 
@@ -46,12 +36,7 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
         found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
     else:
         found = _in_the_way(limits, others)
-    return Bottleneck(
-        kind=found.kind,
-        op=found.op,
-        images_per_second=found.images_per_second,
-        sentence=_SENTENCES[found.kind](limits, found),
-    )
+    return Bottleneck(**dataclasses.asdict(found), sentence=_SENTENCES[found.kind](limits, found))
 
 
 def _in_the_way(limits: Limits, others: list[Limit]) -> Limit:

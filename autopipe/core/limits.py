@@ -73,15 +73,6 @@ class Limits:
         """The model alone."""
         return next(each.images_per_second for each in self.limits if each.kind is Kind.MODEL)
 
-    @property
-    def loader_core_seconds(self) -> float:
-        """The loader's work for one image, on one core."""
-        return self.work.core_seconds
-
-    def of(self, kind: Kind) -> Limit | None:
-        """Return the lowest limit of a kind, if there is one."""
-        return next((each for each in self.limits if each.kind is kind), None)
-
 
 def limits(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None) -> Limits:
     """Return the limits of a configuration from what was measured in its setup of the model."""

@@ -14,16 +14,15 @@ import pydantic
 
 from autopipe.core.finish import Finish, Finishing
 from autopipe.core.sample import Batch, SampleSpec
+from autopipe.core.value import Value
 from autopipe.errors import AutopipeError, ConfigError, LoaderError
 
 if TYPE_CHECKING:
     from autopipe.core.job import LoadJob
 
 
-class LoaderState(pydantic.BaseModel):
+class LoaderState(Value):
     """Where a loader stands: the next batch it will hand over. `identity` says of which workload and shard."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     schema_version: int = 1
     epoch: int = pydantic.Field(ge=0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import pydantic
@@ -104,7 +103,9 @@ def resolve(
     for name, written in spec.parameters.items():
         path: Path = ("parameters", name)
         if name not in known:
-            raise SpaceError(f"{where(path)}: `{name}` is no parameter.{near(name, known)}", hint=_known_text(known))
+            raise SpaceError(
+                f"{where(path)}: `{name}` is no parameter.{near(name, known)}", hint=f"It takes {', '.join(known)}."
+            )
         waits = _Waits(name=name, written=written, known={**still, **names}, check=known[name], where=where(path))
         parameters[name] = Parameter(
             name=name,
@@ -112,19 +113,11 @@ def resolve(
             unmeasured=None if _named(written).isdisjoint(still) else waits,
             is_range=written.range is not None,
             log=written.log,
-            when=_conditions(written, parameters, partial(_below, where, (*path, "when"))),
+            when=_conditions(written, parameters, where, (*path, "when")),
         )
     if "loader" not in parameters:
         raise SpaceError(f"{where(('parameters',))}: `loader` is missing: it says which loaders to try.")
     return Space(tuple(parameters.values()))
-
-
-def _below(where: Callable[[Path], str], path: Path, key: str) -> str:
-    return where((*path, key))
-
-
-def _known_text(known: Iterable[str]) -> str:
-    return f"It takes {', '.join(known)}."
 
 
 def _named(written: ParameterSpec) -> set[str]:
@@ -173,19 +166,21 @@ def _unique(values: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def _conditions(
-    written: ParameterSpec, earlier: Mapping[str, Parameter], where: Callable[[str], str]
+    written: ParameterSpec, earlier: Mapping[str, Parameter], where: Callable[[Path], str], path: Path
 ) -> tuple[tuple[str, tuple[Value, ...]], ...]:
     conditions = []
     for name, wanted in written.when.items():
         if name not in earlier:
             raise SpaceError(
-                f"{where(name)}: `when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
+                f"{where((*path, name))}: `when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
             )
         allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
         possible = [str(value) for value in earlier[name].values]
         for value in allowed:
             if not within(earlier[name], value):
-                raise SpaceError(f"{where(name)}: `{name}` is never {value!r} here.{near(str(value), possible)}")
+                raise SpaceError(
+                    f"{where((*path, name))}: `{name}` is never {value!r} here.{near(str(value), possible)}"
+                )
         conditions.append((name, allowed))
     return tuple(conditions)
 

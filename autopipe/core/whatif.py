@@ -118,7 +118,7 @@ def moved(measured: Measured, machine: Machine) -> Ceiling:
     was = measured.ceiling
     cores = machine.cores or was.cores or 1.0
     alone, busy = _model(measured, machine, cores)
-    latency = None if machine.read_latency_seconds is None else machine.read_latency_seconds
+    latency = machine.read_latency_seconds
     reads = None if was.reads is None else _reads(was.reads, latency, machine.storage_factor)
     wait = None if reads is None or (latency is None and machine.storage_factor == 1) else reads.wait_seconds
     disk = was.read_bytes_per_second

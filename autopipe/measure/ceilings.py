@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from autopipe.loaders.threads import Threads
 from autopipe.measure import op_costs, reads
 from autopipe.measure.bench import Alone
 from autopipe.measure.options import CeilingOptions
-from autopipe.measure.pages import PageCache
+from autopipe.measure.pages import PageCache, existing
 from autopipe.measure.subset import Subset
 
 _SAMPLES = 400  # that a loader alone goes through, again and again
@@ -115,8 +114,7 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
 
 
 def _read_bytes_per_second(workload: Workload) -> float | None:
-    part = Subset(workload.data, _READ_FILES)
-    paths = [path for name in dict.fromkeys(data_source.files(part)) if (path := Path(name)).is_file()]
+    paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _READ_FILES))))
     return disk.read_bytes_per_second(paths) if paths else None
 
 

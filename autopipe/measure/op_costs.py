@@ -30,9 +30,9 @@ Clock: TypeAlias = Callable[[], tuple[float, float]]
 _BLOCKS = 5
 _BATCHING = "batching"
 _FEWEST = 8  # samples to look at, however long they take
-_WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thread, not waiting
+WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thread, not waiting
 _PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer, on a machine that is not busy
-_CERTAIN = 4.0  # times what a thread waits for its core: from so much on an op waits by itself
+CERTAIN = 4.0  # times what a thread waits for its core: from so much on an op, or a read, waits by itself
 _QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
 _KEPT_BYTES = 2**28  # of samples that are kept between two ops
 _MOST_KEPT = 4
@@ -108,7 +108,7 @@ def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
     """Return how long each op waited in each sample, without what was only put aside for other work of the machine."""
     busy = times[:, :, 1]
     waits = np.maximum(0.0, times[:, :, 0] - busy)
-    most = np.median(waits, axis=0) > _WAITS_SECONDS + _CERTAIN * taken * np.median(busy, axis=0)
+    most = np.median(waits, axis=0) > WAITS_SECONDS + CERTAIN * taken * np.median(busy, axis=0)
     seldom = (waits > _PUT_ASIDE_SECONDS) & (taken < _QUIET)
     return np.where(most | seldom, waits, 0.0)
 

@@ -33,16 +33,17 @@ class PageCache:
         """Bring files into the regime's state. What is no file, or was read before, costs nothing."""
         names = dict.fromkeys(files)
         if self.regime == "cold":
-            pagecache.drop(_existing(names))
+            pagecache.drop(existing(names))
             return
         began = self._clock()
         for name in names:
             if name not in self._warm:
                 if self._clock() - began > _PATIENCE_SECONDS:
                     return
-                pagecache.warm(_existing([name]))
+                pagecache.warm(existing([name]))
                 self._warm.add(name)
 
 
-def _existing(names: Iterable[str]) -> list[Path]:
+def existing(names: Iterable[str]) -> list[Path]:
+    """Return those that are files."""
     return [path for name in names if (path := Path(name)).is_file()]

@@ -17,7 +17,7 @@ from autopipe.core.ceiling import STILL_GAINS, ReadCosts, ReadRung
 from autopipe.core.sample import Source
 from autopipe.errors import BadSampleError
 from autopipe.measure import gil
-from autopipe.measure.op_costs import Clock, thread_clock
+from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, thread_clock
 from autopipe.ops import planner
 
 _LADDER = (4, 16, 64, 256)
@@ -25,8 +25,6 @@ _SECONDS = 2.0  # all rungs together
 _RUNG_SECONDS = 0.25
 _ALONE_SECONDS = 0.4
 _FEWEST = 3  # reads by each thread
-_WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thread, not waiting
-_CERTAIN = 4.0  # times what a thread waits for its core: from so much on a read waits by itself
 _MOST = 400  # reads one after the other
 
 
@@ -56,7 +54,7 @@ def read_costs(
     if not busy:
         return None
     cpu = float(np.mean(busy))
-    certain = _WAITS_SECONDS + _CERTAIN * taken() * float(np.median(busy))
+    certain = WAITS_SECONDS + CERTAIN * taken() * float(np.median(busy))
     wait = float(np.mean(waits)) if np.median(waits) > certain else 0.0
     latency = max(cpu + wait, 1e-7)
     rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,16 +58,24 @@ def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: in
     ops = (Decode(strict=False),) if encoded else ()  # a loader may take nothing but what it decodes
     numbered = dataclasses.replace(part, data=_Numbers(len(part.data), encoded=encoded), ops=ops)
     reference = _Epoch.of(part, numbered, _REFERENCE)
-    agreements = []
+    return Verification(
+        agreements=_each(configs, lambda config: _compare(config, reference, _Epoch.of(part, numbered, config)), report)
+    )
+
+
+def _each(
+    configs: Sequence[PipelineConfig], look: Callable[[PipelineConfig], Agreement], report: Report
+) -> tuple[Agreement, ...]:
+    """Return what a look at each configuration gives, or why it cannot be used."""
+    found = []
     for config in configs:
         try:
-            agreements.append(_compare(config, reference, _Epoch.of(part, numbered, config)))
+            found.append(look(config))
         except AutopipeError as error:
-            agreements.append(
-                Agreement(config=config.model_dump(mode="json"), digest="", samples=0, message=str(error))
-            )
-        report.progress(len(agreements), 0.0)
-    return Verification(agreements=tuple(agreements))
+            as_data = config.model_dump(mode="json")
+            found.append(Agreement(config=as_data, digest="", samples=0, message=str(error)))
+        report.progress(len(found), 0.0)
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,20 +158,15 @@ def repeats(workload: Workload, configs: Sequence[PipelineConfig], *, samples: i
 
     Samples are the same where all bytes of all their parts are. What the data hold twice is counted, too.
     """
-    agreements = []
-    for config in configs:
-        as_data = config.model_dump(mode="json")
-        try:
-            with assembly.build_loader(workload, config) as loader:
-                seen = list(_digests(loader.epoch(0), samples))
-        except AutopipeError as error:
-            agreements.append(Agreement(config=as_data, digest="", samples=0, message=str(error)))
-        else:
-            whole = hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest()
-            repeated = len(seen) - len(set(seen))
-            agreements.append(Agreement(config=as_data, digest=whole, samples=len(seen), repeated=repeated))
-        report.progress(len(agreements), 0.0)
-    return Verification(agreements=tuple(agreements), compared=False)
+
+    def look(config: PipelineConfig) -> Agreement:
+        with assembly.build_loader(workload, config) as loader:
+            seen = list(_digests(loader.epoch(0), samples))
+        whole = hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest()
+        repeated = len(seen) - len(set(seen))
+        return Agreement(config=config.model_dump(mode="json"), digest=whole, samples=len(seen), repeated=repeated)
+
+    return Verification(agreements=_each(configs, look, report), compared=False)
 
 
 def _digests(batches: Iterable[Any], samples: int) -> Iterable[bytes]:

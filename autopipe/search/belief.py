@@ -86,12 +86,11 @@ def believe(known: Mapping[str, Known], cores: int, before: Belief | None = None
         before: what was believed some measurements ago, to begin learning with.
     """
     features = Features([each.config for each in known.values()], cores)
-    points = features.points([each.config for each in known.values()])
     trend = np.array([each.trend for each in known.values()])
     readings = [(at, reading) for at, each in enumerate(known.values()) for reading in each.readings]
     names = tuple(features.names)
     start = before.learnt if before is not None and before.settings == names and before.freedom > 1 else None
-    surrogate = Surrogate(features.distances(points, points), trend, readings, start)
+    surrogate = Surrogate(features.distances(features.points, features.points), trend, readings, start)
     mean, covariance = surrogate.known()
     typical = median([reading.variance for _, reading in readings])
     blocks = {reading.block for _, reading in readings if reading.block is not None}

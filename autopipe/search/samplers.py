@@ -97,7 +97,7 @@ class SurrogateSampler(ListSampler):
         super().__init__(context)
         configs = [candidate.config for candidate in context.candidates]
         self._features = Features(configs, context.cores)
-        self._points = self._features.points(configs)
+        self._points = self._features.points
         self._index = {candidate.key: at for at, candidate in enumerate(context.candidates)}
         predict = context.predict
         self._trend = np.array([0.0 if predict is None else math.log(predict(config)) for config in configs])

@@ -141,6 +141,11 @@ def url_of(file: Path) -> str:
     return sqlalchemy.URL.create("sqlite", database=str(file.absolute())).render_as_string()
 
 
+def is_shared(url: str | None) -> bool:
+    """Return whether several machines can reach a storage; SQLite's and the one in memory are for one."""
+    return url is not None and not url.startswith("sqlite:")
+
+
 def without_password(url: str) -> str:
     """Return a URL as it may be shown and kept."""
     return _PASSWORD.sub(r"\1@", url, count=1)

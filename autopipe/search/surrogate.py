@@ -65,18 +65,19 @@ class Learnt:
 
 
 class Features:
-    """Configurations as points: one coordinate a setting, 0 to 1 where it has an order."""
+    """Configurations as points: one coordinate a setting, 0 to 1 where it has an order.
+
+    Attributes:
+        names: of the settings.
+        points: one row a configuration; NaN where a setting does not count for it.
+    """
 
     def __init__(self, configs: Sequence[PipelineConfig], cores: int) -> None:
         rows = [_settings(config, cores) for config in configs]
         self.names = sorted({name for row in rows for name in row})
         self._values = {name: sorted({row[name] for row in rows if name in row}, key=str) for name in self.names}
         self._ordered = {name: all(isinstance(value, float) for value in self._values[name]) for name in self.names}
-        self._cores = cores
-
-    def points(self, configs: Sequence[PipelineConfig]) -> Array:
-        """Return one row a configuration; NaN where a setting does not count for it."""
-        return np.array([[self._place(name, row) for name in self.names] for row in self._rows(configs)], dtype=float)
+        self.points: Array = np.array([[self._place(name, row) for name in self.names] for row in rows], dtype=float)
 
     def distances(self, first: Array, second: Array) -> Array:
         """Return, setting by setting, how far each of `first` is from each of `second`: 0 to 1."""
@@ -87,15 +88,12 @@ class Features:
         missing = np.isnan(first)[:, None, :] != np.isnan(second)[None, :, :]
         return np.where(missing, 0.5, np.nan_to_num(apart, nan=0.0))
 
-    def _rows(self, configs: Sequence[PipelineConfig]) -> list[dict[str, float | str]]:
-        return [_settings(config, self._cores) for config in configs]
-
     def _place(self, name: str, row: dict[str, float | str]) -> float:
         if name not in row:
             return math.nan
         values, value = self._values[name], row[name]
         if not self._ordered[name]:
-            return float(values.index(value)) if value in values else -1.0
+            return float(values.index(value))
         numbers = [float(each) for each in values]
         width = max(numbers) - min(numbers)
         return (float(value) - min(numbers)) / width if width else 0.0

@@ -189,8 +189,12 @@ def _pickled(workload: Workload) -> IO[bytes]:
 def _environment(launch: Launch, temporary: str) -> dict[str, str]:
     """Return the variables of the child: it prints at once, tells where it crashed, and finds this very autopipe."""
     own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", "TMPDIR": temporary}
-    environment = {**os.environ, **own}
+    return {**os.environ, **own, **import_path(), **dict(launch.environment)}
+
+
+def import_path() -> dict[str, str]:
+    """Return the variable by which another Python process finds this very autopipe, where it needs one."""
     root = str(Path(__file__).parents[2])
-    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    return {**environment, **dict(launch.environment)}
+    if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autopipe import errors
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
+from autopipe.trial.verdict import MEMORY_HINT
 
 _MESSAGE_LIMIT = 2000
 
@@ -31,7 +32,7 @@ _HINTS = {
     FailureKind.IMPORT: "Import the workload's module by hand to see the whole traceback.",
     FailureKind.BUILD: "Call the workload's `model` by hand and train it on one batch.",
     FailureKind.BAD_DATA: "Mend or remove the sample that is named, or set on_bad_sample='skip' in the workload.",
-    FailureKind.OUT_OF_MEMORY: "Use fewer workers, a shorter queue, a smaller batch or no memory cache.",
+    FailureKind.OUT_OF_MEMORY: MEMORY_HINT,
     FailureKind.CRASHED: "The end of the trial's log shows where.",
 }
 

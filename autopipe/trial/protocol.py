@@ -19,7 +19,7 @@ from autopipe.core.mode import Mode
 from autopipe.core.outcome import Measurement, Phase, TrialFailure
 from autopipe.core.report import Options, Report
 from autopipe.core.step_time import StepTime
-from autopipe.core.value import JsonObject
+from autopipe.core.value import JsonObject, Value
 from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 
@@ -51,11 +51,7 @@ class Session(Protocol):
         """Let go of everything. Also called in the middle of a measurement that is cut short."""
 
 
-class _Message(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Reference(_Message):
+class Reference(Value):
     """A workload by name: "train.py:workload" or "package.module:attribute"; `may_call` if that may be a function."""
 
     kind: Literal["reference"] = "reference"
@@ -63,14 +59,14 @@ class Reference(_Message):
     may_call: bool = True
 
 
-class Pickled(_Message):
+class Pickled(Value):
     """A workload as an object that has no name, in an anonymous file that the child inherits."""
 
     kind: Literal["pickled"] = "pickled"
     fd: int
 
 
-class Load(_Message):
+class Load(Value):
     """Import the workload and make the session. The first request, once.
 
     Attributes:
@@ -88,44 +84,44 @@ class Load(_Message):
     code: str | None = None
 
 
-class Measure(_Message):
+class Measure(Value):
     """Measure one configuration."""
 
     request: Literal["measure"] = "measure"
     config: PipelineConfig
-    options: JsonObject = {}
+    options: JsonObject = pydantic.Field(default_factory=dict)
 
 
-class Describe(_Message):
+class Describe(Value):
     """Tell what a search has to know of the workload."""
 
     request: Literal["describe"] = "describe"
 
 
-class MeasureCeiling(_Message):
+class MeasureCeiling(Value):
     """Measure what no configuration can exceed."""
 
     request: Literal["ceiling"] = "ceiling"
-    options: JsonObject = {}
+    options: JsonObject = pydantic.Field(default_factory=dict)
 
 
-class MeasureStep(_Message):
+class MeasureStep(Value):
     """Measure a step of the model, without a loader."""
 
     request: Literal["step"] = "step"
     mode: Annotated[Mode, pydantic.Field(strict=False)]
-    options: JsonObject = {}
+    options: JsonObject = pydantic.Field(default_factory=dict)
 
 
-class Verify(_Message):
+class Verify(Value):
     """Compare the batches that these configurations give."""
 
     request: Literal["verify"] = "verify"
     configs: tuple[PipelineConfig, ...]
-    options: JsonObject = {}
+    options: JsonObject = pydantic.Field(default_factory=dict)
 
 
-class Close(_Message):
+class Close(Value):
     """Close the session and exit. Has no answer."""
 
     request: Literal["close"] = "close"
@@ -134,7 +130,7 @@ class Close(_Message):
 Request = Load | Measure | Describe | MeasureCeiling | MeasureStep | Verify | Close
 
 
-class Ready(_Message):
+class Ready(Value):
     """The answer to `Load`."""
 
     status: Literal["ready"] = "ready"
@@ -143,14 +139,14 @@ class Ready(_Message):
 Answer = Ready | Description | Measurement | Ceiling | StepTime | Verification | TrialFailure
 
 
-class PhaseBegan(_Message):
+class PhaseBegan(Value):
     """The trial entered a phase."""
 
     event: Literal["phase"] = "phase"
     phase: Phase
 
 
-class Progress(_Message):
+class Progress(Value):
     """The trial is alive, and this far."""
 
     event: Literal["progress"] = "progress"
@@ -158,14 +154,14 @@ class Progress(_Message):
     images_per_second: float
 
 
-class Log(_Message):
+class Log(Value):
     """A line for whoever watches."""
 
     event: Literal["log"] = "log"
     text: str
 
 
-class Done(_Message):
+class Done(Value):
     """The end of an answer."""
 
     event: Literal["done"] = "done"

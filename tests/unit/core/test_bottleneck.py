@@ -30,7 +30,7 @@ WAITING: dict[str, Any] = {
 def test_without_op_costs_the_model_is_all_that_is_known() -> None:
     limit = limits(ceiling(op_costs=(), cores=None), THREADS)
     assert limit.images_per_second == 8400.0
-    assert limit.of(Kind.OP) is None
+    assert {each.kind for each in limit.limits} == {Kind.MODEL}
     assert bottleneck(limit).sentence == (
         "on a batch that is already there the model takes 8,400 images/s; what making one costs is not known."
     )

@@ -14,15 +14,14 @@ from autopipe.loaders.threads import Threads
 from tests.fakes.ceilings import THREADS, ceiling
 
 
-def rate_of(limit: Limits, kind: Kind) -> float:
-    found = limit.of(kind)
-    assert found is not None
-    return found.images_per_second
+def rate_of(limit: Limits, kind: Kind) -> float | None:
+    """Return the lowest limit of a kind, if there is one."""
+    return next((each.images_per_second for each in limit.limits if each.kind is kind), None)
 
 
 def test_the_cores_are_shared_by_the_loader_and_the_model() -> None:
     limit = limits(ceiling(model_core_seconds=0.26e-3), THREADS)
-    assert limit.loader_core_seconds == pytest.approx(0.74e-3)
+    assert limit.work.core_seconds == pytest.approx(0.74e-3)
     assert limit.images_per_second == rate_of(limit, Kind.OP) == pytest.approx(2 / 1e-3)
 
 
@@ -46,7 +45,7 @@ def test_no_configuration_exceeds_the_model_alone() -> None:
     ],
 )
 def test_a_loader_pays_for_what_it_does_for_every_image(config: PipelineConfig, milliseconds: float) -> None:
-    assert limits(ceiling(), config).loader_core_seconds == pytest.approx(milliseconds / 1e3)
+    assert limits(ceiling(), config).work.core_seconds == pytest.approx(milliseconds / 1e3)
 
 
 @pytest.mark.parametrize("loader", [Threads(workers=1), Processes(workers=1), Keras(workers=1)])
@@ -72,4 +71,4 @@ def test_files_from_a_slow_disk_are_a_limit_until_they_are_cached() -> None:
     )
     half = PipelineConfig(loader=Threads(workers=2), cache="memory", cache_fraction=0.5)
     assert rate_of(limits(cold, half), Kind.STORAGE_BANDWIDTH) == 1000.0
-    assert limits(cold, THREADS.model_copy(update={"cache": "memory"})).of(Kind.STORAGE_BANDWIDTH) is None
+    assert rate_of(limits(cold, THREADS.model_copy(update={"cache": "memory"})), Kind.STORAGE_BANDWIDTH) is None

@@ -56,11 +56,8 @@ def test_a_journal_lies_where_its_url_says(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_only_a_file_of_ones_own_holds_one_study() -> None:
-    from autopipe.api import searching
-
-    shared = [
-        url for url in (None, "sqlite:///a.db", "journal:///a.log", "postgresql://h/n") if searching._is_shared(url)
-    ]
+    urls = (None, "sqlite:///a.db", "journal:///a.log", "postgresql://h/n")
+    shared = [url for url in urls if storage.is_shared(url)]
     assert shared == ["journal:///a.log", "postgresql://h/n"]
 
 

@@ -19,7 +19,7 @@ SURFACE = Surface(quirks=1)
 def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Features, Array, Array, Surrogate]:
     configs = [each.config for each in trim(space, SURFACE.facts(), Limits()).candidates]
     features = Features(configs, SURFACE.cores)
-    points = features.points(configs)
+    points = features.points
     rates = np.array([SURFACE.true_rate(config) for config in configs])
     seen = np.random.default_rng(0).permutation(len(configs))[:count]
     known = points[seen]
@@ -32,7 +32,7 @@ def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Features, A
 def test_alike_configurations_are_near_each_other(space: Space) -> None:
     configs = [each.config for each in trim(space, SURFACE.facts(), Limits()).candidates]
     features = Features(configs, 4)
-    points = features.points(configs)
+    points = features.points
     apart = features.distances(points, points)
     assert apart.min() >= 0.0
     assert apart.max() <= 1.0
@@ -44,7 +44,7 @@ def test_alike_configurations_are_near_each_other(space: Space) -> None:
 def test_covariances_stay_positive_whatever_settings_matter(space: Space, weight: float) -> None:
     configs = [each.config for each in trim(space, SURFACE.facts(), Limits()).candidates]
     features = Features(configs, 4)
-    points = features.points(configs)
+    points = features.points
     apart = features.distances(points, points)
     for at in range(apart.shape[2]):
         assert np.linalg.eigvalsh(np.exp(-weight * apart[..., at])).min() > -1e-9
@@ -75,8 +75,8 @@ def test_gain_is_expected_where_the_mean_or_the_doubt_is_large() -> None:
 def test_settings_may_be_any_numbers() -> None:
     values = [-1, 0, 1, 4, -3.5, 2.5]
     configs = [PipelineConfig(loader=Wrapped.model_validate({"prefetch": value})) for value in values]
-    points = Features(configs, 4).points(configs)
-    apart = Features(configs, 4).distances(points, points)
+    features = Features(configs, 4)
+    apart = features.distances(features.points, features.points)
     assert np.isfinite(apart).all()
     assert (apart.sum(axis=2)[~np.eye(len(values), dtype=bool)] > 0).all()
 
