@@ -44,6 +44,11 @@ class Plan:
     body: tuple[Step, ...]
     suffix: tuple[Step, ...]
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them, in order."""
+        return self.prefix + self.body + self.suffix
+
     def cut(self, depth: int) -> SampleSpec:
         """Return the sample after the first `depth` ops of the prefix."""
         return self.source if depth == 0 else self.prefix[depth - 1].after

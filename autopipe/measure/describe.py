@@ -64,41 +64,25 @@ def _not_plain(workload: Workload, plan: Plan) -> list[Impossible]:
 
 
 def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
-    found = []
+    found: list[tuple[str, str | int, str | None]] = []  # setting, value and reason
     if not plan.cut(len(plan.prefix)).is_fixed:
-        reason = "samples differ in size after the deterministic first ops"
-        found += [Impossible(parameter="cache", value="memory", reason=reason)]
-    if plan.source.structure is not None:
-        reason = "samples of several parts are fed with channels last"
-        found.append(Impossible(parameter="channels", value="first", reason=reason))
-    elif plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
-        found.append(Impossible(parameter="channels", value="first", reason="x is no image with channels"))
-    elif (fixed := _no_channels_first(workload, model, plan)) is not None:
-        found.append(Impossible(parameter="channels", value="first", reason=fixed))
+        found.append(("cache", "memory", "samples differ in size after the deterministic first ops"))
+    found.append(("channels", "first", _no_channels_first(workload, model, plan)))
     if not plan.suffix:
-        found.append(Impossible(parameter="finish", value="device", reason="no op is left that a device could do"))
-    if workload.on_bad_sample == "skip":
-        reason = 'it cannot replace bad samples (on_bad_sample="skip")'
-        cannot = [kind for kind in LOADERS if not LOADERS[kind].skips_bad_samples]
-        found += [Impossible(parameter="loader", value=kind, reason=reason) for kind in cannot]
+        found.append(("finish", "device", "no op is left that a device could do"))
     for kind in LOADERS:
-        ruled_out = LOADERS[kind].impossible(plan).items()
-        found += [Impossible(parameter=name, value=value, reason=reason) for (name, value), reason in ruled_out]
-    lacking = {kind: LOADERS[kind].missing() for kind in LOADERS}
-    found += [Impossible(parameter="loader", value=kind, reason=reason) for kind, reason in lacking.items() if reason]
-    if (alone := _one_device_only(workload, model)) is not None:
-        found += [Impossible(parameter="devices", value=each, reason=alone) for each in _counts()]
-    order = assembly.batch_order(workload)
-    if order.has_short_batch:
-        last = order.batch_samples(order.batches - 1)
-        reason = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
-        found += [Impossible(parameter="devices", value=each, reason=reason) for each in _counts() if last % each]
-    return found
-
-
-def _counts() -> range:
-    """Return the numbers of devices, from two on, that could share a batch."""
-    return range(2, max(choose.accelerators(), choose.virtual_devices()) + 1)
+        found.append(("loader", kind, LOADERS[kind].missing()))
+        for (name, value), reason in LOADERS[kind].impossible(plan).items():
+            found.append((name, value, reason))
+        if workload.on_bad_sample == "skip" and not LOADERS[kind].skips_bad_samples:
+            found.append(("loader", kind, 'it cannot replace bad samples (on_bad_sample="skip")'))
+    alone, order = _one_device_only(workload, model), assembly.batch_order(workload)
+    last = order.batch_samples(order.batches - 1)
+    uneven = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
+    for count in range(2, max(choose.accelerators(), choose.virtual_devices()) + 1):
+        found.append(("devices", count, alone))
+        found.append(("devices", count, uneven if order.has_short_batch and last % count else None))
+    return [Impossible(parameter=name, value=value, reason=why) for name, value, why in found if why is not None]
 
 
 def _one_device_only(workload: Workload, model: Any) -> str | None:
@@ -112,6 +96,10 @@ def _one_device_only(workload: Workload, model: Any) -> str | None:
 
 def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None:
     """Return why the model takes no images with channels first; None where it may."""
+    if plan.source.structure is not None:
+        return "samples of several parts are fed with channels last"
+    if plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
+        return "x is no image with channels"
     if isinstance(workload.model, keras.Model):
         return "the model is built already, for channels last"
     shape, image = getattr(model, "input_shape", None), plan.finished.x.shape

@@ -12,25 +12,22 @@ import gc
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import keras
 
 from autopipe import assembly
-from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.description import Description
 from autopipe.core.outcome import Measurement, Phase
 from autopipe.core.report import Options, Report
 from autopipe.core.sample import Field
 from autopipe.core.structure import SLOTS, leaves, mapped
-from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
-from autopipe.errors import DataError, TrialError, WorkloadError, shortened
+from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
 from autopipe.measure import measurement
@@ -126,18 +123,6 @@ class ForeignSession:
                 epoch_images=self._epoch_images,
             )
         )
-
-    def describe(self, report: Report) -> Description:
-        """Nobody asks."""
-        raise TrialError("Foreign code is measured; the workload is described by its own session.")
-
-    def ceiling(self, options: Options, report: Report) -> Ceiling:
-        """Nobody asks."""
-        raise TrialError("Foreign code is measured; ceilings are measured by the workload's own session.")
-
-    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
-        """Nobody asks."""
-        raise TrialError("Foreign code has batches of its own; there is nothing to compare them with.")
 
     def close(self) -> None:
         """Let go of the data and the models."""

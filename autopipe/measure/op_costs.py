@@ -143,7 +143,7 @@ def _tail(whole: NDArray[np.float64], slowest: str) -> SampleTail:
 
 def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:
     """Return the costs with the part of each under Python's lock, found by running it in several threads at once."""
-    steps = plan.prefix + plan.body + plan.suffix
+    steps = plan.steps
     read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, plan, index)) is not None]
     if not read:
         return tuple(found)
@@ -217,7 +217,7 @@ def _read(workload: Workload, plan: Plan, index: int) -> Sample | None:
 
 def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple[float, float]] | None:
     """Return the seconds of reading and of each op on one sample, or None if it is bad."""
-    steps = plan.prefix + plan.body + plan.suffix
+    steps = plan.steps
     place = np.array([index])
     numbers = [randomness.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
     times = [clock()]

@@ -6,9 +6,7 @@ Device work is waited for at the edges of windows only, so that steps overlap as
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -21,19 +19,6 @@ from autopipe.devices.timed import TimedLoader
 from autopipe.measure.meter import Meter
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Clocks:
-    """Where a probe reads time from. Tests give their own.
-
-    Attributes:
-        wall: seconds; `time.monotonic`, which samplers use, too.
-        cpu: processor seconds of this process, all threads.
-    """
-
-    wall: Callable[[], float] = time.monotonic
-    cpu: Callable[[], float] = time.process_time
-
-
 class Probe(keras.callbacks.Callback):
     """Times the steps of one `fit`, of one epoch or of more.
 
@@ -42,16 +27,13 @@ class Probe(keras.callbacks.Callback):
         cpu_seconds: processor seconds of this process over all windows.
     """
 
-    def __init__(
-        self, meter: Meter, loader: Loader | None = None, *, report: Report | None = None, clocks: Clocks | None = None
-    ) -> None:
+    def __init__(self, meter: Meter, loader: Loader | None = None, *, report: Report | None = None) -> None:
         """Ask `loader` for its queue's level, and how long it was waited for if it can tell; tell `report`."""
         super().__init__()
         self.meter = meter
         self.cpu_seconds = 0.0
         self._loader = loader
         self._report = report
-        self._clocks = clocks or Clocks()
         self._training = False
         self._cpu_began = 0.0
         self._earlier, self._steps = 0, 0  # in epochs before this one, and in this one
@@ -73,9 +55,9 @@ class Probe(keras.callbacks.Callback):
             return
         wait_for_device(logs)
         measuring = self.meter.began_at is not None
-        if not self.meter.look(self._clocks.wall(), self._waited()):
+        if not self.meter.look(time.monotonic(), self._waited()):
             self.model.stop_training = True
-        cpu = self._clocks.cpu()
+        cpu = time.process_time()
         if measuring:
             self.cpu_seconds = cpu - self._cpu_began
         elif self.meter.began_at is not None:
@@ -86,7 +68,7 @@ class Probe(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Read for the last time; the data may have come to their end before the meter had enough."""
-        self.meter.end(self._clocks.wall(), self._waited())
+        self.meter.end(time.monotonic(), self._waited())
 
     def _tell(self, phase: Phase) -> None:
         if self._report is not None:

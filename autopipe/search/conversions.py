@@ -6,7 +6,6 @@ score, which charges it. Shown by `autopipe.reports`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autopipe.core import payback
@@ -32,7 +31,8 @@ class Payback:
         free_bytes: that are free there; None if not known.
         saved_seconds: that each epoch takes less than with the best configuration that needs no conversion.
         epochs: after which it has paid; 0 if at once, None if never.
-        overruled: whether it runs faster than what was chosen, and was not chosen because it pays too late.
+        overruled: whether it runs faster than what was chosen, beyond its interval, and was not chosen because it pays
+            only after the training's epochs.
         advice: whether it could not be chosen, because the user has not asked for conversions.
     """
 
@@ -68,7 +68,6 @@ def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, 
     """
     points = [point for point in session.points().values() if point.feasible or _is_advice(session, point)]
     rivals = [point for point in points if point.measurements[-1].conversion is None]
-    count = session.facts.workload.samples
     if not rivals:
         return ()
     rival = max(rivals, key=lambda point: point.estimate.value)
@@ -77,14 +76,17 @@ def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, 
         cost = point.measurements[-1].conversion
         if cost is not None:
             best[point.config.storage, cost.cut] = point
-    found = [_payback(session, point, rival, count) for point in best.values()]
-    return tuple(sorted(_with_overruled(session, found, chosen), key=lambda each: -each.rate.value))
+    won = None if chosen is None else session.points().get(chosen.key())
+    found = [_payback(session, point, rival, won) for point in best.values()]
+    return tuple(sorted(found, key=lambda each: -each.rate.value))
 
 
-def _payback(session: Session, point: Point, rival: Point, count: int) -> Payback:
-    cost = point.measurements[-1].conversion
+def _payback(session: Session, point: Point, rival: Point, won: Point | None) -> Payback:
+    cost, count = point.measurements[-1].conversion, session.facts.workload.samples
     assert isinstance(cost, ConversionCost)
     kept, other = _cost_profile(session, point), _cost_profile(session, rival)
+    pays_after, epochs = payback.epochs_to_pay(kept, other, count), session.settings.epochs
+    late = epochs is not None and (pays_after is None or pays_after > epochs)
     return Payback(
         config=point.config,
         rate=point.estimate,
@@ -93,8 +95,8 @@ def _payback(session: Session, point: Point, rival: Point, count: int) -> Paybac
         bytes=payback.conversion_bytes(cost, count),
         free_bytes=session.facts.disk_bytes,
         saved_seconds=payback.saved_seconds(kept, other, count),
-        epochs=payback.epochs_to_pay(kept, other, count),
-        overruled=False,
+        epochs=pays_after,
+        overruled=late and won is not None and point.estimate.low > won.estimate.high,
         advice=_is_advice(session, point),
     )
 
@@ -110,17 +112,3 @@ def _is_advice(session: Session, point: Point) -> bool:
 def _cost_profile(session: Session, point: Point) -> CostProfile:
     once = session.once_seconds(point.config, point.measurements)
     return CostProfile(images_per_second=point.estimate.value, once_seconds=once)
-
-
-def _with_overruled(session: Session, found: Sequence[Payback], chosen: PipelineConfig | None) -> list[Payback]:
-    """Mark what is faster than the chosen one beyond its interval, and pays only after the training's epochs."""
-    epochs, points = session.settings.epochs, session.points()
-    won = None if chosen is None else points.get(chosen.key())
-    if epochs is None or won is None:
-        return list(found)
-    return [
-        replace(each, overruled=True)
-        if each.rate.low > won.estimate.high and (each.epochs is None or each.epochs > epochs)
-        else each
-        for each in found
-    ]

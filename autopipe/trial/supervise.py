@@ -9,7 +9,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import pydantic
 
@@ -20,6 +20,7 @@ from autopipe.core.mode import Mode
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.report import Options
 from autopipe.core.step_time import StepTime
+from autopipe.core.value import Value
 from autopipe.core.verification import Verification
 from autopipe.errors import TrialError
 from autopipe.hardware import memory
@@ -30,6 +31,8 @@ from autopipe.trial.deadlines import Deadlines, Watch, asked
 _TICK_SECONDS = 0.25
 _MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
 _MEMORY_SHARE = 0.9
+
+_Answer = TypeVar("_Answer", bound=Value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,39 +132,35 @@ class TrialRunner:
 
     def describe(self) -> Description | TrialFailure:
         """Return what a search has to know of the workload."""
-        answer, _ = self._request(protocol.Describe(), None)
-        if not isinstance(answer, Description):
-            return _failure(answer)
-        return answer.model_copy(update={"hosts": self.launch.hosts})
+        answer = _expected(Description, self._request(protocol.Describe(), None)[0])
+        return answer if isinstance(answer, TrialFailure) else answer.model_copy(update={"hosts": self.launch.hosts})
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
         """Measure one configuration."""
         began, config = time.monotonic(), config.normalised()
         request = protocol.Measure(config=config, options=dict(options or {}))
-        answer, phase_seconds = self._request(request, _process_settings(config.model_setup))
-        if isinstance(answer, Measurement):
-            overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
-            return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
-        tried = {"config": config.model_dump(mode="json"), "config_key": config.key()}
-        return _failure(answer).model_copy(update=tried)
+        found, phase_seconds = self._request(request, _process_settings(config.model_setup))
+        answer = _expected(Measurement, found)
+        if isinstance(answer, TrialFailure):
+            return answer.model_copy(update={"config": config.model_dump(mode="json"), "config_key": config.key()})
+        overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
+        return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
         """Measure what no configuration with this setup of the model can exceed."""
         request = protocol.MeasureCeiling(options={**setup._asdict(), **(options or {})})
-        answer, _ = self._request(request, _process_settings(setup))
-        return answer if isinstance(answer, Ceiling) else _failure(answer)
+        return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
 
     def step_time(self, mode: Mode, setup: ModelSetup, options: Options | None = None) -> StepTime | TrialFailure:
         """Measure a step of the model in this setup, without a loader."""
         of_setup: Options = {"devices": setup.devices, "channels": setup.channels, "finish": setup.finish}
         request = protocol.MeasureStep(mode=mode, options={**of_setup, **(options or {})})
-        answer, _ = self._request(request, _process_settings(setup))
-        return answer if isinstance(answer, StepTime) else _failure(answer)
+        return _expected(StepTime, self._request(request, _process_settings(setup))[0])
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
         """Compare the batches that these configurations give."""
-        answer, _ = self._request(protocol.Verify(configs=tuple(configs), options=dict(options or {})), None)
-        return answer if isinstance(answer, Verification) else _failure(answer)
+        request = protocol.Verify(configs=tuple(configs), options=dict(options or {}))
+        return _expected(Verification, self._request(request, None)[0])
 
     def close(self) -> None:
         """End the child, and all it started. Calling it twice is fine."""
@@ -291,7 +290,7 @@ class TrialRunner:
             child.end(grace_seconds, politely=politely)
 
 
-def _failure(answer: protocol.Answer) -> TrialFailure:
-    if isinstance(answer, TrialFailure):
+def _expected(kind: type[_Answer], answer: protocol.Answer) -> _Answer | TrialFailure:
+    if isinstance(answer, (kind, TrialFailure)):
         return answer
     raise TrialError(f"A trial must answer what it was asked for, but its answer has the status {answer.status!r}.")
