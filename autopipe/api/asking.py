@@ -46,15 +46,12 @@ def kept(settings: Settings, *, retune: bool = False) -> Request:
         retune: whether it was a retune, whose trials and time are a part of a tune's.
     """
     simulated = settings.simulate
-    file = Path(settings.space)
-    whole = 1.0 if not retune else TRIALS
+    trials, budget = (TRIALS, BUDGET) if retune else (1.0, 1.0)
     return Request(
-        space=settings.space if settings.space in library.names() else str(file.absolute()),
+        space=settings.space if settings.space in library.names() else str(Path(settings.space).absolute()),
         only={name: tuple(values) for name, values in settings.limits.only.items()},
-        trials=round(settings.trials / whole),
-        budget_seconds=settings.budget_seconds
-        if settings.budget_seconds is None or not retune
-        else settings.budget_seconds / BUDGET,
+        trials=round(settings.trials / trials),
+        budget_seconds=None if settings.budget_seconds is None else settings.budget_seconds / budget,
         simulate=None
         if simulated is None
         else SimulatedStep(step_seconds=simulated.step_seconds, batch_size=simulated.batch_size),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
 from optuna.exceptions import DuplicatedStudyError
+from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 
 from autopipe.core.config import PipelineConfig
@@ -49,13 +51,9 @@ def every(storage_url: str, workload: str | None = None) -> list[Kept]:
     Raises:
         TrialError: the storage cannot be used.
     """
-    storage = open_storage(storage_url)
-    try:
+    with _opened(storage_url) as storage:
         studies = [optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)]
         found = [_kept(study, workload) for study in studies]
-    except STORAGE_ERRORS as error:
-        raise unusable(storage_url, error) from error
-    settle(storage)
     return [each for each in found if each is not None]
 
 
@@ -99,17 +97,13 @@ def shared(storage_url: str, workload: str) -> dict[str, Shared]:
     Raises:
         TrialError: the storage cannot be used.
     """
-    storage = open_storage(storage_url)
     found = {}
-    try:
+    with _opened(storage_url) as storage:
         for name in optuna.get_all_study_names(storage):
             attributes = storage.get_study_user_attrs(storage.get_study_id_from_name(name))
             digests = _digests(attributes)
             if digests.get("workload") == workload:
                 found[name] = Shared(digests=digests, opened="digests" in attributes, over=CONCLUSION in attributes)
-    except STORAGE_ERRORS as error:
-        raise unusable(storage_url, error) from error
-    settle(storage)
     return found
 
 
@@ -122,17 +116,13 @@ def promise(storage_url: str, name: str, digests: Mapping[str, str]) -> bool:
     Raises:
         TrialError: the storage cannot be used.
     """
-    storage = open_storage(storage_url)
-    try:
-        with quiet():
-            study = storage.create_new_study([StudyDirection.MAXIMIZE], name)
+    with _opened(storage_url) as storage:
+        try:
+            with quiet():
+                study = storage.create_new_study([StudyDirection.MAXIMIZE], name)
+        except DuplicatedStudyError:
+            return False
         storage.set_study_user_attr(study, _PROMISED, dict(digests))
-    except DuplicatedStudyError:
-        return False
-    except STORAGE_ERRORS as error:
-        raise unusable(storage_url, error) from error
-    finally:
-        settle(storage)
     return True
 
 
@@ -142,13 +132,21 @@ def remove(storage_url: str, names: Sequence[str]) -> None:
     Raises:
         TrialError: the storage cannot be used.
     """
-    storage = open_storage(storage_url)
-    try:
+    with _opened(storage_url) as storage:
         for name in names:
             optuna.delete_study(study_name=name, storage=storage)
+
+
+@contextlib.contextmanager
+def _opened(storage_url: str) -> Iterator[BaseStorage]:
+    """Open a storage while the block runs; what fails in it raises a TrialError."""
+    storage = open_storage(storage_url)
+    try:
+        yield storage
     except STORAGE_ERRORS as error:
         raise unusable(storage_url, error) from error
-    settle(storage)
+    finally:
+        settle(storage)
 
 
 def _digests(attributes: Mapping[str, Any]) -> dict[str, str]:
