@@ -6,33 +6,28 @@ Gathers what the other modules of this layer find. Which differences matter is d
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Final
 
 from autopipe.hardware import cpu, gpu, memory, mounts, opencv
 from autopipe.hardware.cpu import Cpu
 from autopipe.hardware.gpu import Gpu
 from autopipe.hardware.memory import Memory, size_text
 
-_TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Versions:
-    """Versions of the packages that matter to speed, from their metadata; None where one is not installed.
-
-    A package that lies on the path without metadata is not seen. Nothing is imported to find out.
-    """
-
-    autopipe: str | None
-    tensorflow: str | None
-    keras: str | None
-    jax: str | None
-    torch: str | None
-    opencv: str | None
-    numpy: str | None
-    optuna: str | None
+_DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "autopipe": ("autopipe-tuner",),
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly"),
+    "keras": ("keras", "keras-nightly"),
+    "jax": ("jax",),
+    "torch": ("torch",),
+    "opencv": opencv.DISTRIBUTIONS,
+    "numpy": ("numpy",),
+    "optuna": ("optuna",),
+}
+"""Of the packages that matter to speed, the distributions that may bring each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +41,7 @@ class Machine:
         os: the distribution, such as `Ubuntu 24.04.1 LTS`.
         kernel: such as `Linux 6.8.0-45-generic`.
         python: such as `3.11.7`.
-        versions: of the packages that matter.
+        versions: see `installed_versions`.
     """
 
     cpu: Cpu
@@ -55,7 +50,7 @@ class Machine:
     os: str
     kernel: str
     python: str
-    versions: Versions
+    versions: Mapping[str, str | None]
 
     def one_line(self) -> str:
         """Return the machine in a line, as in `2 cores (AMD EPYC), 23.5 GiB, no GPU`."""
@@ -88,22 +83,15 @@ def detect(root: Path = mounts.ROOT) -> Machine:
     )
 
 
-def installed_versions() -> Versions:
-    """Return the installed versions of the packages that matter to speed."""
-    return Versions(
-        autopipe=_first_version("autopipe-tuner"),
-        tensorflow=_first_version(*_TENSORFLOW),
-        keras=_first_version("keras", "keras-nightly"),
-        jax=_first_version("jax"),
-        torch=_first_version("torch"),
-        opencv=_first_version(*opencv.DISTRIBUTIONS),
-        numpy=_first_version("numpy"),
-        optuna=_first_version("optuna"),
-    )
+def installed_versions() -> dict[str, str | None]:
+    """Return the versions of the packages that matter to speed, from their metadata; None where one is not installed.
 
-
-def _first_version(*names: str) -> str | None:
-    return next((version for name in names if (version := opencv.distribution_version(name)) is not None), None)
+    A package that lies on the path without metadata is not seen. Nothing is imported to find out.
+    """
+    return {
+        package: next(filter(None, map(opencv.distribution_version, names)), None)
+        for package, names in _DISTRIBUTIONS.items()
+    }
 
 
 def _distribution() -> str:

@@ -167,7 +167,7 @@ def resources_of(usage: Usage) -> Resources:
 def _ran(config: PipelineConfig, usage: Usage, devices: tuple[str, ...]) -> Ran:
     """Say what worked: processes as they were counted, threads as the loader says."""
     processes = max(0, (usage.peak_processes or 1) - 1)
-    versions = {name: value for name, value in dataclasses.asdict(machine.installed_versions()).items() if value}
+    versions = {name: value for name, value in machine.installed_versions().items() if value}
     return Ran(
         threads=0 if processes else config.loader.threads(cpu.usable_cores()),
         processes=processes,

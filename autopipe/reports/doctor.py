@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 from rich.table import Table
@@ -28,7 +27,7 @@ def render(machine: Machine, opencv_found: Mapping[str, str]) -> Table:
         size = "" if gpu.memory_bytes is None else f", {size_text(gpu.memory_bytes)}"
         table.add_row("GPU", f"{gpu.name}{size}, driver {gpu.driver or 'unknown'}")
     table.add_row("system", f"{machine.os}, {machine.kernel}, Python {machine.python}")
-    for name, version in dataclasses.asdict(machine.versions).items():
+    for name, version in machine.versions.items():
         table.add_row(name, version or "not installed")
     table.add_row("OpenCV package", ", ".join(f"{name} {version}" for name, version in opencv_found.items()) or "none")
     warning = opencv.warning(opencv_found)

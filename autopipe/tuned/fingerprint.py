@@ -141,7 +141,6 @@ def of_machine(
         keras_backend: that Keras trains on.
         virtual_devices: parts of the CPU that stand for devices; None for what the environment asks for.
     """
-    versions = dataclasses.asdict(found.versions)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") if found.gpus else None
     return Hardware(
         cpu_model=found.cpu.model,
@@ -152,7 +151,7 @@ def of_machine(
         storage=storage,
         system=f"{found.os}, {_minor(found.kernel)}",
         python=found.python,
-        packages={name: version for name, version in versions.items() if version and name not in _NO_MATTER},
+        packages={name: version for name, version in found.versions.items() if version and name not in _NO_MATTER},
         keras_backend=keras_backend,
         visible_gpus=None if visible is None else visible[:_LONGEST_LIST],
         virtual_devices=virtual.asked() if virtual_devices is None else virtual_devices,

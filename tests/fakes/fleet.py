@@ -22,7 +22,7 @@ from autopipe.core.value import JsonObject
 from autopipe.hardware import backend, machine
 from autopipe.hardware.cpu import Cpu
 from autopipe.hardware.gpu import Gpu
-from autopipe.hardware.machine import Machine, Versions
+from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
 from autopipe.search.measurer import Effort
 from tests.fakes.facts import DESCRIBED
@@ -35,16 +35,14 @@ BASELINE_RATE = 300.0
 
 def imaginary(*, cores: int = 4, gpus: int = 0, keras: str = "3.15.0") -> Machine:
     """Return a machine with so many cores and cards, and that version of Keras."""
-    versions = Versions(
-        autopipe="0.1.0",
-        tensorflow="2.21.0",
-        keras=keras,
-        jax=None,
-        torch=None,
-        opencv="4.10.0",
-        numpy="2.1.0",
-        optuna="4.5.0",
-    )
+    versions = {
+        "autopipe": "0.1.0",
+        "tensorflow": "2.21.0",
+        "keras": keras,
+        "opencv": "4.10.0",
+        "numpy": "2.1.0",
+        "optuna": "4.5.0",
+    }
     return Machine(
         cpu=Cpu(model="Imaginary 9000", cores=cores, logical_cores=cores),
         memory=Memory(usable_bytes=64 * GIB, available_bytes=60 * GIB),

@@ -94,10 +94,10 @@ def test_a_machine_becomes_a_fingerprint() -> None:
         os="Ubuntu 24.04.1 LTS",
         kernel="Linux 6.8.0-45-generic",
         python="3.11.7",
-        versions=machine.Versions(
-            autopipe="0.1.0", tensorflow=None, keras="3.15.0", jax="0.10.0", torch=None, opencv=None, numpy="2.3.0",
-            optuna="5.0.0",
-        ),
+        versions={
+            "autopipe": "0.1.0", "tensorflow": None, "keras": "3.15.0", "jax": "0.10.0", "numpy": "2.3.0",
+            "optuna": "5.0.0",
+        },
     )  # fmt: skip
     expected = hardware(
         gpus=(H200, H200), gpu_driver="570.1", system="Ubuntu 24.04.1 LTS, Linux 6.8", storage="ext4",
