@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from autopipe import assembly
@@ -46,19 +47,19 @@ class Parts:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._written: dict[tuple[str, int, int], tuple[Workload, ConversionCost]] = {}
 
-    def part_for(self, config: PipelineConfig, *, makes: float, trains: float) -> Part:
+    def part_for(self, config: PipelineConfig, *, makes: Callable[[], float], trains: float) -> Part:
         """Return what a trial trains on.
 
         Args:
             config: what is tried.
-            makes: images/s at which the cores can make samples.
+            makes: returns images/s at which the cores can make samples; called where something has to be made first.
             trains: images/s that the model takes; a cache is filled while it trains, on the same cores if need be.
         """
         count = len(self._workload.data)
         converts = STORAGES[config.storage].converts
         if config.cache == "none" and not converts:
             return Part(workload=self._workload)
-        rate = makes if converts else 1 / (1 / makes + 1 / trains)
+        rate = makes() if converts else 1 / (1 / makes() + 1 / trains)
         wanted = min(count, max(int(rate * _SECONDS), 4 * self._workload.batch_size))
         part = self._workload
         if wanted < count:

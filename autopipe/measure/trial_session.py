@@ -42,7 +42,7 @@ from autopipe.measure.measurement import Trained
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
 from autopipe.measure.options import CeilingOptions, MeasureOptions, StepOptions
 from autopipe.measure.pages import PageCache
-from autopipe.measure.parts import Part, Parts
+from autopipe.measure.parts import Parts
 from autopipe.measure.probe import Probe
 from autopipe.measure.traced_training import TracedLoader
 from autopipe.ops.planner import make_plan
@@ -81,7 +81,9 @@ class Session:
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
-        part = self._part_for(config, alone, pages, report)
+        part = self._parts.part_for(
+            config, makes=lambda: self._costs_of_loader(pages, report).images_per_second.value, trains=alone
+        )
         workload = part.workload
         pages.prepare(_files(workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS))))
         limited = pages.regime == "cold" and config.cache == "none"
@@ -160,13 +162,6 @@ class Session:
         if self._loader_costs is None:
             self._loader_costs = ceilings.loader_costs(self._workload, self._plan, pages, report)
         return self._loader_costs
-
-    def _part_for(self, config: PipelineConfig, trains: float, pages: PageCache, report: Report) -> Part:
-        if config.cache == "none" and not STORAGES[config.storage].converts:
-            return Part(workload=self._workload)
-        return self._parts.part_for(
-            config, makes=self._costs_of_loader(pages, report).images_per_second.value, trains=trains
-        )
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
         """Refuse a cache that holds the part of a trial, but could not hold the whole."""

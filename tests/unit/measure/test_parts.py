@@ -27,23 +27,23 @@ def parts() -> Iterator[Parts]:
 
 
 def test_what_needs_nothing_made_uses_all_of_the_data(parts: Parts) -> None:
-    part = parts.part_for(PipelineConfig(loader=THREADS), makes=1.0, trains=1.0)
+    part = parts.part_for(PipelineConfig(loader=THREADS), makes=lambda: 1.0, trains=1.0)
     assert (len(part.workload.data), part.share, part.conversion) == (1000, 1.0, None)
 
 
 def test_a_cache_is_given_what_is_filled_in_time_while_the_model_takes_its_own(parts: Parts) -> None:
-    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=600.0, trains=300.0)
+    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=lambda: 600.0, trains=300.0)
     assert (len(part.workload.data), part.share) == (300, 0.3)
 
 
 def test_a_slow_pipeline_still_fills_some_batches(parts: Parts) -> None:
-    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=1.0, trains=1.0)
+    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=lambda: 1.0, trains=1.0)
     assert len(part.workload.data) == 40
 
 
 def test_a_form_is_written_once_and_removed_at_the_end(parts: Parts) -> None:
     config = PipelineConfig(loader=THREADS, storage="array")
-    first, second = (parts.part_for(config, makes=100.0, trains=1e6) for _ in range(2))
+    first, second = (parts.part_for(config, makes=lambda: 100.0, trains=1e6) for _ in range(2))
     assert first == second
     assert first.conversion is not None
     assert (first.conversion.samples, first.share) == (150, 0.15)
