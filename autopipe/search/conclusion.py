@@ -46,7 +46,7 @@ def result(
         unsaved=session.record.lost,
         blocks=0 if proved is None else len(proved.rounds[proved.winner]),
         reached_share=None if proved is None else proved.reached_share,
-        gains={} if proved is None else proved.gains,
+        gains={} if proved is None else proved.against,
         rounds={} if proved is None else proved.rounds,
         effects=() if best is None else _effects(session, best.config, proved),
         ways=ways(session),
@@ -113,7 +113,7 @@ def _baseline(session: Session, baseline: Baseline, proved: Confirmation | None)
         config=baseline.config,
         estimate=rate,
         failure=failure if rate is None else None,
-        gain=None if proved is None else proved.gains.get(key),
+        gain=None if proved is None else proved.against.get(key),
         blocks=0 if proved is None else len(proved.rounds.get(key, ())),
     )
 

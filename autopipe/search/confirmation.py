@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autopipe.core import footprint
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
-from autopipe.core.stats import Comparison, log_variance, median
+from autopipe.core.stats import log_variance, median
 from autopipe.core.value import Estimate
 from autopipe.search import budget, decision
 from autopipe.search.belief import Belief, Known, believe
@@ -27,22 +27,16 @@ _SHORTEST_SECONDS = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
-    """What a confirmation run came to.
+class Confirmation(decision.Verdict):
+    """What a confirmation run came to: what it says, and what it rests on.
 
     Attributes:
-        winner: the key of the configuration to use.
-        gains: how many times faster it ran than each other finalist, by key.
         rates: images/s of every finalist in the confirmation run, by key.
-        tied: keys of those as good as the fastest.
         reached_share: how much of the model alone the winner reaches, side by side; None if that was not measured.
         rounds: images/s of each finalist in each block, by key: who is far behind does not run again.
     """
 
-    winner: str
-    gains: Mapping[str, Comparison]
     rates: dict[str, Estimate]
-    tied: tuple[str, ...]
     reached_share: Estimate | None
     rounds: decision.Blocks
 
@@ -181,7 +175,7 @@ def judge(session: Session, entered: Sequence[decision.Finalist]) -> Confirmatio
         return None
     return Confirmation(
         winner=verdict.winner,
-        gains=verdict.against,
+        against=verdict.against,
         rates={key: decision.estimate(ran, believed) for key, ran in raw.items() if ran},
         reached_share=decision.share(raw[verdict.winner], _alone(session, points[verdict.winner]), believed),
         tied=verdict.tied,
