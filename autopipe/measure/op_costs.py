@@ -6,8 +6,10 @@ How reads scale is measured in `autopipe.measure.reads`, who holds the lock in `
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -156,8 +158,8 @@ def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: 
             after = [step.op.apply(sample, step.before, random) for sample, random in zip(kept, numbers, strict=True)]
         except BadSampleError:
             return tuple(found)
-        each = _Turns(step.op.apply, [(sample, step.before, numbers[0]) for sample in kept])
-        held.append(gil.held_share(each, cost.wall_seconds_per_image))
+        turns = itertools.cycle([(sample, step.before, numbers[0]) for sample in kept])
+        held.append(gil.held_share(functools.partial(_next, step.op.apply, turns), cost.wall_seconds_per_image))
         kept = after
     return tuple(
         cost.model_copy(update={"lock_seconds_per_image": share * cost.seconds_per_image})
@@ -165,17 +167,8 @@ def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: 
     )
 
 
-class _Turns:
-    """Calls a function with one set of arguments after the other."""
-
-    def __init__(self, function: Callable[..., object], arguments: Sequence[tuple[object, ...]]) -> None:
-        self._function = function
-        self._arguments = arguments
-        self._turn = 0
-
-    def __call__(self) -> object:
-        self._turn += 1  # two threads may take the same turn: it does not matter
-        return self._function(*self._arguments[self._turn % len(self._arguments)])
+def _next(function: Callable[..., object], arguments: Iterator[tuple[object, ...]]) -> object:
+    return function(*next(arguments))
 
 
 def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tuple[OpCost, ...]:
