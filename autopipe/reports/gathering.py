@@ -6,12 +6,11 @@ The command line's summary and a report say the same because both say what `summ
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.outcome import Measurement, Outcome, TrialFailure
 from autopipe.core.payback import CostProfile
-from autopipe.core.stats import Comparison, compare_pairs
+from autopipe.core.stats import compare_pairs
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
@@ -53,7 +52,7 @@ def findings_of(
     summary = summary_of(result, simulated)
     return Findings(
         ceiling=result.ceiling,
-        contests=tuple(_contests(result, config, result.gains if best else {})),
+        contests=tuple(_contests(result, config, best=best)),
         effects=tuple(_worth(each) for each in result.effects) if best else (),
         ways=tuple(_way(config, profile) for config, profile in result.ways),
         trials=tuple(
@@ -73,16 +72,19 @@ def findings_of(
     )
 
 
-def _contests(result: SearchResult, config: PipelineConfig, gains: Mapping[str, Comparison]) -> list[Contest]:
+def _contests(result: SearchResult, config: PipelineConfig, *, best: bool) -> list[Contest]:
+    run = result.confirmation
+    if run is None:
+        return []
     names = {each.config.key(): each.name for each in result.baselines}
     configs = {row.key: row.config for row in result.trials}
-    mine, found = result.rounds.get(config.key(), {}), []
-    for key, ran in result.rounds.items():
+    mine, found = run.rounds.get(config.key(), {}), []
+    for key, ran in run.rounds.items():
         common = sorted(mine.keys() & ran.keys())
         if key == config.key() or not common:
             continue
         ratios = [mine[block] / ran[block] for block in common]
-        gain = gains.get(key) or compare_pairs(ratios, [1.0] * len(ratios))
+        gain = (run.against.get(key) if best else None) or compare_pairs(ratios, [1.0] * len(ratios))
         found.append(
             Contest(
                 name=names.get(key) or configs[key].short(),

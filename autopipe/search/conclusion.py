@@ -31,7 +31,7 @@ def result(
         estimate=estimate if proved is None else proved.rates[proved.winner],
         measurement=None if best is None else best.measurements[-1],
         proved=proved is not None and not interrupted,
-        tied=() if proved is None else tuple(points[key].config for key in proved.tied),
+        confirmation=proved,
         baselines=tuple(_baseline(session, each, proved) for each in baselines),
         ceiling=None if best is None else _ceiling(session, best.config),
         stopped_because=stop,
@@ -44,10 +44,6 @@ def result(
         epochs=session.settings.epochs,
         paybacks=paybacks(session, None if best is None else best.config),
         unsaved=session.record.lost,
-        blocks=0 if proved is None else len(proved.rounds[proved.winner]),
-        reached_share=None if proved is None else proved.reached_share,
-        gains={} if proved is None else proved.against,
-        rounds={} if proved is None else proved.rounds,
         effects=() if best is None else _effects(session, best.config, proved),
         ways=ways(session),
         study=session.record.study,
@@ -114,7 +110,6 @@ def _baseline(session: Session, baseline: Baseline, proved: Confirmation | None)
         estimate=rate,
         failure=failure if rate is None else None,
         gain=None if proved is None else proved.against.get(key),
-        blocks=0 if proved is None else len(proved.rounds.get(key, ())),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import optuna
 
@@ -14,8 +14,8 @@ from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.payback import CostProfile
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
+from autopipe.search.confirmation import Confirmation
 from autopipe.search.conversions import Payback
-from autopipe.search.decision import Blocks
 from autopipe.search.effects import Effect
 from autopipe.search.feasible import Drop
 from autopipe.search.record import Row
@@ -32,8 +32,6 @@ class BaselineResult:
         estimate: its images/s: in the confirmation run if there was one, else in the search; None if it failed.
         failure: why it failed, if it did.
         gain: how many times faster the best ran, in pairs of blocks; None without a confirmation, or if it is the best.
-        blocks: in how many of its blocks it ran: who is far behind does not run again. From fewer than three, an
-            interval is as wide as all of the study's measurements together show (`Comparison.few`).
     """
 
     name: str
@@ -41,7 +39,6 @@ class BaselineResult:
     estimate: Estimate | None
     failure: TrialFailure | None
     gain: Comparison | None
-    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +65,8 @@ class SearchResult:
         estimate: its images/s: the confirmation run's figure if `proved`, else the search's.
         measurement: its last measurement.
         proved: whether a confirmation ran to its end. Without, `estimate` is the best of many and too good to be true.
-        tied: configurations that are as good as the fastest; `best_config` is the cheapest of them.
+        confirmation: what the confirmation run says; None without one. Of those as good as the fastest, `best_config`
+            is the cheapest.
         baselines: what it was compared with.
         ceiling: what no configuration like the best can exceed; None if it was not measured.
         stopped_because: why the search ended.
@@ -81,14 +79,9 @@ class SearchResult:
         interrupted: whether the user ended it.
         epochs: over which one-time costs were charged; None if the training's length is not known.
         paybacks: what each storage form that was tried costs, and when it pays; the fastest first.
-        blocks: in how many blocks of the confirmation run the best ran; 0 without a confirmation run.
         device_counts: what each number of devices came to, fewest first.
         hosts: how many share each batch; all figures are of one of them.
         virtual_devices: whether devices are virtual: parts of the CPU.
-        reached_share: how much of the model alone the best reaches, 0 to 1, both measured in the same blocks of the
-            confirmation run; None if they were not.
-        gains: how many times faster the best ran than each other one in the confirmation run, by key.
-        rounds: images/s of each configuration in each block of the confirmation run, by key.
         effects: what each setting of the best is worth.
         ways: what each way to keep samples costs once, and how fast it is then.
         ended_at: when, of a study that is shared; None of others, whose end is now.
@@ -100,7 +93,7 @@ class SearchResult:
     estimate: Estimate | None
     measurement: Measurement | None
     proved: bool
-    tied: Sequence[PipelineConfig]
+    confirmation: Confirmation | None
     baselines: Sequence[BaselineResult]
     ceiling: Ceiling | None
     stopped_because: Stop
@@ -115,13 +108,9 @@ class SearchResult:
     study: optuna.Study
     ended_at: datetime.datetime | None = None
     unsaved: str | None = None
-    blocks: int = 0
-    reached_share: Estimate | None = None
     device_counts: Sequence[DeviceCount] = ()
     virtual_devices: bool = False
     hosts: int = 1
-    gains: Mapping[str, Comparison] = field(default_factory=dict)
-    rounds: Blocks = field(default_factory=dict)
     effects: Sequence[Effect] = ()
     ways: Sequence[tuple[PipelineConfig, CostProfile]] = ()
 
@@ -137,8 +126,8 @@ class SearchResult:
 
         Read side by side where that was done, else from figures of different moments.
         """
-        if self.reached_share is not None:
-            return self.reached_share.value
+        if self.confirmation is not None and self.confirmation.reached_share is not None:
+            return self.confirmation.reached_share.value
         if self.estimate is None or self.ceiling is None or self.ceiling.is_overtaken_by(self.estimate):
             return None
         return min(1.0, self.estimate.value / self.ceiling.model_images_per_second.value)
