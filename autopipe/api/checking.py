@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 
 from autopipe.api import asking
 from autopipe.api.search_facts import hardware_of, workload_digest
@@ -15,7 +14,6 @@ from autopipe.core.description import Description
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.value import JsonObject
 from autopipe.hardware import machine
-from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import check as rules
 from autopipe.tuned import fingerprint, pick
@@ -25,20 +23,19 @@ from autopipe.tuned.schema import Hardware
 _DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
 
 
-def check(stored: Stored, *, quick: bool, on_trial: Callable[[TrialEvent], None] = lambda event: None) -> Result:
+def check(stored: Stored, *, quick: bool) -> Result:
     """Check the profile that an artefact has for this machine.
 
     Args:
         stored: the artefact.
         quick: compare fingerprints only, and measure nothing.
-        on_trial: told what the child is doing.
 
     Raises:
         WorkloadError: the workload cannot be imported.
         NothingMeasuredError: the configuration cannot be run any more.
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
-    with runner_for(stored.workload, asking.rehearsal(profile.request), on_trial) as runner:
+    with runner_for(stored.workload, asking.rehearsal(profile.request)) as runner:
         described = description(runner)
         return check_with(runner, described, stored, hardware_of(machine.detect(), described), quick=quick)
 

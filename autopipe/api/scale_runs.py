@@ -7,7 +7,7 @@ they are there. Nothing here predicts.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from autopipe.api.search_facts import devices_of
 from autopipe.api.searching import description, refuse_in_trial, runner_for
@@ -22,7 +22,6 @@ from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
 from autopipe.hardware import gpu
 from autopipe.search.settings import Settings
-from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import TrialRunner
 
 
@@ -32,7 +31,6 @@ def scale(
     *,
     interconnect: Interconnect | None = None,
     settings: Settings | None = None,
-    on_trial: Callable[[TrialEvent], None] = lambda event: None,
 ) -> Scaling:
     """Measure a workload's training on the devices that are here, and predict it on more of them.
 
@@ -41,7 +39,6 @@ def scale(
         devices: numbers of them to tell of.
         interconnect: what lies between them; None: as measured here, or what is usual between cards of one host.
         settings: a simulated accelerator, virtual devices.
-        on_trial: told what the trial process does.
 
     Raises:
         ConfigError: a number of devices is below 1, or none of them can share the batch.
@@ -53,7 +50,7 @@ def scale(
         raise ConfigError(f"`devices` must be numbers of at least 1, but got {', '.join(map(str, devices))}.")
     refuse_in_trial()
     settings = settings or Settings()
-    with runner_for(workload, settings, on_trial) as runner:
+    with runner_for(workload, settings) as runner:
         described = description(runner)
         size, split = described.batch_size, described.virtual_devices > 0
         runs = _Runs(runner, size)

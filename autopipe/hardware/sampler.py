@@ -86,14 +86,11 @@ class Sampler:
             self._sample()
 
     def _sample(self) -> None:
-        tree = self._tree.read()
         self._samples.append(
             Sample(
+                tree=self._tree.read(),
                 seconds=self._clock(),
-                cpu_seconds=tree.cpu_seconds,
                 machine_cpu_seconds=neighbours.busy_seconds(),
-                memory_bytes=tree.memory_bytes,
-                processes=tree.processes,
                 gpus=self._nvml.use() if self._nvml else (),
             )
         )

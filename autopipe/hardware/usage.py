@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from autopipe.hardware.gpu import GpuUse
+from autopipe.hardware.process_tree import TreeReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,18 +17,14 @@ class Sample:
 
     Attributes:
         seconds: when, by `time.monotonic`, which on Linux all processes of a machine share.
-        cpu_seconds: CPU time of the tree until now.
+        tree: what the tree has taken.
         machine_cpu_seconds: CPU time of everything on the machine until now, time stolen by a hypervisor included.
-        memory_bytes: memory of the tree; see `process_tree.ProcessTree` for what is counted.
-        processes: processes in the tree.
         gpus: what each GPU does, for anybody.
     """
 
     seconds: float
-    cpu_seconds: float
+    tree: TreeReading
     machine_cpu_seconds: float
-    memory_bytes: int
-    processes: int
     gpus: tuple[GpuUse, ...]
 
 
@@ -67,7 +64,7 @@ class Usage:
     @property
     def cpu_seconds(self) -> float:
         """CPU time that the tree used."""
-        return self.samples[-1].cpu_seconds - self.samples[0].cpu_seconds if self.samples else 0.0
+        return self.samples[-1].tree.cpu_seconds - self.samples[0].tree.cpu_seconds if self.samples else 0.0
 
     @property
     def cpu_percent(self) -> float | None:
@@ -85,12 +82,12 @@ class Usage:
     @property
     def peak_memory_bytes(self) -> int | None:
         """Most memory that the tree held."""
-        return max((sample.memory_bytes for sample in self.samples), default=None)
+        return max((sample.tree.memory_bytes for sample in self.samples), default=None)
 
     @property
     def peak_processes(self) -> int | None:
         """Most processes that the tree had."""
-        return max((sample.processes for sample in self.samples), default=None)
+        return max((sample.tree.processes for sample in self.samples), default=None)
 
     @property
     def gpu_busy_percent(self) -> float | None:

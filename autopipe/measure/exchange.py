@@ -15,23 +15,21 @@ _FEWEST = 5
 _FLOAT_BYTES = 4
 
 
-def measure(
-    strategy: DeviceStrategy, model: Any, *, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, int | float | None]:
+def measure(strategy: DeviceStrategy, model: Any) -> dict[str, int | float | None]:
     """Return what a ceiling tells of the exchange: `gradient_bytes`, and `exchange_seconds` on several devices."""
     numbers = sum(math.prod(weight.shape) for weight in model.trainable_variables)
     exchanged = strategy.exchange(max(1, numbers))
     return {
         "gradient_bytes": numbers * _FLOAT_BYTES,
-        "exchange_seconds": None if exchanged is None else _seconds(exchanged, clock),
+        "exchange_seconds": None if exchanged is None else _seconds(exchanged),
     }
 
 
-def _seconds(exchanged: Callable[[], object], clock: Callable[[], float]) -> float:
+def _seconds(exchanged: Callable[[], object]) -> float:
     exchanged()  # compiles
-    began, took = clock(), list[float]()
-    while len(took) < _FEWEST or clock() - began < _SECONDS:
-        before = clock()
+    began, took = time.perf_counter(), list[float]()
+    while len(took) < _FEWEST or time.perf_counter() - began < _SECONDS:
+        before = time.perf_counter()
         exchanged()
-        took.append(clock() - before)
+        took.append(time.perf_counter() - before)
     return median(took)

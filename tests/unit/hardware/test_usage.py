@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autopipe.hardware.gpu import GpuUse
+from autopipe.hardware.process_tree import TreeReading
 from autopipe.hardware.usage import Sample, Usage
 
 SILENT = GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None)
@@ -11,10 +12,8 @@ SILENT = GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None)
 def sample(seconds: float, cpu: float = 0.0, *gpus: GpuUse, memory: int = 0, machine: float = 0.0) -> Sample:
     return Sample(
         seconds=seconds,
-        cpu_seconds=cpu,
+        tree=TreeReading(cpu_seconds=cpu, memory_bytes=memory, processes=int(seconds)),
         machine_cpu_seconds=machine,
-        memory_bytes=memory,
-        processes=int(seconds),
         gpus=gpus,
     )
 
