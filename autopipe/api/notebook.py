@@ -80,7 +80,8 @@ class Live:
             case CeilingMeasured():
                 self._ceiling = self._ceiling or event.ceiling
             case TrialStarted():
-                self._doing = f"{_which(event)}: {event.config.short()}"
+                which = "confirmation" if event.origin.asker is Asker.PROOF else f"trial {event.number}"
+                self._doing = f"{which}: {event.config.short()}"
             case TrialFinished():
                 self._best = self._best if event.best is None else event.best
                 self._trials.append(gathering.attempt(event.origin, event.config, event.outcome))
@@ -107,7 +108,3 @@ class Live:
             f'<style>{page.style()}</style><div class="ap" style="padding:0.5rem 0.75rem;max-width:52rem">'
             f"<p>{best}{seconds:.0f} s{left}. {html.escape(self._doing)}</p>{drawn}</div>"
         )
-
-
-def _which(event: TrialStarted) -> str:
-    return "confirmation" if event.origin.asker is Asker.PROOF else f"trial {event.number}"

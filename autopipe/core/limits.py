@@ -94,7 +94,7 @@ def limits(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
 
 def _core_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit]:
     cores, busy, elsewhere = costs.cores or 1.0, does.core_seconds, config.loader.works_elsewhere
-    op = _dearest(does)
+    op = max(does.paid, key=lambda op: op.wall_seconds_per_image).name if does.paid else None
     here = cost_model.received_core_seconds(does) if elsewhere else busy
     kind = Kind.HAND_OVER if elsewhere else Kind.OP
     found = [Limit(kind=kind, images_per_second=_rate(cores, costs.model_core_seconds + here), op=op)]
@@ -121,7 +121,3 @@ def _storage_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Li
 
 def _rate(amount: float, each: float) -> float:
     return amount / each if each > 0 else math.inf
-
-
-def _dearest(does: Work) -> str | None:
-    return max(does.paid, key=lambda op: op.wall_seconds_per_image).name if does.paid else None

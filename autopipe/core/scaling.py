@@ -241,8 +241,8 @@ def verdict(measured: Measured, rows: Sequence[Row]) -> str:
     elif best is not first:
         parts.append(f"at most {best.speedup:.2f}x, on {best.devices}")
     if not measured.shared and measured.gradient_bytes:
-        least = pays_from_seconds(measured)
-        parts.append(f"below {_milliseconds(least)} a step the exchange of weights costs more than a second one saves")
+        least = 1e3 * pays_from_seconds(measured)
+        parts.append(f"below {least:.2g} ms a step the exchange of weights costs more than a second one saves")
     starved = next((each for each in more if each.limit is Limit.INPUT), None)
     if starved is not None:
         parts.append(
@@ -250,7 +250,3 @@ def verdict(measured: Measured, rows: Sequence[Row]) -> str:
             f"{measured.cores:g}"
         )
     return f"{'; '.join(parts)}."
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.2g} ms"

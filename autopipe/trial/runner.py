@@ -81,7 +81,9 @@ class _Server:
             while (line := inbox.get()) is not None and (answer := self._answer(line)) is not None:
                 self._channel.send(protocol.Done(answer=answer))
         except (_Terminated, KeyboardInterrupt):
-            self._channel.send(protocol.Done(answer=self._interrupted()))
+            kind, said = FailureKind.INTERRUPTED, "The trial's process was told to end."
+            answer = TrialFailure(kind=kind, phase=self._report.current, message=said)
+            self._channel.send(protocol.Done(answer=answer))
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # closing is not to be cut short
             if self._session is not None:
@@ -126,11 +128,6 @@ class _Server:
         self._report.phase(Phase.BUILD)
         self._session = make_session(workload, *code)
         return protocol.Ready()
-
-    def _interrupted(self) -> TrialFailure:
-        return TrialFailure(
-            kind=FailureKind.INTERRUPTED, phase=self._report.current, message="The trial's process was told to end."
-        )
 
 
 def _of_one_host(workload: Workload, hosts: int) -> Workload:
@@ -181,16 +178,12 @@ def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
             for line in channel.receive(_PARENT_POLL_SECONDS):
                 inbox.put(line)
     inbox.put(None)
-    signal.pthread_kill(_main_thread(), signal.SIGTERM)
+    main = threading.main_thread().ident
+    assert main is not None  # it has been started
+    signal.pthread_kill(main, signal.SIGTERM)
     time.sleep(_ORPHAN_SECONDS)
     _end_group()
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _main_thread() -> int:
-    identity = threading.main_thread().ident
-    assert identity is not None  # it has been started
-    return identity
 
 
 def _end_group() -> None:
