@@ -68,22 +68,18 @@ class Found:
             findings=gathering.findings_of(
                 result,
                 config,
-                asked=self._asked(),
+                asked=Asked(
+                    command=settings.command,
+                    seed=settings.seed,
+                    space=settings.space,
+                    budget_seconds=settings.budget_seconds,
+                    epochs=result.epochs,
+                    data=self.described.data_digest,
+                ),
                 simulated=settings.simulate,
                 cache_bytes=self.described.fixed_bytes,
             ),
             measured_at=result.ended_at or datetime.datetime.now(datetime.UTC).replace(microsecond=0),
-        )
-
-    def _asked(self) -> Asked:
-        settings = self.settings
-        return Asked(
-            command=settings.command,
-            seed=settings.seed,
-            space=settings.space,
-            budget_seconds=settings.budget_seconds,
-            epochs=self.result.epochs,
-            data=self.described.data_digest,
         )
 
     def _rate(self, config: PipelineConfig) -> Estimate | None:

@@ -22,7 +22,6 @@ from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
 from autopipe.core.step_time import StepTime
 from autopipe.core.workload import Workload
-from autopipe.devices import choose
 from autopipe.devices import model as models
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.trainer import Trainer
@@ -64,11 +63,6 @@ class Bench:
         self._notes: list[StepNotes] = []
         self._channels_first = channels == "first"
         self._alone: dict[tuple[ModelSetup, int], Alone] = {}
-
-    @property
-    def device_names(self) -> tuple[str, ...]:
-        """The devices that train."""
-        return choose.names(self.strategy.devices)
 
     def run(
         self,

@@ -67,7 +67,11 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
     single = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
     report.progress(0, 0.0)
-    ops = _with_reads(op_costs.with_lock(single.ops, part, plan, order), reading)
+    ops = op_costs.with_lock(single.ops, part, plan, order)
+    if (
+        reading is not None
+    ):  # reads wait as long as they do in the state of the page cache in which trials find the files
+        ops = (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
     loader = _loader(cpu.usable_cores(), reading)
     rate, whole = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached: float | None = None
@@ -81,13 +85,6 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
         reads=reading,
         tail=single.tail,
     )
-
-
-def _with_reads(ops: tuple[OpCost, ...], reading: ReadCosts | None) -> tuple[OpCost, ...]:
-    """Return the costs with the waiting of reads as it was measured in the trials' state of the page cache."""
-    if reading is None:
-        return ops
-    return (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
 
 
 def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: str, wanted: CeilingOptions) -> Ceiling:

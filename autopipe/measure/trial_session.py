@@ -116,7 +116,7 @@ class Session:
             alone=alone,
             regime=pages.regime,
             epoch_images=steps * loader.batch_size,
-            devices=bench.device_names,
+            devices=choose.names(bench.strategy.devices),
             gpus=min(choose.accelerators(), config.devices),
             tunes_itself=_tunes_itself(config),
         )

@@ -144,7 +144,9 @@ class Participants:
 
     def rest(self) -> None:
         """Tell the others that this one begins no trial any more."""
-        self._become(State.WAITS)
+        with self._lock:
+            self._self = self._self.model_copy(update={"state": State.WAITS})
+            self._unless_cut_off(self._write)
 
     def require_here(self) -> None:
         """Do nothing, unless the others took this one for dead.
@@ -169,11 +171,6 @@ class Participants:
         storage.settle(self._storage)
 
     # ------------------------------------------------------------ the attributes
-
-    def _become(self, state: State) -> None:
-        with self._lock:
-            self._self = self._self.model_copy(update={"state": state})
-            self._unless_cut_off(self._write)
 
     def _look(self) -> None:
         with self._lock:

@@ -208,11 +208,7 @@ class _Search:
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
         session.know_ceilings(ceilings)
-        session.record.study.sampler = self._settings.sampler.create(self._context())
-
-    def _context(self) -> SamplerContext:
-        session = self._session
-        return SamplerContext(
+        context = SamplerContext(
             space=session.trimmed.space,
             candidates=session.trimmed.candidates,
             cores=session.facts.cores,
@@ -220,6 +216,7 @@ class _Search:
             # A study that is gone on with must not draw again what it drew before.
             seed=self._settings.seed + 1_000_003 * len(session.record.rows()),
         )
+        session.record.study.sampler = self._settings.sampler.create(context)
 
     # ------------------------------------------------------------ the end
 

@@ -178,9 +178,9 @@ def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
             for line in channel.receive(_PARENT_POLL_SECONDS):
                 inbox.put(line)
     inbox.put(None)
-    main = threading.main_thread().ident
-    assert main is not None  # it has been started
-    signal.pthread_kill(main, signal.SIGTERM)
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None  # it has been started
+    signal.pthread_kill(main_thread, signal.SIGTERM)
     time.sleep(_ORPHAN_SECONDS)
     _end_group()
     os.kill(os.getpid(), signal.SIGKILL)
