@@ -5,7 +5,7 @@ Measures and reports; whether a format fits on the disk, or a disk bounds a load
 
 from __future__ import annotations
 
-import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,12 +42,8 @@ def detect(path: Path, root: Path = mounts.ROOT) -> Disk:
     place = path.resolve()
     while not place.exists():
         place = place.parent
-    stat = os.statvfs(place)
     mount = _mount_of(place, mounts.read(root))
-    return Disk(
-        kind=mount.kind if mount else "unknown",
-        free_bytes=stat.f_bavail * stat.f_frsize,
-    )
+    return Disk(kind=mount.kind if mount else "unknown", free_bytes=shutil.disk_usage(place).free)
 
 
 def read_bytes_per_second(
