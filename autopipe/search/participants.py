@@ -79,13 +79,6 @@ class Alone:
         """Return the others that are there, in the order in which they came."""
         return []
 
-    def lost(self) -> frozenset[str]:
-        """Return the ids of those that have died, or left."""
-        return frozenset()
-
-    def rest(self) -> None:
-        """Tell the others that this one begins no trial any more."""
-
     def require_here(self) -> None:
         """Raise a TrialError if the others took this one for dead, and have its trials."""
 

@@ -28,7 +28,7 @@ from autopipe.search.events import OnEvent, TrialFinished, TrialGivenBack, Trial
 from autopipe.search.measurer import Effort, Measurer
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.participants import ALONE, Others
+from autopipe.search.participants import ALONE, Alone, Others
 from autopipe.search.record import Record, Row
 from autopipe.search.settings import Settings
 
@@ -233,7 +233,7 @@ class Session:
         Raises:
             TrialError: the others took this one for dead.
         """
-        if self.others.me is None:
+        if isinstance(self.others, Alone):
             return
         self.others.require_here()
         for trial in self.record.recover(self.others.lost(), again=True):

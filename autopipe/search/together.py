@@ -91,7 +91,7 @@ def conclusion(session: Session, stop: Stop) -> Conclusion | None:
         session: whose own search is over.
         stop: why it is.
     """
-    if session.others.me is None:
+    if isinstance(session.others, Alone):
         return None
     session.others.rest()
     _wait(session, lambda: session.record.conclusion() is not None, "searches, and runs the confirmation")
