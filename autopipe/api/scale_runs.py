@@ -59,7 +59,7 @@ def scale(
         for part in sorted({size // count for count in counts if size % count == 0} - {size}, reverse=True):
             alone[part] = _step(runs.ceiling(1, part), part)
         here, reason = devices_of(described, len(gpu.detect()))
-        refused = {count: reason for count in counts if (reason := described.against("devices", count)) is not None}
+        refused = {count: why for count in counts if (why := described.against("devices", count)) is not None}
         able = [count for count in counts if 1 < count <= here and count not in refused]
         together, found = runs.together(able, interconnect)
     measured = Measured(

@@ -133,7 +133,7 @@ def test_a_ceiling_below_what_was_trained_at_is_called_that_and_no_share_is_made
     assert result.ceiling is not None
     low = Estimate(value=100.0, low=90.0, high=110.0)
     ceiling = result.ceiling.model_copy(update={"model_images_per_second": low})
-    summary = summary_of(dataclasses.replace(result, ceiling=ceiling, reached_share=None, proved=False))
+    summary = summary_of(dataclasses.replace(result, ceiling=ceiling, confirmation=None, proved=False))
     assert (summary.result.share_of_ceiling, summary.share_of_bound, summary.bottleneck) == (None, None, None)
     said = " ".join(shown(text.render(summary)).split())
     assert "Limit not known: the model alone was read at 100 images/s, less than it trains at" in said
