@@ -91,7 +91,7 @@ class OneGone:
 def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Path) -> None:
     skipping = workload(on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"), batch_size=64)
     session = Session(dataclasses.replace(skipping, data=OneGone()))
-    assert len(session.describe({}, Log()).sizes) == 15
+    assert len(session.describe(Log()).sizes) == 15
     assert session.measure(THREADS, QUICK, Log()).images_per_second.value > 0
     session.close()
     assert list(tmp_path.iterdir()) == []
