@@ -105,7 +105,7 @@ class LoaderConfig(_Strict):
 
     @classmethod
     def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:
-        """Return what cannot be set here for a workload of this plan, and why, as `Facts.impossible` has it."""
+        """Return which settings, by name and value, cannot be used for a workload of this plan, and why."""
         return {}
 
     def pixels_differ(self) -> str | None:

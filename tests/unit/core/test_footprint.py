@@ -8,11 +8,11 @@ import pytest
 from autopipe.assembly import build_loader
 from autopipe.core import footprint
 from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.facts import Facts
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
+from tests.fakes.facts import DESCRIBED
 
 SMALL, LARGE = (4, 4, 3), (1024, 512, 3)
 BATCH = 4
@@ -37,5 +37,5 @@ def test_batches_that_are_made_several_at_a_time_are_counted_so(
     config = PipelineConfig(loader=loader, steps_per_execution=steps)
     with build_loader(Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
         assert opened.buffered_batches == held[0]
-    facts = Facts(cores=2, batch_size=BATCH, compact_bytes=int(np.prod(shape)))
-    assert footprint.queue_bytes(config, facts) == sum(held) * BATCH * int(np.prod(shape))
+    known = {"batch_size": BATCH, "compact_bytes": int(np.prod(shape)), "mean_bytes": 0.0}
+    assert footprint.memory_bytes(config, DESCRIBED.model_copy(update=known)) == sum(held) * BATCH * int(np.prod(shape))

@@ -11,7 +11,8 @@ import pytest
 
 from autopipe.assembly import build_loader
 from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Facts, Limits
+from autopipe.core.description import Impossible
+from autopipe.core.facts import Limits
 from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
@@ -25,6 +26,7 @@ from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
 from autopipe.search import library
 from autopipe.search.feasible import trim
+from tests.fakes.facts import facts
 
 DALI = PipelineConfig(loader=Dali(num_threads=2))
 ANY_JPEG = Decode(strict=False)
@@ -88,8 +90,9 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_are_left_out(
     monkeypatch.setattr(gpu, "detect", lambda: ())
     monkeypatch.setattr(Dali, "missing", classmethod(lambda cls: None))
     work = workload(photos, ANY_JPEG)
-    facts = Facts(cores=2, impossible={setting: why for setting, why in Dali.impossible(make_plan(work)).items()})
-    trimmed = trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), facts, Limits())
+    ruled_out = Dali.impossible(make_plan(work)).items()
+    known = facts(impossible=[Impossible(parameter=name, value=value, reason=why) for (name, value), why in ruled_out])
+    trimmed = trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), known, Limits())
     assert {candidate.params["dali.device"] for candidate in trimmed.candidates} == {"cpu"}
     assert "dali.device gpu: no NVIDIA card is seen here" in {drop.reason for drop in trimmed.drops}
     with pytest.raises(LoaderError, match="no NVIDIA card is seen"):
