@@ -42,7 +42,7 @@ help:
 	@echo "make test-recipes"
 	@echo "             recipes for schedulers, read by cron, systemd, Airflow, schemas of Kubernetes and shellcheck"
 	@echo "make test-dali"
-	@echo "             the loader Dali on the CPU; installs NVIDIA DALI, 0.7 GB"
+	@echo "             the loader Dali on the CPU; installs NVIDIA DALI, 1 GB"
 	@echo "make test-torch"
 	@echo "             the device strategy on Keras's torch backend; installs torch, 5 GB"
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
