@@ -17,6 +17,7 @@ from autopipe.search.feasible import Candidate, trim
 from tests.fakes.surface import Surface
 
 TRIALS = 16
+AS_GOOD = 0.02  # behind the best, at most, as a confirmation run has it
 
 
 @pytest.fixture
@@ -70,7 +71,8 @@ def test_a_retune_needs_at_most_half_the_trials_of_a_tune_from_nothing(recorded:
     matched = machines.trials_to_match(cold, warm)
     assert matched is not None
     assert matched <= TRIALS // 2
-    assert warm.worst[TRIALS // 2 - 1] <= cold.worst[TRIALS // 2 - 1] + 0.02  # both are at the best, or beside it
+    assert warm.worst[TRIALS // 2 - 1] <= AS_GOOD
+    assert warm.worst[TRIALS // 2] == cold.worst[TRIALS // 2] == 0.0  # one trial later
 
 
 def test_a_retune_that_never_comes_as_near_matches_nowhere() -> None:
