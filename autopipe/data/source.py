@@ -159,11 +159,13 @@ def plain_from_files(
     reader = "tf.io.read_file({})" if tensorflow else "Path({}).read_bytes()"
     reading = [f"{part} = {reader.format(part)}" for part in encoded]
     kept = [f"self._{part}" for part in parts]
-    listed = "samples()"
+    opened, taken = f"{', '.join(kept)} = samples()", ", ".join(f"{each}[index]" for each in kept)
+    if len(parts) > 2:  # long lines
+        kept, opened, taken = ["self._rows"], "self._rows = list(zip(*samples()))", "*self._rows[index]"
     return PlainSource(
-        opened=f"tf.data.Dataset.from_tensor_slices({listed})" if tensorflow else f"{', '.join(kept)} = {listed}",
+        opened="tf.data.Dataset.from_tensor_slices(samples())" if tensorflow else opened,
         count="len(dataset)" if tensorflow else f"len({kept[0]})",
-        taken="load" if tensorflow else ", ".join(f"{each}[index]" for each in kept),
+        taken="load" if tensorflow else taken,
         arguments=parts,
         reading=reading,
         constants=constants,

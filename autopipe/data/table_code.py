@@ -14,7 +14,7 @@ _SAMPLES: Final = '''
 def samples() -> Any:
     """Return the path of every image, and what else the rows of the table say of it."""
     with open(TABLE, newline="", encoding="utf-8-sig") as file:
-        header, *lines = ([cell.strip() for cell in line] for line in csv.reader(file, delimiter={delimiter!r}))
+        header, *lines = ([cell.strip() for cell in line] for line in csv.reader(file, delimiter={delimiter}))
     rows = [dict(zip(header, line)) for line in lines if any(line)]
     return {values}
 '''
@@ -76,7 +76,7 @@ class TableColumns:
             parts=made,
             tensorflow=tensorflow,
             constants=constants,
-            functions=_SAMPLES.format(delimiter=delimiter, values=shown),
+            functions=_SAMPLES.format(delimiter=quoted(delimiter), values=shown),
         )
 
     def _labels(self, classes: Sequence[Any] | None, dtype: str) -> tuple[Lines, str]:

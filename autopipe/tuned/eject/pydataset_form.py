@@ -63,7 +63,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
         sample.append(f"{made} = {loaded}")
         loaded = f"augment({made}, rng)"
     method = ["", f"def _sample(self, index: int{rng and f'{rng}: Any'}) -> Any:", *(f"    {line}" for line in sample)]
-    method.append(f"    return {loaded}")
+    method += [f"    return {loaded}", ""]
     if not load and not augment:  # whole batches of rows
         batch, method = [*batch[: bool(mix)], f"{made} = {source.taken.replace('[index]', '[chosen]')}"], []
     if mix:
