@@ -77,7 +77,9 @@ class Costs:
     def model_rate(self, config: PipelineConfig) -> float:
         """Return the model alone in this setup, images/s; where it was not measured, devices are taken to scale."""
         known = self.model_rates.get(config.model_setup)
-        return known if known is not None else max(self.model_rates.values()) * config.devices
+        if known is not None:
+            return known
+        return max(rate / setup.devices for setup, rate in self.model_rates.items()) * config.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
 from autopipe.core.params import Params, to_config
+from autopipe.loaders.threads import Threads
 from tests.fakes.facts import facts
 from tests.fakes.surface import Surface
 
@@ -40,6 +41,14 @@ WAITING = dataclasses.replace(
     reads=SLOW_READS,
     model_rates={ModelSetup(): 1000.0},
 )
+
+
+def test_devices_that_were_not_measured_are_taken_to_scale_from_what_one_reaches() -> None:
+    rates = {ModelSetup(1): 1000.0, ModelSetup(2): 1900.0}
+    known = dataclasses.replace(WAITING, model_rates=rates)
+    four, one = (PipelineConfig(loader=Threads(workers=1), devices=count) for count in (4, 1))
+    assert known.model_rate(four) == 4000.0
+    assert known.model_rate(one.model_copy(update={"channels": "first"})) == 1000.0
 
 
 def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> PipelineConfig:
