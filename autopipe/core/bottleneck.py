@@ -13,6 +13,9 @@ from autopipe.core.limits import Kind, Limit, Limits
 MODEL_SHARE = 0.9
 """Of the model's own rate: below it the model is not called the limit."""
 
+AS_FAST = 0.97
+"""Of the best's rate: a baseline that reaches it leaves nothing to gain."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck(Limit):
@@ -36,7 +39,17 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
         found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
     else:
         found = _in_the_way(limits, others)
-    return Bottleneck(**dataclasses.asdict(found), sentence=_SENTENCES[found.kind](limits, found))
+    return Bottleneck(**dataclasses.asdict(found), sentence=_sentence(limits, found))
+
+
+def _sentence(limits: Limits, found: Limit) -> str:
+    if found.kind is Kind.MODEL or found.images_per_second <= limits.model_images_per_second:
+        return _SENTENCES[found.kind](limits, found)
+    what = f"{found.kind}" if found.op is None else f"{found.op}"
+    return (
+        f"no limit that was measured explains what is missing: the next one, {what}, is "
+        f"{_text(found.images_per_second)} images/s; {_takes(limits)}"
+    )
 
 
 def _in_the_way(limits: Limits, others: list[Limit]) -> Limit:

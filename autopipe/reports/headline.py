@@ -6,7 +6,7 @@ import math
 
 from autopipe.core import bottleneck
 from autopipe.core import limits as core_limits
-from autopipe.core.bottleneck import MODEL_SHARE
+from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, Limits
@@ -16,7 +16,6 @@ from autopipe.tuned.findings import Contest
 from autopipe.tuned.schema import Baseline, Profile
 
 _CLOSE = 1.05  # times: who is no further ahead, and not proved to be ahead at all, is as fast
-_THERE = 0.97  # of the winner: a baseline that leaves nothing to gain
 
 
 def sentence(profile: Profile) -> str:
@@ -132,7 +131,7 @@ def _keeps_the_model_busy(profile: Profile, rival: Baseline) -> bool:
     reached = share(profile)
     if _contest(profile, rival) is not None or reached is None or reached < MODEL_SHARE:
         return False
-    return rival.images_per_second.value >= _THERE * profile.measurement.images_per_second.value
+    return rival.images_per_second.value >= AS_FAST * profile.measurement.images_per_second.value
 
 
 def _contest(profile: Profile, rival: Baseline) -> Contest | None:

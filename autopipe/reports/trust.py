@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from autopipe.core.bottleneck import AS_FAST
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, median, student_t_95
 from autopipe.search.effects import Effect
@@ -17,14 +18,13 @@ MOST_ROUNDS = 24
 
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
-_THERE = 0.97  # of the best: a baseline that leaves nothing to gain
 _FIGURES = 1.05  # times; less is not worth a word
 
 
 def rounds_to_decide(gain: Comparison) -> int | None:
     """Return how many more rounds would decide, if they vary as the ones so far; None if too many would be needed."""
     low, high = gain.interval
-    if gain.pairs < 2 or low <= 0 or not math.isfinite(high):
+    if gain.few or low <= 0 or not math.isfinite(high):  # of few pairs the interval is not of their own spread
         return None
     spread = math.log(high / low) / 2 * math.sqrt(gain.pairs) / student_t_95(gain.pairs - 1)
     for rounds in range(gain.pairs + 1, MOST_ROUNDS + 1):
@@ -67,7 +67,7 @@ def _all_are_there(result: SearchResult) -> bool:
     if best is None or result.stopped_because.reason is not Reason.CEILING:
         return False
     rates = [each.estimate.value for each in result.baselines if each.estimate is not None]
-    return any(rate >= _THERE * best.value for rate in rates)
+    return any(rate >= AS_FAST * best.value for rate in rates)
 
 
 def brought(result: SearchResult) -> str:

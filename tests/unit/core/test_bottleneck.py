@@ -43,6 +43,15 @@ def test_the_sentence_names_the_dearest_op_and_what_it_means() -> None:
     )
 
 
+def test_a_limit_above_the_models_own_rate_is_not_said_to_be_in_the_way() -> None:
+    found = bottleneck(limits(ceiling(model=2000.0), THREADS), rate=1700.0)
+    assert found.kind is Kind.OP
+    assert found.sentence == (
+        "no limit that was measured explains what is missing: the next one, Decode, is 2,700 images/s; "
+        "the model alone takes 2,000."
+    )
+
+
 def test_the_sentence_tells_what_the_network_to_other_cores_would_carry() -> None:
     sentence = bottleneck(limits(ceiling(), THREADS, facts(compact_bytes=150_000))).sentence
     assert "5 more cores elsewhere would feed the model, 855 MB/s through the network;" in sentence

@@ -37,8 +37,9 @@ def test_as_many_more_rounds_as_it_says_decide_if_they_vary_alike() -> None:
     [
         Comparison(ratio=1.0001, interval=Interval(0.9, 1.11), pairs=3),
         Comparison(ratio=2.0, interval=Interval(0.0, math.inf), pairs=1),
+        Comparison(ratio=1.02, interval=Interval(0.97, 1.07), pairs=2),
     ],
-    ids=["too close", "one round"],
+    ids=["too close", "one round", "an interval that is not of two pairs"],
 )
 def test_what_cannot_be_decided_soon_is_not_promised(gain: Comparison) -> None:
     assert trust.rounds_to_decide(gain) is None
