@@ -98,9 +98,10 @@ class Bench:
     def alone(
         self, setup: ModelSetup, report: Report | None = None, *, again: bool = False, samples: int | None = None
     ) -> Alone:
-        """Return the fastest reading of the model without a loader, in a setup and with a number of samples.
+        """Return a reading of the model without a loader, in a setup and with a number of samples.
 
-        It is measured when it is first asked for, which also compiles, and whenever `again` is.
+        It is measured when it is first asked for, which also compiles; from then on the fastest so far is returned, or
+        with `again` what it takes now.
         """
         rows = samples or self._workload.batch_size
         key = setup, rows
@@ -119,6 +120,7 @@ class Bench:
             known = self._alone.setdefault(key, found)
             if known.reading.rate.value < reading.rate.value:  # others on the machine can only slow it down
                 self._alone[key] = found
+            return found
         return self._alone[key]
 
     def _transfer(self, finish: str) -> float | None:
