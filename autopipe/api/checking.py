@@ -14,6 +14,8 @@ from autopipe.core.description import Description
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.value import JsonObject
 from autopipe.hardware import machine
+from autopipe.search import lock
+from autopipe.search.events import OnEvent, WaitingForMachine
 from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import check as rules
 from autopipe.tuned import fingerprint, pick
@@ -23,12 +25,13 @@ from autopipe.tuned.schema import Hardware
 _DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
 
 
-def check(stored: Stored, *, quick: bool) -> Result:
+def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: None) -> Result:
     """Check the profile that an artefact has for this machine.
 
     Args:
         stored: the artefact.
         quick: compare fingerprints only, and measure nothing.
+        on_search: told if something else that measures on this machine has to be waited for.
 
     Raises:
         WorkloadError: the workload cannot be imported.
@@ -37,17 +40,31 @@ def check(stored: Stored, *, quick: bool) -> Result:
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     with runner_for(stored.workload, asking.rehearsal(profile.request)) as runner:
         described = description(runner)
-        return check_with(runner, described, stored, hardware_of(machine.detect(), described), quick=quick)
+        here = hardware_of(machine.detect(), described)
+        return check_with(runner, described, stored, here, quick=quick, on_search=on_search)
 
 
-def check_with(runner: TrialRunner, described: Description, stored: Stored, here: Hardware, *, quick: bool) -> Result:
+def check_with(
+    runner: TrialRunner,
+    described: Description,
+    stored: Stored,
+    here: Hardware,
+    *,
+    quick: bool,
+    on_search: OnEvent = lambda event: None,
+) -> Result:
     """Check the profile of this machine, which is `here`, with a runner that is there already."""
+
+    def measured(config: PipelineConfig) -> Rates:
+        with lock.held(lock.MEASURING, lambda who: on_search(WaitingForMachine(holder=who))):
+            return _rates(runner, config)
+
     return rules.check(
         stored.artifact,
         here,
         datetime.datetime.now(datetime.UTC),
         workload=lambda: workload_digest(described),
-        measure=None if quick else lambda config: _rates(runner, config),
+        measure=None if quick else measured,
     )
 
 

@@ -33,6 +33,7 @@ from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.hardware.backend import keras_backend
 from autopipe.reports import story
+from autopipe.search.events import OnEvent
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
@@ -172,7 +173,7 @@ def run(
     with runner_for(stored.workload, settings, watcher.on_trial) as runner:
         described = description(runner)
         here = hardware_of(found, described)
-        checked = _checked(runner, described, stored, here, when)
+        checked = _checked(runner, described, stored, here, when, watcher.on_search)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
         if when.dry_run:
@@ -200,13 +201,15 @@ def run(
     return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept)
 
 
-def _checked(runner: TrialRunner, described: Description, stored: Stored, here: Hardware, when: When) -> Result | None:
+def _checked(
+    runner: TrialRunner, described: Description, stored: Stored, here: Hardware, when: When, on_search: OnEvent
+) -> Result | None:
     """Return what is found of the profile; a machine or workload that is the same but for versions is measured."""
     if when.always:
         return None
-    quick = checking.check_with(runner, described, stored, here, quick=not when.drifted)
+    quick = checking.check_with(runner, described, stored, here, quick=not when.drifted, on_search=on_search)
     if when.stale and quick.only_software and not (when.drifted or when.dry_run):
-        return checking.check_with(runner, described, stored, here, quick=False)
+        return checking.check_with(runner, described, stored, here, quick=False, on_search=on_search)
     return quick
 
 

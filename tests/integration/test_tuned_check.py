@@ -3,7 +3,9 @@ stale. All three share one child, on the backend that starts soonest."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from autopipe.api.search_facts import hardware_of, workload_digest
 from autopipe.api.stored_workload import Stored, read
 from autopipe.core.description import Description
 from autopipe.hardware import machine
+from autopipe.search import lock
+from autopipe.search.events import Event, WaitingForMachine
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.schema import FileReference, Profile
@@ -43,7 +47,18 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
         described = searching.description(runner)
         here = hardware_of(machine.detect(), described)
         holds = checking.check_with(runner, described, stored(_profile(described, 1e-3)), here, quick=False)
-        drifted = checking.check_with(runner, described, stored(_profile(described, 1e12)), here, quick=False)
+        waited = list[Event]()
+        with contextlib.ExitStack() as another_tune:
+            monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
+            another_tune.enter_context(lock.held(lock.MEASURING, pytest.fail))
+
+            def wait(event: Event) -> None:
+                waited.append(event)
+                another_tune.close()
+
+            fast = stored(_profile(described, 1e12))
+            drifted = checking.check_with(runner, described, fast, here, quick=False, on_search=wait)
+        assert waited == [WaitingForMachine(holder=f"process {os.getpid()}")]
         another = described.model_copy(update={"ops_digest": "f" * 16, "ops": described.ops[1:]})
         stale = checking.check_with(runner, another, stored(_profile(described, 1.0)), here, quick=True)
     assert described.backend == "jax"

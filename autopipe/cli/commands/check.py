@@ -22,10 +22,16 @@ def check(
     """
     from autopipe.api import checking
     from autopipe.reports import fitness
+    from autopipe.search.events import Event, WaitingForMachine
 
     known = stored.read()
+
+    def tell(event: Event) -> None:
+        if isinstance(event, WaitingForMachine):
+            screen.say(f"waiting   another tune is measuring on this machine ({event.holder})")
+
     with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):
-        result = checking.check(known, quick=quick)
+        result = checking.check(known, quick=quick, on_search=tell)
     if as_json:
         print(json.dumps(fitness.document(result), indent=2))
     else:
