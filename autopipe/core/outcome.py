@@ -120,6 +120,7 @@ class Measurement(Value):
         first_batch_seconds: from the opening of the loader to its first batch.
         epoch_restart_seconds: the wait between two epochs.
         cache_fill_seconds: what filling the caches adds to the first epoch over all of the data.
+        data_share: the part of the data that it trained on, above 0, at most 1: of what has to be made first, less.
         stable: whether the interval got narrow enough; if not, `warnings` says what to do.
         data_wait_share: the part of the measured time in which the model waited, 0 to 1.
         page_cache: whether the files were in memory ("warm") or on disk ("cold") when the trial began.
@@ -139,6 +140,7 @@ class Measurement(Value):
     first_batch_seconds: float = pydantic.Field(ge=0)
     epoch_restart_seconds: float | None = pydantic.Field(default=None, ge=0)
     cache_fill_seconds: float | None = pydantic.Field(default=None, ge=0)
+    data_share: float = pydantic.Field(default=1.0, gt=0, le=1)
     discarded_batches: int = pydantic.Field(default=0, ge=0)
     stable: bool
     warnings: tuple[str, ...] = ()

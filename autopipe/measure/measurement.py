@@ -84,6 +84,7 @@ def measurement(trained: Trained, loader: TimedLoader, part: Part, *, limited: b
     fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / part.share
     return found.model_copy(
         update={
+            "data_share": part.share,
             "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
             "cache_fill_seconds": fill_seconds if trained.config.cache == "memory" else None,
             "data_wait_share": _data_wait_share(reading, trained.alone),

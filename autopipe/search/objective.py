@@ -17,10 +17,15 @@ from autopipe.core.value import Estimate
 
 
 def merged(measurements: Sequence[Measurement]) -> Estimate:
-    """Return images/s over the windows of all measurements of one configuration."""
+    """Return images/s over all measurements of one configuration: their median, as sure as all windows together are.
+
+    A measurement's own rate counts the pauses between epochs, which the median of windows would leave out.
+    """
     if len(measurements) == 1:
         return measurements[0].images_per_second
-    return estimate([window.images / window.seconds for each in measurements for window in each.windows])
+    value = median([each.images_per_second.value for each in measurements])
+    windows = estimate([window.images / window.seconds for each in measurements for window in each.windows])
+    return Estimate(value=value, low=value * windows.low / windows.value, high=value * windows.high / windows.value)
 
 
 def score(images_per_second: float, one_time_seconds: float, images: int) -> float:
@@ -52,11 +57,23 @@ def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float
     return convert + fill + median([each.first_batch_seconds for each in measurements])
 
 
-def excesses(measurement: Measurement, limits: Limits) -> dict[str, float]:
+def peak_bytes(measurement: Measurement, cache_bytes: int | None) -> float | None:
+    """Return the most memory that a training over all of the data takes, or None if that was not measured.
+
+    Args:
+        measurement: on a part of the data, whose cache holds no more than that.
+        cache_bytes: of the whole cache.
+    """
+    peak = measurement.resources.peak_rss_bytes
+    return None if peak is None else peak + (1 - measurement.data_share) * (cache_bytes or 0)
+
+
+def excesses(measurement: Measurement, limits: Limits, cache_bytes: int | None = None) -> dict[str, float]:
     """Return by how much each limit is exceeded, as Optuna's constraints: above zero is too much."""
     took, found = measurement.resources, {}
-    if limits.memory_bytes is not None and took.peak_rss_bytes is not None:
-        found["memory_bytes"] = float(took.peak_rss_bytes - limits.memory_bytes)
+    peak = peak_bytes(measurement, cache_bytes)
+    if limits.memory_bytes is not None and peak is not None:
+        found["memory_bytes"] = peak - limits.memory_bytes
     if limits.cpu_percent is not None and took.cpu_percent is not None:
         found["cpu_percent"] = took.cpu_percent - limits.cpu_percent
     return found

@@ -6,6 +6,7 @@ from replaying.synthetic import measurement
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import ConversionCost, Measurement, Resources
 from autopipe.core.params import to_config
+from autopipe.core.value import Estimate
 from autopipe.search import objective
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
@@ -20,10 +21,27 @@ def test_one_measurement_speaks_for_itself() -> None:
     assert objective.merged([one]) == one.images_per_second
 
 
-def test_several_measurements_of_a_point_are_one_with_more_windows() -> None:
-    both = objective.merged([measured(100.0, 110.0, 120.0), measured(80.0, 90.0)])
-    assert both.value == pytest.approx(100.0)
-    assert both.low <= 100.0 <= both.high
+def test_several_measurements_of_a_point_are_as_fast_as_their_median_and_as_sure_as_their_windows() -> None:
+    one, other = measured(100.0, 110.0, 120.0), measured(80.0, 90.0)
+    both = objective.merged([one, other])
+    assert both.value == pytest.approx((one.images_per_second.value + other.images_per_second.value) / 2)
+    assert 80.0 <= both.low < both.value < both.high <= 120.0
+
+
+def test_a_measurement_counts_with_its_pauses_however_often_it_is_repeated() -> None:
+    paused = [*[100.0] * 9, 10.0]  # images/s in windows of equal seconds
+    one = measured(*paused)
+    slower = one.model_copy(update={"images_per_second": Estimate(value=52.6, low=30.0, high=100.0)})
+    assert objective.merged([slower, slower]).value == 52.6
+
+
+def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory() -> None:
+    took = Resources(peak_rss_bytes=2000)
+    part = measured(1.0, resources=took).model_copy(update={"data_share": 0.25})
+    assert objective.peak_bytes(part, 8000) == 8000.0
+    assert objective.excesses(part, Limits(memory_bytes=5000), 8000) == {"memory_bytes": 3000.0}
+    assert objective.excesses(part, Limits(memory_bytes=5000), 0) == {"memory_bytes": -3000.0}
+    assert objective.peak_bytes(measured(1.0), 8000) is None
 
 
 def test_over_a_training_one_time_costs_count() -> None:
