@@ -20,11 +20,18 @@ from autopipe.search.stopping import Reason, Stop
 
 
 def result(
-    session: Session, baselines: Sequence[Baseline], stop: Stop, proved: Confirmation | None, *, interrupted: bool
+    session: Session,
+    baselines: Sequence[Baseline],
+    stop: Stop,
+    proved: Confirmation | None,
+    *,
+    interrupted: bool,
+    winner: str | None = None,
 ) -> SearchResult:
-    """Return the result of a search that is over."""
+    """Return the result of a search that is over; `winner` is the key of what another found who shares the study."""
     points, rows = session.points(), session.record.rows()
-    best = _unconfirmed(session, baselines, stop) if proved is None else points[proved.winner]
+    found = points.get(winner or "") if proved is None else points[proved.winner]
+    best = found or _unconfirmed(session, baselines, stop)
     estimate: Estimate | None = None if best is None else best.estimate
     return SearchResult(
         best_config=None if best is None else best.config,

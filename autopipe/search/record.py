@@ -228,10 +228,15 @@ class Record:
                 continue  # another participant has just done this
             if outcome is None:
                 cut.append(trial)
-                if again and "config" in trial.user_attrs and _is_once(trial.user_attrs):
-                    params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-                    self.study.enqueue_trial(params, user_attrs={name: trial.user_attrs[name] for name in _DESCRIBED})
+                if again:
+                    self._run_again(trial)
         return cut
+
+    def _run_again(self, trial: FrozenTrial) -> None:
+        """Let somebody run what was cut off, if a study needs it once."""
+        if "config" in trial.user_attrs and _is_once(trial.user_attrs):
+            params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+            self.study.enqueue_trial(params, user_attrs={name: trial.user_attrs[name] for name in _DESCRIBED})
 
     def _ownerless_seconds(self, trial: FrozenTrial) -> float:
         """Return for how long a trial is known to have had no owner.
@@ -252,10 +257,19 @@ class Record:
         """Whether a trial is enqueued: by somebody who died before running it, or by the user's own code."""
         return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
-    def give_up(self, trial: optuna.Trial) -> None:
-        """Mark a trial that was cut off, unless it had been told already."""
+    def give_up(self, trial: optuna.Trial, *, again: bool = False) -> None:
+        """Mark a trial that was cut off, unless it had been told already.
+
+        Args:
+            trial: this process's own.
+            again: let somebody else run it, except for a block of the confirmation run.
+        """
+        known = self.study.get_trials(deepcopy=False)[trial.number]
+        was_over = known.state.is_finished()
         with suppress(UpdateFinishedTrialError):
             self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+            if again and not was_over:
+                self._run_again(known)
 
     def refuse(self, trial: optuna.Trial, reason: str) -> None:
         """Mark a trial that asked for what cannot run."""

@@ -32,6 +32,7 @@ class Conclusion(pydantic.BaseModel):
 
     Attributes:
         host: on which machine.
+        winner: the key of the configuration to use; None if there is none.
         entered: the keys of those in the confirmation run, in order; empty if there was none.
         baselines: names and configurations of those that were measured for the sake of the best.
         reason: why the search ended.
@@ -44,6 +45,7 @@ class Conclusion(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     host: str
+    winner: str | None = None
     entered: tuple[str, ...]
     baselines: tuple[tuple[str, JsonObject], ...]
     reason: Reason
@@ -134,6 +136,7 @@ def conclude(session: Session, result: SearchResult, entered: Sequence[str], ext
     ended_at = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     kept = Conclusion(
         host=session.others.host,
+        winner=None if result.best_config is None else result.best_config.key(),
         entered=tuple(entered),
         baselines=tuple((each.name, each.config.model_dump(mode="json")) for each in extra),
         reason=result.stopped_because.reason,

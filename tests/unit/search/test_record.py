@@ -162,6 +162,18 @@ def test_an_earlier_trial_for_which_something_is_being_chosen_has_to_be_waited_f
     assert record.is_elsewhere(trial) is False
 
 
+def test_what_was_interrupted_in_a_shared_study_is_left_for_the_others(space: Space) -> None:
+    record = opened(None)
+    record.give_up(begun(record, space, "proof:0", "a"), again=True)
+    assert not record.waiting()
+    record.give_up(begun(record, space, "baseline:fit", "a"), again=True)
+    trial = record.ask("b")
+    assert trial.user_attrs["origin"] == "baseline:fit"
+    record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    record.give_up(trial, again=True)  # it was over
+    assert not record.waiting()
+
+
 def test_what_a_dead_participant_was_running_is_run_again_and_its_block_of_a_confirmation_is_not(space: Space) -> None:
     record = opened(None)
     lost, block, other = (

@@ -13,6 +13,7 @@ import optuna
 import pytest
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.space import Space
 from autopipe.search import study, together
@@ -122,6 +123,20 @@ def test_who_comes_late_measures_nothing_and_has_the_result(space: Space, url: s
     assert late.surface.measured == []
     assert (again.best_config, again.estimate, again.ended_at) == (found.best_config, found.estimate, found.ended_at)
     assert late.count(ConcludedElsewhere) == 1
+
+
+def test_who_has_less_memory_free_at_its_start_has_the_same_winner(space: Space, url: str) -> None:
+    class Little(Meeting):
+        def facts(self) -> Facts:
+            return dataclasses.replace(super().facts(), memory_bytes=1)
+
+    found = search(0).run(space, url)
+    assert found.best_config is not None
+    assert found.best_config.cache == "memory"
+    late = Search(Little(quirks=1, model_rate=60_000.0))
+    late.surface.meet = lambda: None
+    assert late.run(space, url).best_config == found.best_config
+    assert late.surface.measured == []
 
 
 def test_a_lone_participant_finds_what_a_search_of_its_own_finds(space: Space, url: str) -> None:
