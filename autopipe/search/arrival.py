@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from autopipe.core.bottleneck import MODEL_SHARE
+from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
 from autopipe.search import budget, stopping
 from autopipe.search.measurer import Baseline
@@ -59,6 +59,20 @@ class Arrival:
         near = any(self._ceiling_stop("", each, MODEL_SHARE) is not None for each in measured)
         self._theirs_was_there = near and (there or self._theirs_was_there)
         return self._theirs_was_there
+
+    def theirs_is_as_fast(self) -> bool:
+        """Whether other people's code is at the ceiling, and the best no faster than it and what has to be beaten."""
+        best, points = self._session.best(), self._session.points()
+        if best is None or not self.theirs_is_there():
+            return False
+
+        def as_fast(baseline: Baseline) -> bool:
+            point = points.get(baseline.config.key())
+            return point is not None and point.estimate.value >= AS_FAST * best.estimate.value
+
+        theirs = [each for each in self.baselines if each.config.loader.is_foreign]
+        to_beat = [each for each in self.baselines if each.required and each.config.key() in points]
+        return any(map(as_fast, theirs)) and all(map(as_fast, to_beat))
 
     def _stop(self, what: str, point: Point | None, share: float) -> Stop | None:
         if point is None or not point.feasible or not self._may_be_there(point, share):
@@ -119,10 +133,22 @@ class Arrival:
         return session.highest_ceiling().is_overtaken_by(point.estimate)
 
     def _ceiling_stop(self, what: str, point: Point, share: float) -> Stop | None:
-        """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured."""
+        """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured.
+
+        Where what is paid once counts, too, nothing that promises a shorter training may be left either.
+        """
         known = self._session.ceilings if point.config.loader.is_foreign else self._session.ceiling(point.config)
         if not known:
             return None
         highest = self._session.highest_ceiling()
         needed = stopping.needed_share(point.estimate, highest, share)
-        return stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
+        stop = stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
+        return None if stop is None or self._pays_too_much_once(point, needed) else stop
+
+    def _pays_too_much_once(self, point: Point, share: float) -> bool:
+        """Whether another candidate should be well ahead of a point, by what has to be paid once."""
+        session = self._session
+        if session.settings.epochs is None or not session.can_predict:
+            return False
+        promises = (session.promise(each.config) for each in session.trimmed.candidates)
+        return point.value < share * max(promises, default=0.0)

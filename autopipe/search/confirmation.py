@@ -11,7 +11,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import log_variance, median
 from autopipe.core.value import Estimate
-from autopipe.search import budget, decision
+from autopipe.search import budget, decision, objective
 from autopipe.search.belief import Belief, Known, believe
 from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
@@ -101,9 +101,10 @@ def trend(session: Session, config: PipelineConfig) -> float:
 def finalist(session: Session, point: Point, baseline: str | None) -> decision.Finalist:
     """Return a point as a finalist, with what it takes."""
     facts = session.facts
-    used = [each.resources.peak_rss_bytes for each in point.measurements if each.resources.peak_rss_bytes is not None]
-    planned = footprint.memory_bytes(point.config, facts.workload)
-    memory = median([float(size) for size in used]) if used else float(planned)
+    cache = footprint.cache_bytes(point.config, facts.workload)
+    peaks = [objective.peak_bytes(each, cache) for each in point.measurements]
+    used = [peak for peak in peaks if peak is not None]
+    memory = median(used) if used else float(footprint.memory_bytes(point.config, facts.workload))
     cost = decision.cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
     return decision.Finalist(key=point.key, config=point.config, cost=cost, baseline=baseline, may_win=point.feasible)
 
@@ -163,13 +164,20 @@ def measured_blocks(session: Session, entered: Sequence[decision.Finalist], *, r
     return by_key
 
 
-def judge(session: Session, entered: Sequence[decision.Finalist]) -> Confirmation | None:
-    """Return what the blocks so far say, or None if there are too few."""
+def judge(session: Session, entered: Sequence[decision.Finalist], winner: str | None = None) -> Confirmation | None:
+    """Return what the blocks so far say, or None if there are too few.
+
+    Args:
+        session: the search.
+        entered: who was in the confirmation run.
+        winner: the key of the only one that may win, where that was decided elsewhere; None: who keeps the limits here.
+    """
     scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
     points, believed = session.points(), belief(session)  # one may have broken a limit in the confirmation run
-    in_the_end = [replace(each, may_win=points[each.key].feasible) for each in entered]
+    may_win = {each.key for each in entered if (points[each.key].feasible if winner is None else each.key == winner)}
+    in_the_end = [replace(each, may_win=each.key in may_win) for each in entered]
     verdict = decision.verdict(in_the_end, scored, believed, session.settings.blocks[1])
     if verdict is None:
         return None
@@ -198,6 +206,21 @@ def affordable(
     if count < 2 or rival is None or rival is entered[0]:
         return list(entered[:count]) if count > 1 else []
     return [*[each for each in entered if each is not rival][: count - 1], rival]
+
+
+def proved_before(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
+    """Return those of a confirmation run that is in the study, if it says enough of what is the best now; else nobody.
+
+    A study that is gone on with when its time is used up keeps what was proved.
+    """
+    blocks: dict[int, list[str]] = {}
+    for row in session.record.rows():
+        if row.block is not None and isinstance(row.outcome, Measurement):
+            blocks.setdefault(row.block, []).append(row.key)
+    entered = named(session, max(blocks.values(), key=len, default=[]), baselines)
+    best, measured = session.best(), measured_blocks(session, entered)
+    done = max((len(ran) for ran in measured.values()), default=0)
+    return entered if done >= ENOUGH_BLOCKS and best is not None and best.key in measured else []
 
 
 def _alone(session: Session, point: Point) -> dict[int, float]:

@@ -80,11 +80,12 @@ def _impossible(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejecti
 
 
 def _setup(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    return useless("devices", config.devices, facts, limits) or useless("channels", config.channels, facts, limits)
+    found = (useless(name, value, facts, limits) for name, value in config.model_setup._asdict().items())
+    return next((each for each in found if each is not None), None)
 
 
 def useless(name: str, value: Value, facts: Facts, limits: Limits) -> Rejection | None:
-    """Return why a number of devices or an order of channels cannot be, or brings nothing."""
+    """Return why a setting of the model's setup (a number of devices, say) cannot be, or brings nothing."""
     if (reason := facts.workload.against(name, value)) is not None:
         return Rejection(Rule.IMPOSSIBLE, f"{name} {value}: {reason}")
     if name == "devices" and isinstance(value, int):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import optuna
 
-from autopipe.core import costs
+from autopipe.core import costs, footprint
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
@@ -74,20 +74,30 @@ class Session:
         self._earlier = 0.0 if others.me is not None else sum(row.seconds for row in record.rows())
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
-        """Take up what the ceilings say; predictions become possible where they hold op costs."""
-        self.ceilings = ceilings
+        """Take up what the ceilings say; predictions become possible where they hold op costs.
+
+        Which setups of the model bring nothing is decided once, by the first ceilings: a figure that is read a little
+        higher later must not take away what was tried meanwhile.
+        """
+        first, self.ceilings = not self.ceilings, ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
         self.believed = None
         known = any(ceiling.op_costs for ceiling in ceilings)
         self._costs = Costs.of(ceilings, self.facts) if known else None
         if self._costs is not None:
             self.facts = costs.useful(self._costs, self.facts)
-        wanted = [each.config.model_setup for each in self.trimmed.candidates]
-        useless = self._unnamed(setups.unmeasured(ceilings, wanted)) | self.pointless(ceilings, wanted)
-        self.facts = replace(self.facts, pointless={**self.facts.pointless, **useless})
+        before, useless = self.facts, self._useless(ceilings) if first else {}
+        self.facts = replace(before, pointless={**before.pointless, **useless})
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
-            self.trimmed = feasible.narrowed(self.trimmed, self.facts, self.settings.limits, bounds)
+            left = feasible.narrowed(self.trimmed, self.facts, self.settings.limits, bounds)
+            if left is self.trimmed:  # all that is asked for brings nothing by these figures, and is tried all the same
+                self.facts = before
+            self.trimmed = left
+
+    def _useless(self, ceilings: Sequence[Ceiling]) -> dict[setups.Setting, str]:
+        wanted = [each.config.model_setup for each in self.trimmed.candidates]
+        return self._unnamed(setups.unmeasured(ceilings, wanted)) | self.pointless(ceilings, wanted)
 
     # ------------------------------------------------------------ how things stand
 
@@ -215,7 +225,7 @@ class Session:
             elif asked is not None:
                 self._measure(trial, *asked)
         except BaseException:  # Ctrl-C above all: the study must not hold a trial that seems to go on
-            self.record.give_up(trial)
+            self.record.give_up(trial, again=self.others.me is not None)
             raise
 
     def _yields(self, trial: optuna.Trial) -> bool:
@@ -294,4 +304,6 @@ class Session:
         known = self.points().get(config.key())
         measurements = [*(known.measurements if known else ()), outcome]
         value = self.score(config, measurements, objective.merged(measurements).value)
-        return value, objective.excesses(outcome, self.settings.limits)
+        return value, objective.excesses(
+            outcome, self.settings.limits, footprint.cache_bytes(config, self.facts.workload)
+        )

@@ -151,8 +151,9 @@ class _Search:
             stop = together.interrupted(session)
             session.on_event(SearchStopped(stop=stop))
         together.level(session)
-        proved = confirmation.judge(session, self._entered) if self._entered else None
-        result = conclusion.result(session, self._baselines, stop, proved, interrupted=interrupted)
+        winner = None if told is None else told.winner
+        proved = confirmation.judge(session, self._entered, winner) if self._entered else None
+        result = conclusion.result(session, self._baselines, stop, proved, interrupted=interrupted, winner=winner)
         if told is not None:
             return together.as_concluded(result, told)
         return together.conclude(session, result, [each.key for each in self._entered], extra)
@@ -165,6 +166,8 @@ class _Search:
         if self._settings.blocks[1] > 0 and session.best() is not None and not self._nothing_to_confirm(stop):
             everybody = confirmation.finalists(session, self._baselines)
             self._entered = confirmation.affordable(session, everybody, self._baselines)
+            if len(self._entered) < len(everybody):
+                self._entered = confirmation.proved_before(session, self._baselines) or self._entered
             if self._entered:
                 confirmation.run(session, self._entered)
         return extra
@@ -263,7 +266,7 @@ class _Search:
         return (self._settings.finalists + len(self._baselines)) * self._settings.blocks[0]
 
     def _nothing_to_confirm(self, stop: Stop) -> bool:
-        """Whether a baseline is at the ceiling: no gain is claimed then."""
-        return stop.reason is Reason.CEILING and (
-            self._arrival.theirs_is_there() or not budget.beyond_baselines(self._session)
-        )
+        """Whether a baseline is at the ceiling: no gain is claimed then, but over one that has to be beaten."""
+        if stop.reason is not Reason.CEILING:
+            return False
+        return self._arrival.theirs_is_as_fast() or not budget.beyond_baselines(self._session)

@@ -414,6 +414,63 @@ def test_other_peoples_code_that_only_seemed_to_be_at_the_ceiling_leaves_a_gain_
     assert theirs.gain.ratio < 0.5 or theirs.gain.ratio > 2
 
 
+def test_what_has_to_be_beaten_is_compared_with_though_other_peoples_code_is_at_the_ceiling(space: Space) -> None:
+    former = PipelineConfig(loader=Threads(workers=1, queue_size=2), device_prefetch=0)
+
+    class Retuned(Theirs):
+        def baselines(self) -> Sequence[Baseline]:
+            return [*super().baselines(), Baseline(name="former", config=former, required=True)]
+
+    surface = Retuned(model_rate=3000.0, noise=0.001)
+    assert surface.true_rate(former) < 0.6 * surface.model_rate
+    result = run(space, surface)
+    assert result.stopped_because.reason is Reason.CEILING
+    assert result.proved
+    *_, rival = result.baselines
+    assert rival.gain is not None
+    assert rival.gain.faster
+
+
+def test_several_steps_that_bring_nothing_are_not_tried() -> None:
+    steps = library.parse(f"{SPACE}  steps_per_execution: [1, 8, 32]\n", {"cores": 4, "gpus": 0})
+    result = run(steps, fed_by_four(quirks=1))
+    assert {row.config.steps_per_execution for row in result.trials} == {1}
+    why = "the model alone is no faster so: 1.00 times the rate of steps_per_execution 1"
+    assert f"steps_per_execution 8: {why}" in [drop.reason for drop in result.dropped]
+
+
+def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same() -> None:
+    steps = library.parse(f"{SPACE}  steps_per_execution: [8]\n", {"cores": 4, "gpus": 0})
+
+    class Slower(Surface):
+        def _ceiling(self, setup: ModelSetup) -> Ceiling:
+            rate = self.model_rate * (1.0 if setup.steps_per_execution == 1 else 0.9)
+            top = Estimate(value=rate, low=rate, high=rate)
+            return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
+
+    result = run(steps, Slower(model_rate=60_000.0))
+    assert result.best_config is not None
+    assert result.best_config.steps_per_execution == 8
+
+
+def test_a_study_whose_time_is_used_up_keeps_what_it_proved(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    first = run(space, fed_by_four(quirks=2), url, budget_seconds=60.0)
+    assert first.proved
+    again = fed_by_four(quirks=2)
+    second = run(space, again, url, budget_seconds=sum(row.seconds for row in first.trials))
+    assert second.proved
+    assert second.best_config == first.best_config
+    assert again.measured == []
+
+
+def test_over_epochs_the_ceiling_does_not_end_a_search_for_what_pays_too_much_once(space: Space) -> None:
+    surface = Surface(model_rate=900.0, decode_seconds=0.003, sample_count=20_000, noise=0.001)
+    result = run(space, surface, epochs=2, budget_seconds=None, patience=99)
+    assert result.best_config is not None
+    assert result.best_config.cache == "none"
+
+
 def test_what_was_spent_before_the_search_counts_and_waiting_for_another_tune_does_not(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     surface.now = 30.0
