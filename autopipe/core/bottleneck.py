@@ -47,8 +47,8 @@ def _sentence(limits: Limits, found: Limit) -> str:
         return _SENTENCES[found.kind](limits, found)
     what = f"{found.kind}" if found.op is None else f"{found.op}"
     return (
-        f"no limit that was measured explains what is missing: the next one, {what}, is "
-        f"{_text(found.images_per_second)} images/s; {_takes(limits)}"
+        "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
+        f"{what}, is {_text(found.images_per_second)} images/s; {_takes(limits)}"
     )
 
 

@@ -73,7 +73,8 @@ class ProcessTree:
     child still shares with its parent is counted for both.
 
     CPU: what a process used is in its own figures, then in those of the parent that waited for it. Where the parent is
-    outside of the tree, its last reading is kept.
+    outside of the tree, its last reading is kept. A parent that ignores SIGCHLD never has its children's time (`man 2
+    wait`), as in a cluster of Ray: what the tree has lost in two readings in a row is kept, too.
 
     Args:
         pid: the first process.
@@ -87,6 +88,8 @@ class ProcessTree:
         self._members: Mapping[int, _Process] = {} if first is None else {pid: first}
         self._unrelated: frozenset[int] = frozenset()
         self._lost_ticks = 0
+        self._ticks = 0
+        self._fell = False
 
     def read(self) -> TreeReading:
         """Find the processes that joined and left, and return what the tree has taken until now."""
@@ -95,9 +98,13 @@ class ProcessTree:
             last.ticks for pid, last in self._members.items() if pid not in members and last.parent not in self._members
         )
         self._members = members
-        ticks = self._lost_ticks + sum(process.ticks for process in members.values())
+        missing = self._ticks - self._lost_ticks - sum(process.ticks for process in members.values())
+        if missing > 0 and self._fell:  # once may be between a child's end and its parent's reading
+            self._lost_ticks += missing
+        self._fell = missing > 0
+        self._ticks -= min(0, missing)
         return TreeReading(
-            cpu_seconds=ticks / _TICKS_PER_SECOND, memory_bytes=self._memory_bytes(), processes=len(members)
+            cpu_seconds=self._ticks / _TICKS_PER_SECOND, memory_bytes=self._memory_bytes(), processes=len(members)
         )
 
     def _living(self) -> dict[int, _Process]:

@@ -47,8 +47,8 @@ def test_a_limit_above_the_models_own_rate_is_not_said_to_be_in_the_way() -> Non
     found = bottleneck(limits(ceiling(model=2000.0), THREADS), rate=1700.0)
     assert found.kind is Kind.OP
     assert found.sentence == (
-        "no limit that was measured explains what is missing: the next one, Decode, is 2,700 images/s; "
-        "the model alone takes 2,000."
+        "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
+        "Decode, is 2,700 images/s; the model alone takes 2,000."
     )
 
 

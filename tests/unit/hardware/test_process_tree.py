@@ -77,6 +77,26 @@ def test_a_process_that_comes_later_joins(proc: Proc) -> None:
     assert reader.read().processes == 2
 
 
+def test_time_of_a_child_that_its_parent_never_waits_for_is_not_lost(proc: Proc) -> None:
+    proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
+    reader = tree(proc)
+    assert reader.read().cpu_seconds == 10.0
+    proc.remove(WORKER)  # its parent ignores SIGCHLD
+    assert [reader.read().cpu_seconds for _ in range(2)] == [10.0, 10.0]
+    proc.put(ROOT, 1, ticks=(3 * TICK, 0))
+    assert reader.read().cpu_seconds == 13.0
+
+
+def test_time_that_is_between_a_child_and_its_parent_is_counted_once(proc: Proc) -> None:
+    proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
+    reader = tree(proc)
+    reader.read()
+    proc.remove(WORKER)
+    assert reader.read().cpu_seconds == 10.0
+    proc.put(ROOT, 1, ticks=(0, 10 * TICK))  # it has waited for it by now
+    assert [reader.read().cpu_seconds for _ in range(2)] == [10.0, 10.0]
+
+
 def test_shared_memory_counts_once(proc: Proc) -> None:
     proc.put(ROOT, 1, pages=(100, 60))
     proc.put(WORKER, ROOT, pages=(50, 40))
