@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from autopipe.core import footprint
@@ -164,20 +164,23 @@ def measured_blocks(session: Session, entered: Sequence[decision.Finalist], *, r
     return by_key
 
 
-def judge(session: Session, entered: Sequence[decision.Finalist], winner: str | None = None) -> Confirmation | None:
+def judge(
+    session: Session, entered: Sequence[decision.Finalist], allowed: Collection[str] | None = None
+) -> Confirmation | None:
     """Return what the blocks so far say, or None if there are too few.
 
     Args:
         session: the search.
         entered: who was in the confirmation run.
-        winner: the key of the only one that may win, where that was decided elsewhere; None: who keeps the limits here.
+        allowed: the keys of those that may win, where that was decided elsewhere; None: of those that keep the limits.
     """
     scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
     points, believed = session.points(), belief(session)  # one may have broken a limit in the confirmation run
-    may_win = {each.key for each in entered if (points[each.key].feasible if winner is None else each.key == winner)}
-    in_the_end = [replace(each, may_win=each.key in may_win) for each in entered]
+    if allowed is None:
+        allowed = {each.key for each in entered if points[each.key].feasible}
+    in_the_end = [replace(each, may_win=each.key in allowed) for each in entered]
     verdict = decision.verdict(in_the_end, scored, believed, session.settings.blocks[1])
     if verdict is None:
         return None

@@ -151,8 +151,8 @@ class _Search:
             stop = together.interrupted(session)
             session.on_event(SearchStopped(stop=stop))
         together.level(session)
-        winner = None if told is None else told.winner
-        proved = confirmation.judge(session, self._entered, winner) if self._entered else None
+        winner, allowed = (None, None) if told is None else (told.winner, told.allowed)
+        proved = confirmation.judge(session, self._entered, allowed) if self._entered else None
         result = conclusion.result(session, self._baselines, stop, proved, interrupted=interrupted, winner=winner)
         if told is not None:
             return together.as_concluded(result, told)

@@ -33,6 +33,7 @@ class Conclusion(pydantic.BaseModel):
     Attributes:
         host: on which machine.
         winner: the key of the configuration to use; None if there is none.
+        allowed: the keys of those in the confirmation run that may win, by the limits and the memory there.
         entered: the keys of those in the confirmation run, in order; empty if there was none.
         baselines: names and configurations of those that were measured for the sake of the best.
         reason: why the search ended.
@@ -46,6 +47,7 @@ class Conclusion(pydantic.BaseModel):
 
     host: str
     winner: str | None = None
+    allowed: tuple[str, ...] | None = None
     entered: tuple[str, ...]
     baselines: tuple[tuple[str, JsonObject], ...]
     reason: Reason
@@ -137,6 +139,7 @@ def conclude(session: Session, result: SearchResult, entered: Sequence[str], ext
     kept = Conclusion(
         host=session.others.host,
         winner=None if result.best_config is None else result.best_config.key(),
+        allowed=tuple(key for key in entered if session.points()[key].feasible),
         entered=tuple(entered),
         baselines=tuple((each.name, each.config.model_dump(mode="json")) for each in extra),
         reason=result.stopped_because.reason,
