@@ -16,6 +16,7 @@ import keras
 from autopipe.core.loader import Loader, end
 from autopipe.core.structure import mapped
 from autopipe.devices import model as models
+from autopipe.hardware import allocator
 
 
 def dataset(loader: Loader, first_epoch: int = 0) -> Any:
@@ -46,6 +47,7 @@ class _Epochs:
         return len(self.loader)
 
     def __call__(self) -> Iterator[tuple[Any, ...]]:
+        allocator.keep_freed_memory()  # once more: a dataset of a generator changes that
         epoch, batches = self._next, self.loader.batches(self._next)
         try:
             for taken, batch in enumerate(batches, start=1):

@@ -23,6 +23,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.sample import Field
 from autopipe.core.structure import leaves, zipped
 from autopipe.devices.feed import Placement, Stream
+from autopipe.hardware import allocator
 
 _log = logging.getLogger(__name__)
 _HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
@@ -111,7 +112,12 @@ def _dataset(open_epoch: Epoch, loader: Loader, *, weighted: bool) -> Any:
     parts = loader.spec.packed(list(map(spec, loader.spec.columns)))
     weights = (tf.TensorSpec((None, rows), tf.float32),) if weighted else ()
     signature = (*(part for part in parts if part is not None), *weights)
-    made = tf.data.Dataset.from_generator(open_epoch, output_signature=signature).unbatch()
+
+    def begun() -> Iterator[tuple[Any, ...]]:
+        allocator.keep_freed_memory()  # once more: a dataset of a generator changes that
+        return open_epoch()
+
+    made = tf.data.Dataset.from_generator(begun, output_signature=signature).unbatch()
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False  # a batch is taken when it is trained, not before

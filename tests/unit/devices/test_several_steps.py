@@ -12,6 +12,7 @@ from autopipe.core.config import ModelSetup
 from autopipe.devices import several_steps
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import OpError
+from autopipe.hardware import allocator
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.devices.models import classifier
 
@@ -46,6 +47,14 @@ def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size
     assert len(handed(several)) == 2 * len(several.loader)  # nothing was taken that was not trained
     assert several.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
     assert several.model.steps_per_execution == 1
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a loop inside TensorFlow's graph")
+def test_the_allocator_is_told_again_what_a_dataset_of_a_generator_undoes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[None] = []
+    monkeypatch.setattr(allocator, "keep_freed_memory", lambda: told.append(None))
+    trained(4)
+    assert len(told) == 2  # each epoch
 
 
 def test_a_training_goes_on_in_mid_epoch() -> None:
