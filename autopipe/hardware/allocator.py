@@ -9,9 +9,9 @@ Batches of 19 MB that a thread makes, as `keras.utils.PyDataset` has them made, 
 glibc unmapped with the batch: 175,000 page faults a second, half of the processor's time, and 451 images/s instead of
 921 in a process that had not trained before. The padding at the top keeps the last heap of each thread.
 
-TensorFlow sets the trim threshold to 128 KiB when it makes its first dataset of a Python generator (its log says "Memory
-patch applied"), so whoever makes one says this again afterwards: an MLP on 28x28 arrays, whose optimizer takes and frees
-200 KB five times a step, had 250 page faults a step otherwise, and trained 140,000 images/s instead of 300,000.
+TensorFlow sets the trim threshold to 128 KiB when it makes its first dataset of a Python generator (its log says
+"Memory patch applied"), so whoever makes one says this again afterwards: an MLP on 28x28 arrays, whose optimizer takes
+and frees 200 KB five times a step, had 250 page faults a step otherwise, and trained 140,000 images/s, not 300,000.
 """
 
 from __future__ import annotations

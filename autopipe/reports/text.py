@@ -92,7 +92,9 @@ def _against(baseline: BaselineResult, found: SearchResult) -> str:
         few = f", {rounds} and the trials" * gain.few
         return f"{wording.times(gain.ratio)} ({wording.interval(*gain.interval)}{few})"
     to_decide, more = "too close, or too unsteady, to tell soon", trust.rounds_to_decide(gain)
-    if more is not None:
+    if gain.few:
+        to_decide = "a longer `--budget` would tell"
+    elif more is not None:
         seconds = more * trust.round_seconds(found.trials)
         to_decide = f"{more} more would tell, in about {wording.seconds(seconds)}"
     return f"not decided, about {gain.ratio:.2g}x in {rounds}; {to_decide}"
