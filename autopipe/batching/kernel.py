@@ -20,7 +20,7 @@ from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, WorkloadError
-from autopipe.ops import planner
+from autopipe.ops import planner, reading
 
 _log = logging.getLogger(__name__)
 _NO_NUMBERS = np.empty(0)
@@ -141,7 +141,7 @@ class Kernel:
         try:
             return planner.normalise(self._recipe.source.read(index), self._recipe.spec.structure)
         except BaseException as error:  # a user's source may raise anything; it is named and shown
-            raise planner.read_failure(error, self._recipe.source, index) from error
+            raise reading.read_failure(error, self._recipe.source, index) from error
 
     def fixed(self, index: int, sample: Sample) -> Sample:
         """Return a sample that was read after the ops that give the same in every epoch.
@@ -166,7 +166,7 @@ class Kernel:
         try:
             return step.op.apply(sample, step.before, random, out)
         except BaseException as error:  # a user's function may raise anything; it is named and shown
-            raise planner.op_failure(error, step.op, self._recipe.source, index) from error
+            raise reading.op_failure(error, step.op, self._recipe.source, index) from error
 
     def _replacement(
         self,
@@ -195,7 +195,7 @@ class Kernel:
             for made, rows in zip(others, rest[1:], strict=True):
                 _copy(made, rows[row, ...])
         except (ValueError, TypeError):
-            place = planner.sample_place(self._recipe.source, index)
+            place = reading.sample_place(self._recipe.source, index)
             shapes = [out.shape, *(None if rows is None else rows.shape[1:] for rows in rest)]
             raise WorkloadError(
                 f"{place} has {self._listed(map(np.shape, sample))}, but a batch holds {self._listed(shapes)}.",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import pydantic
 
 from autopipe.core.registry import Registry
-from autopipe.errors import ConfigError, near, shortened
+from autopipe.core.strict import LATER, Strict
+from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
     from autopipe.core.job import LoadJob
@@ -24,43 +25,7 @@ LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.loaders")
 STORAGES: Registry[Any] = Registry("storage", "autopipe.storage")
 
 
-LATER: dict[str, pydantic.JsonValue] = {"later": True}
-"""Metadata of a setting that came later: at its default it counts in no key, so those from before hold."""
-
-
-class _Strict(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    @pydantic.model_validator(mode="wrap")
-    @classmethod
-    def _clear_errors(cls, value: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
-        """Turn pydantic's report into one sentence in this project's form."""
-        try:
-            return handler(value)
-        except pydantic.ValidationError as error:
-            raise ConfigError(_sentence(cls, error)) from None
-
-    def first_known(self) -> dict[str, Any]:
-        """Return the settings as plain values, without those that came later and are at their defaults."""
-        later = {name: field for name, field in type(self).model_fields.items() if field.json_schema_extra == LATER}
-        plain = self.model_dump(mode="json")
-        return {name: value for name, value in plain.items() if name not in later or value != later[name].default}
-
-
-def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = list(cls.model_fields)
-        return f"`{cls.__name__}` has no key `{key}`; it takes {', '.join(known)}.{near(key, known)}"
-    if first["type"] == "missing":
-        return f"`{cls.__name__}` needs `{key}`, which was not given."
-    if not key:
-        return f"A `{cls.__name__}` must be an object of that class, but got {shortened(first['input'])}."
-    return f"`{key}` of `{cls.__name__}` is wrong: {first['msg']}, but got {key}={shortened(first['input'])}."
-
-
-class LoaderConfig(_Strict):
+class LoaderConfig(Strict):
     """The knobs of one loader. A subclass sets `kind` to a literal and thereby becomes known under it.
 
     What the rest must know of a loader it says itself, by the class attributes and methods here.
@@ -206,7 +171,7 @@ class OfSetup(pydantic.BaseModel):
         return ModelSetup.of(self)
 
 
-class PipelineConfig(_Strict):
+class PipelineConfig(Strict):
     """One way to feed a workload.
 
     Attributes:

@@ -14,9 +14,10 @@ from autopipe.batching.cache import MemoryCache
 from autopipe.batching.process import WorkerProcess, packed_recipe
 from autopipe.batching.readahead import batches_ahead, readers_of, samples_ahead
 from autopipe.batching.streaming import StreamingLoader, require_memory
-from autopipe.core.config import LATER, LoaderConfig
+from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
+from autopipe.core.strict import LATER
 
 
 class Processes(LoaderConfig):

@@ -23,10 +23,11 @@ from autopipe.batching.diagnosis import failure_of, refuse_skipping
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.owner import Owner
 from autopipe.batching.streaming import require_memory
-from autopipe.core.config import LATER, LoaderConfig
+from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader, WorkloadLoader, closed
 from autopipe.core.sample import Batch
+from autopipe.core.strict import LATER
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import opencv
 

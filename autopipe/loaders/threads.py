@@ -18,9 +18,10 @@ from autopipe.batching.readahead import ReadAhead, batches_ahead, samples_ahead
 from autopipe.batching.slots import Slot
 from autopipe.batching.streaming import StreamingLoader, groups, require_memory
 from autopipe.batching.traced import traced
-from autopipe.core.config import LATER, LoaderConfig
+from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
+from autopipe.core.strict import LATER
 from autopipe.hardware import opencv
 
 

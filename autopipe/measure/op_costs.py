@@ -24,7 +24,7 @@ from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
 from autopipe.hardware import allocator, opencv
 from autopipe.measure import gil
-from autopipe.ops import planner
+from autopipe.ops import planner, reading
 
 Clock: TypeAlias = Callable[[], tuple[float, float]]
 """Gives wall seconds and processor seconds of this thread."""
@@ -102,7 +102,7 @@ def op_costs(
     times = np.array(rows)  # (samples, ops, wall and processor)
     waits = _waits(times, max(busy, taken()))
     whole = (times[:, :, 1] + waits).sum(axis=1)
-    slowest = planner.sample_name(workload.data, names[int(whole.argmax())])
+    slowest = reading.sample_name(workload.data, names[int(whole.argmax())])
     return SampleCosts(ops=_costs(plan, times[:, :, 1], waits), tail=_tail(whole, slowest))
 
 
@@ -203,7 +203,7 @@ def _sum(costs: Sequence[OpCost], part: str) -> float:
 
 def _read(workload: Workload, plan: Plan, index: int) -> Sample | None:
     try:
-        return planner.normalise(planner.read(workload.data, index), plan.source.structure)
+        return planner.normalise(reading.read(workload.data, index), plan.source.structure)
     except BadSampleError:
         return None
 
@@ -215,7 +215,7 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
     numbers = [randomness.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
     times = [clock()]
     try:
-        sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)
+        sample = planner.normalise(reading.read(workload.data, index), plan.source.structure)
         times.append(clock())
         for step, random in zip(steps, numbers, strict=True):
             sample = step.op.apply(sample, step.before, random)

@@ -18,7 +18,7 @@ from autopipe.core.sample import Source
 from autopipe.errors import BadSampleError
 from autopipe.measure import gil
 from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, thread_clock
-from autopipe.ops import planner
+from autopipe.ops import reading
 
 _LADDER = (4, 16, 64, 256)
 _SECONDS = 2.0  # all rungs together
@@ -116,7 +116,7 @@ def _rate(read: Callable[[], object], threads: int, seconds: float) -> float:
 
 def _read(source: Source, index: int) -> bool:
     try:
-        planner.read(source, index)
+        reading.read(source, index)
     except BadSampleError:
         return False
     return True

@@ -9,8 +9,8 @@ from autopipe.core.bottleneck import AS_FAST
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, median, student_t_95
 from autopipe.search.effects import Effect
-from autopipe.search.record import Row
 from autopipe.search.result import SearchResult
+from autopipe.search.row import Row
 from autopipe.search.stopping import Reason
 
 MOST_ROUNDS = 24

@@ -15,7 +15,7 @@ from autopipe.search import setups
 from autopipe.search.events import BudgetPlanned, CeilingMeasured, OnEvent, StorageWaited
 from autopipe.search.measurer import Baseline
 from autopipe.search.origin import Asker
-from autopipe.search.record import Row
+from autopipe.search.row import Row
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.stopping import Standing
@@ -93,7 +93,7 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
     for setup in wanted[1:]:
         if took > _CEILING_SHARE * session.seconds_left():
             break
-        if setups.hopeless(setup, session.pointless(found, wanted)):
+        if setups.hopeless(setup, setups.pointless(found, wanted, session.settings.limits.only)):
             continue
         began = clock()
         other = _alone(session, setup)

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,57 +20,19 @@ from optuna.trial import FrozenTrial, TrialState
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Facts
-from autopipe.core.outcome import Measurement, Phase, TrialFailure, parse_outcome
+from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import from_config
 from autopipe.core.space import MEASURED_BOUNDS, Space
 from autopipe.search import suggest, trial_owner
 from autopipe.search.mirror import Mirror
 from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.row import Row
 from autopipe.search.stopping import Reason, Stop
 
 CONCLUSION = "conclusion"
 """The attribute of a shared study that has ended."""
 
 _DESCRIBED = ("config", "key", "origin", "predicted")
-_ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One finished trial.
-
-    Attributes:
-        number: the trial's number in the study.
-        origin: who asked for it.
-        config: what ran.
-        key: of the configuration's canonical form.
-        outcome: what came of it; None if the trial was cut off.
-        value: what the study holds as its value.
-        predicted: the cost model's images/s.
-        feasible: whether it kept the user's limits, as measured.
-        seconds: how long it took, all in all.
-    """
-
-    number: int
-    origin: AskedBy
-    config: PipelineConfig
-    key: str
-    outcome: Measurement | TrialFailure | None
-    value: float | None
-    predicted: float | None
-    feasible: bool
-    seconds: float
-
-    @property
-    def running_seconds(self) -> float:
-        """How long it took without what comes before the first trial of a process: its start, and compiling."""
-        phases = self.outcome.phase_seconds if isinstance(self.outcome, Measurement) else {}
-        return max(0.0, self.seconds - sum(phases.get(each, 0.0) for each in _ONCE))
-
-    @property
-    def block(self) -> int | None:
-        """The confirmation run's block it belongs to, or None."""
-        return self.origin.block
 
 
 class Record:
@@ -98,7 +59,7 @@ class Record:
         for trial in self.study.get_trials(deepcopy=False):
             known = trial.number in self._rows or "config" not in trial.user_attrs or "refused" in trial.user_attrs
             if trial.state.is_finished() and not known:
-                self._rows[trial.number] = _row(trial)
+                self._rows[trial.number] = Row.of(trial)
         return [self._rows[number] for number in sorted(self._rows)]
 
     def ceilings(self) -> list[Ceiling]:
@@ -295,19 +256,3 @@ def _described(config: PipelineConfig, origin: AskedBy, predicted: float | None)
 def _is_once(attributes: Mapping[str, Any]) -> bool:
     """Whether a trial is one that a study needs once, and no second look or block."""
     return AskedBy.parse(str(attributes.get("origin", ""))).asker not in (Asker.AGAIN, Asker.PROOF)
-
-
-def _row(trial: FrozenTrial) -> Row:
-    attributes = trial.user_attrs
-    outcome = attributes.get("outcome")
-    return Row(
-        number=trial.number,
-        origin=AskedBy.parse(attributes.get("origin", "")),
-        config=PipelineConfig.model_validate(attributes["config"]),
-        key=attributes["key"],
-        outcome=None if outcome is None else parse_outcome(outcome["json"]),
-        value=trial.value,
-        predicted=attributes.get("predicted"),
-        feasible=not any(excess > 0 for excess in trial.constraints.values()),
-        seconds=0.0 if outcome is None else outcome["seconds"],
-    )

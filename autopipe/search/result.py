@@ -18,7 +18,7 @@ from autopipe.search.confirmation import Confirmation
 from autopipe.search.conversions import Payback
 from autopipe.search.effects import Effect
 from autopipe.search.feasible import Drop
-from autopipe.search.record import Row
+from autopipe.search.row import Row
 from autopipe.search.stopping import Stop
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ import optuna
 
 from autopipe.core import costs, footprint
 from autopipe.core.ceiling import Ceiling
-from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Costs
 from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure
@@ -29,7 +29,8 @@ from autopipe.search.measurer import Effort, Measurer
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.participants import ALONE, Alone, Others
-from autopipe.search.record import Record, Row
+from autopipe.search.record import Record
+from autopipe.search.row import Row
 from autopipe.search.settings import Settings
 
 _CHOOSING_SECONDS = 0.05  # a sampler takes some times as long
@@ -76,17 +77,18 @@ class Session:
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
         """Take up what the ceilings say; predictions become possible where they hold op costs.
 
-        Which setups of the model bring nothing is decided once, by the first ceilings: a figure that is read a little
-        higher later must not take away what was tried meanwhile.
+        Which setups of the model bring nothing the first ones decide: later ones must not take away what was tried.
         """
         first, self.ceilings = not self.ceilings, ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
         self.believed = None
-        known = any(ceiling.op_costs for ceiling in ceilings)
-        self._costs = Costs.of(ceilings, self.facts) if known else None
+        self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
         if self._costs is not None:
             self.facts = costs.useful(self._costs, self.facts)
-        before, useless = self.facts, self._useless(ceilings) if first else {}
+        before, useless = self.facts, dict[setups.Setting, str]()
+        if first:
+            wanted, named = [each.config.model_setup for each in self.trimmed.candidates], self.settings.limits.only
+            useless = setups.unmeasured(ceilings, wanted, named) | setups.pointless(ceilings, wanted, named)
         self.facts = replace(before, pointless={**before.pointless, **useless})
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
@@ -94,10 +96,6 @@ class Session:
             if left is self.trimmed:  # all that is asked for brings nothing by these figures, and is tried all the same
                 self.facts = before
             self.trimmed = left
-
-    def _useless(self, ceilings: Sequence[Ceiling]) -> dict[setups.Setting, str]:
-        wanted = [each.config.model_setup for each in self.trimmed.candidates]
-        return self._unnamed(setups.unmeasured(ceilings, wanted)) | self.pointless(ceilings, wanted)
 
     # ------------------------------------------------------------ how things stand
 
@@ -182,13 +180,6 @@ class Session:
     def can_predict(self) -> bool:
         """Whether the cost model has what it needs."""
         return self._costs is not None
-
-    def pointless(self, ceilings: Sequence[Ceiling], wanted: Sequence[ModelSetup]) -> dict[setups.Setting, str]:
-        """Return the settings that bring nothing by these ceilings; what the user has named is not among them."""
-        return self._unnamed(setups.pointless(ceilings, wanted))
-
-    def _unnamed(self, found: Mapping[setups.Setting, str]) -> dict[setups.Setting, str]:
-        return {setting: why for setting, why in found.items() if setting[0] not in self.settings.limits.only}
 
     def highest_ceiling(self) -> Ceiling:
         """Return the highest ceiling of those that are still looked for; only where one was measured."""
@@ -304,6 +295,5 @@ class Session:
         known = self.points().get(config.key())
         measurements = [*(known.measurements if known else ()), outcome]
         value = self.score(config, measurements, objective.merged(measurements).value)
-        return value, objective.excesses(
-            outcome, self.settings.limits, footprint.cache_bytes(config, self.facts.workload)
-        )
+        cache = footprint.cache_bytes(config, self.facts.workload)
+        return value, objective.excesses(outcome, self.settings.limits, cache)

@@ -6,7 +6,7 @@ What is judged is the model alone on batches that are there already: where that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from autopipe.core.ceiling import Ceiling
@@ -34,27 +34,32 @@ def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
     return sorted(set(setups), key=place)
 
 
-def pointless(ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup]) -> dict[Setting, str]:
+def pointless(
+    ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = ()
+) -> dict[Setting, str]:
     """Return which settings bring nothing, with the reason, by what was measured so far.
 
     Args:
         ceilings: the model alone in the setups that were measured.
         setups: all that could be asked for.
+        named: settings that the user has asked for, which are not judged.
     """
     rates = {each.setup: each.model_images_per_second.value for each in ceilings}
     wanted, found = list(setups), dict[Setting, str]()
     for name in ModelSetup._fields:
-        if name not in _NOT_JUDGED:
+        if name not in _NOT_JUDGED and name not in named:
             found |= _pointless(rates, name, {getattr(each, name) for each in wanted})
     return found
 
 
-def unmeasured(ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup]) -> dict[Setting, str]:
+def unmeasured(
+    ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = ()
+) -> dict[Setting, str]:
     """Return how many steps by one call have not been looked at, and why: they are tried only where they pay."""
     known = {each.setup.steps_per_execution for each in ceilings}
     wanted = {each.steps_per_execution for each in setups}
-    why = "there was no time to measure the model alone so"
-    return {("steps_per_execution", count): why for count in sorted(wanted - known) if ceilings and count > 1}
+    why, tried = "there was no time to measure the model alone so", ceilings and "steps_per_execution" not in named
+    return {("steps_per_execution", count): why for count in sorted(wanted - known) if tried and count > 1}
 
 
 def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value]) -> dict[Setting, str]:

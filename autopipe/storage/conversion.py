@@ -12,7 +12,7 @@ from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.ops import planner
+from autopipe.ops import planner, reading
 
 _NO_NUMBERS = np.empty(0)
 
@@ -78,12 +78,12 @@ class Conversion:
         try:
             sample = planner.normalise(self.source.read(index), self.spec.structure)
         except BaseException as error:  # a user's source may raise anything; it is named and shown
-            raise planner.read_failure(error, self.source, index) from error
+            raise reading.read_failure(error, self.source, index) from error
         for step in self.steps:
             try:
                 sample = step.op.apply(sample, step.before, _NO_NUMBERS)
             except BaseException as error:  # a user's function may raise anything; it is named and shown
-                raise planner.op_failure(error, step.op, self.source, index) from error
+                raise reading.op_failure(error, step.op, self.source, index) from error
         self._require_dtypes(sample, index)
         return sample
 
@@ -94,7 +94,7 @@ class Conversion:
                 and field.kind not in (FieldKind.ENCODED, FieldKind.LABEL)
                 and np.asarray(part).dtype != field.dtype
             ):
-                place = planner.sample_place(self.source, index)
+                place = reading.sample_place(self.source, index)
                 raise WorkloadError(
                     f"Samples must be of one dtype to be kept, but {place} is {np.asarray(part).dtype} "
                     f"where others are {field.dtype}.",

@@ -29,8 +29,8 @@ from autopipe.errors import TrialError
 from autopipe.search import study
 from autopipe.search.feasible import Trimmed, narrowed, trim
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.record import Row
 from autopipe.search.result import SearchResult
+from autopipe.search.row import Row
 from autopipe.search.samplers import SURROGATE, Sampler
 from autopipe.search.settings import Settings
 

@@ -13,7 +13,8 @@ from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
 from autopipe.measure.op_costs import fitted, op_costs, with_lock
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.planner import make_plan, sample_name
+from autopipe.ops.planner import make_plan
+from autopipe.ops.reading import sample_name
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 

@@ -21,7 +21,8 @@ from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
-from autopipe.ops.planner import make_plan, op_failure, read_failure
+from autopipe.ops.planner import make_plan
+from autopipe.ops.reading import op_failure, read_failure
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Normalize, Rescale
 

@@ -11,7 +11,7 @@ from autopipe import errors
 from autopipe.core.outcome import FailureKind, Phase
 from autopipe.data.arrays import Arrays
 from autopipe.ops.custom import Map
-from autopipe.ops.planner import op_failure
+from autopipe.ops.reading import op_failure
 from autopipe.trial.classify import failure_of, kind_of
 
 
