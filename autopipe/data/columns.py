@@ -6,6 +6,7 @@ How a row is read is the business of the sources, each over its own library.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -119,10 +120,12 @@ class Columns(abc.ABC):
         return self._selection.packed(self._values(index))
 
     def mean_bytes(self) -> float:
-        """Return the mean size of a row, of 64 of them."""
-        rows = spread(len(self), _PROBES)
-        sizes = [len(part) if isinstance(part, bytes) else part.nbytes for row in rows for part in self._values(row)]
-        return float(sum(sizes) / len(rows))
+        """Return the mean size of a row, of those of 64 that can be read."""
+        sizes = []
+        for row in spread(len(self), _PROBES):
+            with contextlib.suppress(Exception):  # what is wrong with a row is said where it is used
+                sizes.append(sum(len(part) if isinstance(part, bytes) else part.nbytes for part in self._values(row)))
+        return sum(sizes) / max(1, len(sizes))
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
         """Return nothing: plain code reads this source."""

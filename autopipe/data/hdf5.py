@@ -44,7 +44,7 @@ class HDF5(Columns):
     ) -> None:
         self._path = str(Path(located(path)).absolute())
         self._selection = Selection.of(x, y, sample_weight)
-        self._opened: tuple[int, list[Rows]] | None = None
+        self._opened: tuple[int, list[Rows], list[Any]] | None = None
         datasets = dict(zip(self._selection.columns, self._datasets(), strict=True))
         lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
         if len(lengths) != 1 or lengths == {0}:
@@ -86,11 +86,12 @@ class HDF5(Columns):
         """Return the rows of each dataset, opened by this process: a handle that came by a fork is the parent's."""
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
-            self._opened = opened = (os.getpid(), [rows_of(dataset, self._path) for dataset in self._datasets()])
+            datasets = self._datasets()
+            self._opened = opened = (os.getpid(), [rows_of(each, self._path) for each in datasets], datasets)
         return opened[1]
 
     def _datasets(self) -> list[Any]:
-        """Return the open datasets; they keep the file open."""
+        """Return the open datasets; they keep the file open, and with it the library's lock of it."""
         file = _open(self._path)
         return [_dataset(file, column, self._path) for column in self._selection.columns]
 

@@ -1,17 +1,21 @@
 """The rows of a dataset in an HDF5 file, read past the library where they lie in the file as they are.
 
 h5py has one lock for a whole process, and takes it for each row: threads that decode would wait for those that read. A
-dataset of numbers in one piece is mapped into memory. Images of variable length are read from the global heap, as "HDF5
-File Format Specification Version 3.0" describes it in III.E. What is compressed, or found not to be what the library
-reads, is left to the library. What a dataset is to a sample is in `hdf5`.
+dataset of numbers in one piece is read where it lies. Images of variable length are read from the global heap, as
+"HDF5 File Format Specification Version 3.0" describes it in III.E. What is compressed, lies in another file, or is
+found not to be what the library reads, is left to the library. What a dataset is to a sample is in `hdf5`.
+
+Nothing stays mapped into memory: pages that a process has mapped cannot be dropped for a cold trial.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import struct
 import weakref
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,7 +48,9 @@ def rows_of(dataset: Any, path: str) -> Rows:
     """
     is_encoded = _is_encoded(dataset)
     by_library: Rows = _Decoded(dataset) if is_encoded else dataset
-    direct: Rows | None = _heap_rows(dataset, path) if is_encoded else _mapped(dataset, path)
+    direct: Rows | None = None
+    if Path(dataset.file.filename).samefile(path):  # and not behind an external link
+        direct = _heap_rows(dataset, path) if is_encoded else _in_one_piece(dataset, path)
     if direct is not None and _agree(direct, by_library, len(dataset)):
         return direct
     if dataset.ndim == 1 and dataset.dtype.kind in "biuf":  # 8 bytes a row, mostly
@@ -62,6 +68,25 @@ class _Decoded:
     def __getitem__(self, index: int) -> bytes:
         content: bytes = self._dataset[index].tobytes()
         return content
+
+
+class _FileRows:
+    """Arrays of one shape, one behind the other."""
+
+    def __init__(self, path: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self._path = path
+        self._offset = offset
+        self._dtype = dtype
+        self._shape = shape
+        self._bytes = math.prod(shape) * dtype.itemsize
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        read = os.pread(self._file, self._bytes, self._offset + index * self._bytes)
+        if len(read) != self._bytes:
+            raise BadSampleError(_gone(index, self._path))
+        return np.frombuffer(read, self._dtype).reshape(self._shape)
 
 
 class _HeapRows:
@@ -89,8 +114,12 @@ class _HeapRows:
         except (struct.error, OverflowError):  # behind the end of the file
             held = -1
         if held != size or found != number or len(read) != _OBJECT.size + size:
-            raise BadSampleError(f"row {index} of {self._path} is not in the file any more, or the file is damaged.")
+            raise BadSampleError(_gone(index, self._path))
         return read[_OBJECT.size :]
+
+
+def _gone(index: int, path: str) -> str:
+    return f"row {index} of {path} is not in the file any more, or the file is damaged."
 
 
 def _is_encoded(dataset: Any) -> bool:
@@ -100,16 +129,16 @@ def _is_encoded(dataset: Any) -> bool:
     return base is not None and np.dtype(base) == np.uint8
 
 
-def _mapped(dataset: Any, path: str) -> NDArray[Any] | None:
-    """Return the numbers of a dataset that lies in one piece, as they are in the file."""
+def _in_one_piece(dataset: Any, path: str) -> Rows | None:
+    """Return the rows of numbers of a dataset that lies in one piece, as they are in the file."""
     import h5py
 
     offset = dataset.id.get_offset()
-    if offset is None or dataset.dtype.kind not in "biuf":
+    if offset is None or dataset.ndim < 2 or dataset.dtype.kind not in "biuf":
         return None
     if not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
         return None
-    return np.memmap(path, dataset.dtype, "r", offset, dataset.shape).view(np.ndarray)
+    return _FileRows(path, offset, dataset.dtype, dataset.shape[1:])
 
 
 def _heap_rows(dataset: Any, path: str) -> Rows | None:

@@ -129,7 +129,14 @@ def _input(value: Any, index: int, dtype: np.dtype[Any] | None) -> Any:
             return read_file(os.fsencode(value["path"]))
     if value is None or isinstance(value, dict | str):
         raise BadSampleError(f"row {index} of the dataset must hold an image or numbers, but holds {shortened(value)}.")
-    return np.asarray(value, dtype)
+    array = np.asarray(value, dtype)
+    if array.dtype.kind == "f" and np.isnan(array).any() and _holds_nothing(value):
+        raise BadSampleError(f"row {index} of the dataset must hold numbers, but one of them is null.")
+    return array
+
+
+def _holds_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and any(map(_holds_nothing, value)))
 
 
 def _target(value: Any) -> Any:

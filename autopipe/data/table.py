@@ -236,6 +236,10 @@ def _position(header: list[str], name: str, file: str) -> int:
             f"{near(name, header)}",
             hint='Name the columns: ap.Table(csv, path="...", label="...").',
         )
+    if header.count(name) > 1:
+        raise DataError(
+            f"`{file}` has {header.count(name)} columns named `{name}`.", hint="Rename all but one of them."
+        )
     return header.index(name)
 
 

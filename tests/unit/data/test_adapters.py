@@ -63,6 +63,15 @@ def test_labels_are_what_their_column_says() -> None:
     np.testing.assert_array_equal(places.read(1)[1], [3, 4])
 
 
+def test_a_null_among_numbers_is_a_bad_sample() -> None:
+    rows = {"image": [[1.0, 2.0], [3.0, None], [float("nan"), 4.0]]}
+    features = datasets.Features({"image": datasets.Sequence(datasets.Value("float32"))})
+    data = HuggingFace(datasets.Dataset.from_dict(rows, features=features), label=None)
+    np.testing.assert_array_equal(data.read(2), [np.nan, 4.0])
+    with pytest.raises(BadSampleError, match=r"row 1 .* null"):
+        data.read(1)
+
+
 def test_images_may_be_arrays() -> None:
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
     features = datasets.Features({"image": datasets.Array3D((2, 2, 3), "uint8")})

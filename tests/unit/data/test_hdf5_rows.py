@@ -140,3 +140,34 @@ def test_a_damaged_image_spoils_no_other(tmp_path: Path) -> None:
     assert data.read(0) == (image(0, 70_000), 0)
     with pytest.raises((BadSampleError, OSError)):
         data.read(COUNT - 1)
+
+
+def test_rows_behind_an_external_link_are_those_of_the_linked_file(tmp_path: Path) -> None:
+    x = np.arange(COUNT * 4, dtype=np.uint8).reshape(COUNT, 2, 2)
+    with h5py.File(tmp_path / "linked.h5", "w") as file:
+        file["x"], file["y"] = x, np.arange(COUNT)
+    with h5py.File(tmp_path / "master.h5", "w") as file:
+        file["x"] = 255 - x  # at the same place, of the same kind
+        file["there"] = h5py.ExternalLink("linked.h5", "/x")
+        file["y"] = h5py.ExternalLink("linked.h5", "/y")
+    data = HDF5(tmp_path / "master.h5", x="there")
+    assert all(np.array_equal(data.read(number)[0], x[number]) for number in range(COUNT))
+
+
+def test_a_file_that_is_read_cannot_be_opened_for_writing(tmp_path: Path) -> None:
+    data = HDF5(written(tmp_path / "set.h5"))
+    data.read(0)
+    with pytest.raises(OSError, match="already open"):
+        h5py.File(tmp_path / "set.h5", "r+")
+
+
+def test_rows_that_cannot_be_read_do_not_count_in_the_mean_size(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        x = file.create_dataset("x", (COUNT, 8, 8), np.uint8, chunks=(10, 8, 8), compression="gzip")
+        x[:] = np.arange(COUNT * 64, dtype=np.uint8).reshape(COUNT, 8, 8)
+        file["y"] = np.arange(COUNT)
+        place = x.id.get_chunk_info(1).byte_offset
+    with (tmp_path / "set.h5").open("r+b") as damaged:
+        damaged.seek(place)
+        damaged.write(b"\xff" * 8)
+    assert HDF5(tmp_path / "set.h5").mean_bytes() == 8 * 8 + 8

@@ -180,3 +180,9 @@ def test_the_digest_covers_the_labels(folder: Path) -> None:
     after = table(folder, "path,label\n1.jpg,1\n2.jpg,3\n").digest()
     assert before.split()[:4] == after.split()[:4]
     assert before.split()[4] != after.split()[4]
+
+
+def test_a_column_whose_name_comes_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "set.csv").write_text("path,label,label\na.jpg,1,2\n")
+    with pytest.raises(DataError, match="2 columns named `label`"):
+        Table(tmp_path / "set.csv")
