@@ -18,7 +18,7 @@ def require_safe_fork(instead: str) -> None:
     Raises:
         LoaderError: processes are not forked here, or a framework has run in this one.
     """
-    if (method := multiprocessing.get_start_method()) != "fork":
+    if (method := _start_method()) != "fork":
         raise LoaderError(
             f"`use_multiprocessing` of Keras is supported with the start method `fork` only, but it is `{method}`.",
             hint=instead,
@@ -36,13 +36,18 @@ def require_safe_workers(dataset: Any) -> None:
         return
     workers = getattr(dataset, "num_workers", 0)
     started = getattr(dataset, "_iterator", None) is not None  # with persistent_workers, once
-    context = getattr(dataset, "multiprocessing_context", None) or multiprocessing
-    if workers and not started and context.get_start_method() == "fork":
+    context = getattr(dataset, "multiprocessing_context", None)
+    if workers and not started and (context.get_start_method() if context else _start_method()) == "fork":
         _require_nothing_running(
             f"A torch DataLoader with num_workers={workers}",
             'Make it with multiprocessing_context="forkserver", whose workers begin anew (a script then trains under '
             '`if __name__ == "__main__":`), or with num_workers=0.',
         )
+
+
+def _start_method() -> str:
+    """Return how processes start here, without settling it where nobody has: a script may still do so."""
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
 def _require_nothing_running(what: str, instead: str) -> None:
