@@ -263,7 +263,7 @@ def test_samples_read_ahead_count_in_the_memory_that_a_loader_needs(
 ) -> None:
     monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=10**8, available_bytes=10**8))
     work = Workload(data=Large(), ops=[], batch_size=4)
-    with pytest.raises(LoaderError, match=r"160,000,000 bytes of samples read ahead"):
+    with pytest.raises(LoaderError, match=r"152.6 MiB of samples read ahead"):
         opened(work, loader(workers=2, read_ahead=8))
     opened(work, loader(workers=2)).close()
 
