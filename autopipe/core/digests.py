@@ -102,12 +102,13 @@ def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str
 
 
 def _home(function: Callable[..., Any]) -> str:
-    """Return the module of a function as others import it: that of the script that runs is called by its file."""
-    script, code = sys.modules["__main__"], function if hasattr(function, "__code__") else type(function).__call__
-    file = getattr(script, "__file__", None)
-    if file is not None and getattr(code, "__globals__", None) is vars(script):
-        return Path(file).stem
-    return function.__module__
+    """Return the module of a function as others import it: that of a script that is run is called by its file."""
+    if function.__module__ != "__main__":
+        return function.__module__
+    code = function if hasattr(function, "__code__") else type(function).__call__
+    known = getattr(code, "__globals__", {})  # in a process that it was sent to, of the script that it came from
+    file = known.get("__file__") or getattr(sys.modules["__main__"], "__file__", None)
+    return Path(file).stem if file is not None else function.__module__
 
 
 def _captured(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
