@@ -41,7 +41,12 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
     with runner_for(stored.workload, asking.rehearsal(profile.request)) as runner:
         described = description(runner)
         here = hardware_of(machine.detect(), described)
-        return check_with(runner, described, stored, here, quick=quick, on_search=on_search)
+        return check_with(runner, described, stored, here, quick=quick, queue=queue_of(on_search))
+
+
+def queue_of(on_search: OnEvent) -> lock.Queue:
+    """Return the queue of those who measure on this machine; `on_search` is told if somebody has to be waited for."""
+    return lock.Queue(lambda who: on_search(WaitingForMachine(holder=who)))
 
 
 def check_with(
@@ -51,12 +56,13 @@ def check_with(
     here: Hardware,
     *,
     quick: bool,
-    on_search: OnEvent = lambda event: None,
+    queue: lock.Queue | None = None,
 ) -> Result:
-    """Check the profile of this machine, which is `here`, with a runner that is there already."""
+    """Check the profile of this machine, which is `here`, with a runner that is there already, one after the other."""
+    in_turn = queue or lock.Queue(lambda who: None)
 
     def measured(config: PipelineConfig) -> Rates:
-        with lock.held(lock.MEASURING, lambda who: on_search(WaitingForMachine(holder=who))):
+        with in_turn.held(lock.MEASURING):
             return _rates(runner, config)
 
     return rules.check(

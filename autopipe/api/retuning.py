@@ -33,7 +33,7 @@ from autopipe.core.workload import Workload
 from autopipe.hardware import machine
 from autopipe.hardware.backend import keras_backend
 from autopipe.reports import story
-from autopipe.search.events import OnEvent
+from autopipe.search.lock import Queue
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
@@ -162,7 +162,7 @@ def run(
         ArtifactError: the artefact cannot be written.
     """
     when = when or When()
-    settings = dataclasses.replace(settings, began=time.monotonic())  # importing the workload is part of it
+    began = time.monotonic()  # importing the workload is part of it, and waiting for another tune is not
     refuse_in_trial()
     found = machine.detect()
     request = pick.nearest(stored.artifact, fingerprint.of_machine(found, keras_backend=keras_backend()))[0].request
@@ -173,7 +173,8 @@ def run(
     with runner_for(stored.workload, settings, watcher.on_trial) as runner:
         described = description(runner)
         here = hardware_of(found, described)
-        checked = _checked(runner, described, stored, here, when, watcher.on_search)
+        queue = checking.queue_of(watcher.on_search)
+        checked = _checked(runner, described, stored, here, when, queue)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
         if when.dry_run:
@@ -188,7 +189,13 @@ def run(
         outcome = search(
             runner,
             facts_of(found, described, stored.path.parent, simulated=settings.simulate is not None),
-            _warm(settings, stored, former, here, best_elsewhere(settings.storage, workload_key(described))),
+            _warm(
+                dataclasses.replace(settings, began=began + queue.seconds),
+                stored,
+                former,
+                here,
+                best_elsewhere(settings.storage, workload_key(described)),
+            ),
             watcher.on_search,
             hardware=here,
             rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True)],
@@ -202,14 +209,14 @@ def run(
 
 
 def _checked(
-    runner: TrialRunner, described: Description, stored: Stored, here: Hardware, when: When, on_search: OnEvent
+    runner: TrialRunner, described: Description, stored: Stored, here: Hardware, when: When, queue: Queue
 ) -> Result | None:
     """Return what is found of the profile; a machine or workload that is the same but for versions is measured."""
     if when.always:
         return None
-    quick = checking.check_with(runner, described, stored, here, quick=not when.drifted, on_search=on_search)
+    quick = checking.check_with(runner, described, stored, here, quick=not when.drifted, queue=queue)
     if when.stale and quick.only_software and not (when.drifted or when.dry_run):
-        return checking.check_with(runner, described, stored, here, quick=False, on_search=on_search)
+        return checking.check_with(runner, described, stored, here, quick=False, queue=queue)
     return quick
 
 

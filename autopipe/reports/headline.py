@@ -154,6 +154,8 @@ def _cause(profile: Profile, rival: Baseline) -> str:
     config = pick.parse_config(rival.config)
     limits = core_limits.limits(ceiling, config)
     found = bottleneck.bottleneck(limits, rival.images_per_second.value)
+    if found.images_per_second > limits.model_images_per_second:  # which explains nothing
+        return ""
     match found.kind:
         case Kind.STORAGE_LATENCY:
             known = ceiling.reads

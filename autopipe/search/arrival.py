@@ -147,8 +147,9 @@ class Arrival:
 
     def _pays_too_much_once(self, point: Point, share: float) -> bool:
         """Whether another candidate should be well ahead of a point, by what has to be paid once."""
-        session = self._session
+        session, tried = self._session, self._session.points()
         if session.settings.epochs is None or not session.can_predict:
             return False
-        promises = (session.promise(each.config) for each in session.trimmed.candidates)
-        return point.value < share * max(promises, default=0.0)
+        untried = (each.config for each in session.trimmed.candidates if each.key not in tried)
+        here = session.promise(point.config, point.estimate.value)  # without the first batch, which promises lack, too
+        return here < share * max(map(session.promise, untried), default=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -216,14 +217,19 @@ def proved_before(session: Session, baselines: Sequence[Baseline]) -> list[decis
 
     A study that is gone on with when its time is used up keeps what was proved.
     """
-    blocks: dict[int, list[str]] = {}
+    blocks: dict[int, set[str]] = {}
     for row in session.record.rows():
         if row.block is not None and isinstance(row.outcome, Measurement):
-            blocks.setdefault(row.block, []).append(row.key)
-    entered = named(session, max(blocks.values(), key=len, default=[]), baselines)
-    best, measured = session.best(), measured_blocks(session, entered)
-    done = max((len(ran) for ran in measured.values()), default=0)
-    return entered if done >= ENOUGH_BLOCKS and best is not None and best.key in measured else []
+            blocks.setdefault(row.block, set()).add(row.key)
+    ran = [set(), *(blocks[number] for number in sorted(blocks))]
+    first = [now for before, now in itertools.pairwise(ran) if not now <= before]  # of each confirmation run
+    entered = named(session, sorted(first[-1]) if first else [], baselines)
+    best, points, measured = session.best(), session.points(), measured_blocks(session, entered)
+    needed = {each.config.key() for each in baselines if each.required and each.config.key() in points}
+    done = max((len(each) for each in measured.values()), default=0)
+    if done < ENOUGH_BLOCKS or best is None or not needed | {best.key} <= measured.keys():
+        return []
+    return entered
 
 
 def _alone(session: Session, point: Point) -> dict[int, float]:

@@ -125,7 +125,10 @@ def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits, bounds: Mapping[str
         SpaceError: a parameter cannot take a value that follows from what was measured.
     """
     if trimmed.space.unmeasured and bounds:
-        return trim(trimmed.space.measured(bounds), facts, limits)
+        try:
+            return trim(trimmed.space.measured(bounds), facts, limits)
+        except SpaceError:  # it may be for nothing but what is not worth a trial
+            return trim(trimmed.space.measured(bounds), replace(facts, pointless={}), limits)
     dropped = Counter({Rejection(drop.rule, drop.reason): drop.configs for drop in trimmed.drops})
     left = []
     for candidate in trimmed.candidates:

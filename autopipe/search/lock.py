@@ -26,6 +26,27 @@ _BACKLOG = 128  # nobody is ever let in: whoever knocks only reads whose door it
 _LOG = logging.getLogger(__name__)
 
 
+class Queue:
+    """Waits for whoever measures on this machine, and knows how long: that is held against no budget.
+
+    Attributes:
+        seconds: waited so far.
+    """
+
+    def __init__(self, on_wait: Callable[[str], None]) -> None:
+        """Wait quietly but for `on_wait`, which is told who holds the lock."""
+        self.seconds = 0.0
+        self._on_wait = on_wait
+
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """Hold a lock while the block runs."""
+        asked = time.monotonic()
+        with held(name, self._on_wait):
+            self.seconds += time.monotonic() - asked
+            yield
+
+
 @contextlib.contextmanager
 def held(name: str, on_wait: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock while the block runs, after waiting for it as long as it takes.

@@ -85,10 +85,11 @@ class Session:
         self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
         if self._costs is not None:
             self.facts = costs.useful(self._costs, self.facts)
-        before, useless = self.facts, dict[setups.Setting, str]()
-        if first:
-            wanted, named = [each.config.model_setup for each in self.trimmed.candidates], self.settings.limits.only
-            useless = setups.unmeasured(ceilings, wanted, named) | setups.pointless(ceilings, wanted, named)
+        before, named = self.facts, self.settings.limits.only
+        wanted = [each.config.model_setup for each in self.trimmed.candidates]
+        useless = (
+            setups.unmeasured(ceilings, wanted, named) | setups.pointless(ceilings, wanted, named) if first else {}
+        )
         self.facts = replace(before, pointless={**before.pointless, **useless})
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
@@ -133,8 +134,9 @@ class Session:
         )
 
     def allowed(self, config: PipelineConfig) -> bool:
-        """Whether the user's limits leave room for it: a baseline is measured even where they do not."""
-        return rules.why_not(config, self.facts, self.settings.limits) is None
+        """Whether the user's limits leave room for it; what is not worth a trial may win all the same if it had one."""
+        why = rules.why_not(config, self.facts, self.settings.limits)
+        return why is None or why.rule is rules.Rule.POINTLESS
 
     def best(self) -> Point | None:
         """Return the best point that keeps the limits, or None."""
@@ -162,10 +164,10 @@ class Session:
         """Return what the cost model says, in images/s, or None where it says nothing."""
         return None if self._costs is None else costs.predict(config, self._costs)
 
-    def promise(self, config: PipelineConfig) -> float:
-        """Return the prediction in terms of what the study maximises; only where `predicted` is not None."""
+    def promise(self, config: PipelineConfig, rate: float | None = None) -> float:
+        """Return the prediction, or `rate`, in terms of what the study maximises; only where there are predictions."""
         assert self._costs is not None
-        rate = costs.predict(config, self._costs)
+        rate = costs.predict(config, self._costs) if rate is None else rate
         if self.settings.epochs is None:
             return rate
         once = sum(costs.one_time_seconds(config, self._costs, self.facts.workload.samples))
@@ -215,8 +217,8 @@ class Session:
                 self.record.refuse(trial, "another participant of the study measures it")
             elif asked is not None:
                 self._measure(trial, *asked)
-        except BaseException:  # Ctrl-C above all: the study must not hold a trial that seems to go on
-            self.record.give_up(trial, again=self.others.me is not None)
+        except BaseException as error:  # the study must not hold a trial; a bug is one elsewhere, too
+            self.record.give_up(trial, again=isinstance(error, KeyboardInterrupt) and self.others.me is not None)
             raise
 
     def _yields(self, trial: optuna.Trial) -> bool:

@@ -464,6 +464,12 @@ def test_a_study_whose_time_is_used_up_keeps_what_it_proved(space: Space, tmp_pa
     assert again.measured == []
 
 
+def test_over_epochs_a_slow_first_batch_does_not_hold_a_search_at_the_ceiling(space: Space) -> None:
+    surface = Surface(model_rate=900.0, sample_count=2000, noise=0.001)
+    result = run(space, surface, epochs=5, patience=99)
+    assert result.stopped_because.reason is Reason.CEILING
+
+
 def test_over_epochs_the_ceiling_does_not_end_a_search_for_what_pays_too_much_once(space: Space) -> None:
     surface = Surface(model_rate=900.0, decode_seconds=0.003, sample_count=20_000, noise=0.001)
     result = run(space, surface, epochs=2, budget_seconds=None, patience=99)
