@@ -87,9 +87,7 @@ class Session:
             self.facts = costs.useful(self._costs, self.facts)
         before, named = self.facts, self.settings.limits.only
         wanted = [each.config.model_setup for each in self.trimmed.candidates]
-        useless = (
-            setups.unmeasured(ceilings, wanted, named) | setups.pointless(ceilings, wanted, named) if first else {}
-        )
+        useless = setups.useless(ceilings, wanted, named) if first else {}
         self.facts = replace(before, pointless={**before.pointless, **useless})
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None

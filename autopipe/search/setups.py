@@ -34,6 +34,11 @@ def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
     return sorted(set(setups), key=place)
 
 
+def useless(ceilings: Sequence[Ceiling], setups: Sequence[ModelSetup], named: Collection[str]) -> dict[Setting, str]:
+    """Return which settings are not worth a trial: what is not known of them, and what is known to bring nothing."""
+    return unmeasured(ceilings, setups, named) | pointless(ceilings, setups, named)
+
+
 def pointless(
     ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = ()
 ) -> dict[Setting, str]:
