@@ -39,6 +39,7 @@ from autopipe.ops.decode import Decode, decode_image
 from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize, resized
 from autopipe.reports import agreement
+from tests.fakes.damage import corrupt, empty, truncate
 
 DALI = Dali(num_threads=2)
 LEVELS = 1
@@ -140,18 +141,6 @@ def test_a_search_is_told_why_it_cannot_be_tried(photos: Path) -> None:
 # ---------------------------------------------------------------- what goes wrong
 
 
-def _cut_short(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-200])
-
-
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _no_image(path: Path) -> None:
-    path.write_bytes(b"\xff\xd8" + b"no image at all" * 20 + b"\xff\xd9")
-
-
 def _no_scan(path: Path) -> None:
     """Leave a header of which libjpeg-turbo reads the size, and nothing that could be decoded."""
     data = path.read_bytes()
@@ -159,7 +148,7 @@ def _no_scan(path: Path) -> None:
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
-@pytest.mark.parametrize("spoil", [_cut_short, _empty, _no_image, _no_scan, Path.unlink])
+@pytest.mark.parametrize("spoil", [truncate, empty, corrupt, _no_scan, Path.unlink])
 def test_a_bad_file_is_named_in_its_batchs_place(damaged: Path, spoil: Callable[[Path], None], cache: str) -> None:
     work = workload(damaged)
     with opened(workload(damaged)) as good:

@@ -44,6 +44,7 @@ from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
+from tests.fakes.damage import corrupt, empty, truncate
 
 OWN = [
     Threads(workers=2, queue_size=2),
@@ -483,18 +484,6 @@ def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
     assert "white images explode" in shown
 
 
-def _truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-200])
-
-
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _corrupt(path: Path) -> None:
-    path.write_bytes(b"\xff\xd8" + b"no image at all" * 20 + b"\xff\xd9")
-
-
 def _unlink(path: Path) -> None:
     path.unlink()
 
@@ -528,7 +517,7 @@ def _clear(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-DAMAGE = [_truncate, _empty, _corrupt, _unlink, _damage_the_middle, _claim_much, _put_a_pipe, _put_a_folder]
+DAMAGE = [truncate, empty, corrupt, _unlink, _damage_the_middle, _claim_much, _put_a_pipe, _put_a_folder]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -567,7 +556,7 @@ def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
 def test_an_epoch_with_too_many_bad_samples_fails(damaged: Path, tmp_path: Path, loader: LoaderConfig) -> None:
     work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"))
     for number in (4, 9):
-        _empty(damaged / f"{number}.jpg")
+        empty(damaged / f"{number}.jpg")
     with opened(work, loader) as made, pytest.raises(DataError, match="more than the 1 "):
         labels(made.batches(0))
 
@@ -582,7 +571,7 @@ def test_an_error_inside_a_native_dataset_is_traced_back_to_its_sample(damaged: 
     import tensorflow as tf
 
     work = workload(damaged)
-    _truncate(damaged / "9.jpg")
+    truncate(damaged / "9.jpg")
     with opened(work, TfData(num_parallel_calls=2, prefetch=1)) as loader:
         with pytest.raises(tf.errors.OpError) as caught:
             list(loader.native_dataset(0, 2))
