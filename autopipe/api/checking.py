@@ -8,10 +8,9 @@ from autopipe.api import asking
 from autopipe.api.search_facts import hardware_of, workload_digest
 from autopipe.api.searching import description, runner_for
 from autopipe.api.stored_workload import Stored
-from autopipe.api.trial_measurer import failed
+from autopipe.api.trial_measurer import succeeded
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
-from autopipe.core.outcome import TrialFailure
 from autopipe.core.value import JsonObject
 from autopipe.hardware import machine
 from autopipe.search import lock
@@ -75,10 +74,6 @@ def check_with(
 
 
 def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
-    ceiling = runner.ceiling(config.model_setup)
-    if isinstance(ceiling, TrialFailure):
-        raise failed(ceiling)
-    outcome = runner.measure(config, _DRIFT)
-    if isinstance(outcome, TrialFailure):
-        raise failed(outcome)
+    ceiling = succeeded(runner.ceiling(config.model_setup))
+    outcome = succeeded(runner.measure(config, _DRIFT))
     return Rates(images_per_second=outcome.images_per_second, ceiling_images_per_second=ceiling.model_images_per_second)

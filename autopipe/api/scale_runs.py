@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from autopipe.api.search_facts import devices_of
 from autopipe.api.searching import description, refuse_in_trial, runner_for
-from autopipe.api.trial_measurer import failed
+from autopipe.api.trial_measurer import succeeded
 from autopipe.core import scaling
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup
-from autopipe.core.outcome import TrialFailure
 from autopipe.core.scaling import INTERCONNECTS, USUAL, Interconnect, Measured, Scaling
 from autopipe.core.value import JsonObject
 from autopipe.core.workload import Workload
@@ -87,10 +86,7 @@ class _Runs:
     def ceiling(self, devices: int, samples: int, *, whole: bool = False, exchange: bool = False) -> Ceiling:
         """Return how the model alone does on so many devices that share so many samples."""
         options: JsonObject = {"model_only": not whole, "samples": samples, "exchange": exchange}
-        answer = self.runner.ceiling(ModelSetup(devices=devices), options)
-        if isinstance(answer, TrialFailure):
-            raise failed(answer)
-        return answer
+        return succeeded(self.runner.ceiling(ModelSetup(devices=devices), options))
 
     def together(
         self, counts: Sequence[int], known: Interconnect | None

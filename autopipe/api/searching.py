@@ -15,11 +15,10 @@ from pathlib import Path
 
 from autopipe.api import joint_study
 from autopipe.api.found import Found
-from autopipe.api.trial_measurer import TrialMeasurer, failed
+from autopipe.api.trial_measurer import TrialMeasurer, succeeded
 from autopipe.core import digests
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
-from autopipe.core.outcome import TrialFailure
 from autopipe.core.params import Value, parameter_types
 from autopipe.core.space import Space
 from autopipe.core.workload import Workload
@@ -159,10 +158,7 @@ def description(runner: TrialRunner) -> Description:
         WorkloadError: it cannot be imported, or its model cannot be built.
         NothingMeasuredError: finding out crashed, hung or took too much memory.
     """
-    answer = runner.describe()
-    if isinstance(answer, TrialFailure):
-        raise failed(answer)
-    return answer
+    return succeeded(runner.describe())
 
 
 def refuse_in_trial() -> None:

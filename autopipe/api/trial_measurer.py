@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.description import CODE, Description
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.value import Estimate, JsonObject
-from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
+from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.loaders.foreign import Foreign
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.trial.supervise import TrialRunner
+
+T = TypeVar("T")
 
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
@@ -86,8 +89,8 @@ class TrialMeasurer:
         Raises:
             WorkloadError: the user's own pipeline does not run, or trains on something else.
         """
-        if self._own is not None and isinstance(failure := self._runner_of(self._own).start(), TrialFailure):
-            raise failed(failure)
+        if self._own is not None:
+            succeeded(self._runner_of(self._own).start())
         against = self._description.against
         return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
 
@@ -124,9 +127,7 @@ class TrialMeasurer:
             WorkloadError: the model cannot be trained on the batches.
             NothingMeasuredError: the trial crashed, hung or took too much memory.
         """
-        usual = self._ceiling(setups[0], model_only=False)
-        if isinstance(usual, TrialFailure):
-            raise failed(usual)
+        usual = succeeded(self._ceiling(setups[0], model_only=False))
         self._model_rate = usual.model_images_per_second.value
         others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
         return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
@@ -195,11 +196,18 @@ _LOG_LINES = 15
 _THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED)
 
 
-def failed(failure: TrialFailure) -> AutopipeError:
-    """Return the error that says why nothing at all can be measured: the workload's fault, or what the trial met."""
-    if failure.kind in _THE_WORKLOADS:
-        return WorkloadError(failure.message, hint=failure.hint)
-    lines = [line for line in failure.log_tail.splitlines() if "<frozen importlib" not in line][-_LOG_LINES:]
+def succeeded(answer: T | TrialFailure) -> T:
+    """Return what a trial answered where nothing at all can be measured without it.
+
+    Raises:
+        WorkloadError: it failed by the workload's fault.
+        NothingMeasuredError: it failed by what it met.
+    """
+    if not isinstance(answer, TrialFailure):
+        return answer
+    if answer.kind in _THE_WORKLOADS:
+        raise WorkloadError(answer.message, hint=answer.hint)
+    lines = [line for line in answer.log_tail.splitlines() if "<frozen importlib" not in line][-_LOG_LINES:]
     tail = "\n".join(["\n\nThe end of the log:", *lines]) if lines else ""
-    phase = str(failure.phase).replace("_", " ")
-    return NothingMeasuredError(f"{failure.message} (in phase: {phase}){tail}", hint=failure.hint)
+    phase = str(answer.phase).replace("_", " ")
+    raise NothingMeasuredError(f"{answer.message} (in phase: {phase}){tail}", hint=answer.hint)

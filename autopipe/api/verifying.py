@@ -6,11 +6,10 @@ from pathlib import Path
 
 from autopipe.api.search_facts import facts_of
 from autopipe.api.searching import bounds, description
-from autopipe.api.trial_measurer import failed
+from autopipe.api.trial_measurer import succeeded
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import WrappedDataset
 from autopipe.core.facts import Limits
-from autopipe.core.outcome import TrialFailure
 from autopipe.core.verification import Verification
 from autopipe.hardware import machine
 from autopipe.search import library
@@ -39,10 +38,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
         facts = facts_of(machine.detect(), described, Path.cwd())
         candidates = trim(library.load(space, bounds(facts)), facts, Limits(convert=False)).candidates
         configs = _one_of_each_kind([each.config for each in candidates])
-    answer = runner.verify(configs, {"samples": samples})
-    if isinstance(answer, TrialFailure):
-        raise failed(answer)
-    return answer
+    return succeeded(runner.verify(configs, {"samples": samples}))
 
 
 def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:

@@ -29,45 +29,28 @@ class Verdict(enum.StrEnum):
 
 
 class Watched(Value):
-    """Some steps of a training, and the same model on a batch that was already there.
-
-    Attributes:
-        data: what the training is fed from, such as "tf.data.Dataset"; None where that was not seen.
-        backend: of Keras.
-        batch_size: samples of a full batch.
-        steps: how many were timed.
-        images: samples in them.
-        seconds: that they took, from the end of the step before.
-        waiting_seconds: the part in which the training's thread waited for a batch.
-        between_seconds: the part between steps: callbacks, the progress bar, Keras.
-        first_step_seconds: the first step of all, which compiles.
-        alone_images_per_second: the model on one batch, again and again; None where that could not be timed.
-        augmentation: classes of the layers in the model that draw random changes.
-        without_augmentation_images_per_second: the model alone with these layers passing their input on.
-        cores: that the process may use.
-        resources: of the process and all it started.
-        left_out: the user's callbacks that were left out, because they write files.
-        warnings: what to know before the figures are believed.
-    """
+    """Some steps of a training, and the same model on a batch that was already there."""
 
     status: Literal["watched"] = "watched"
     schema_version: Literal[1] = 1
-    data: str | None = None
-    backend: str
-    batch_size: int = pydantic.Field(ge=1)
-    steps: int = pydantic.Field(ge=1)
-    images: int = pydantic.Field(ge=1)
-    seconds: float = pydantic.Field(gt=0)
-    waiting_seconds: float = pydantic.Field(ge=0)
-    between_seconds: float = pydantic.Field(ge=0)
-    first_step_seconds: float = pydantic.Field(ge=0)
+    data: str | None = None  # what the training is fed from, such as "tf.data.Dataset"; None where that was not seen
+    backend: str  # of Keras
+    batch_size: int = pydantic.Field(ge=1)  # samples of a full batch
+    steps: int = pydantic.Field(ge=1)  # how many were timed
+    images: int = pydantic.Field(ge=1)  # samples in them
+    seconds: float = pydantic.Field(gt=0)  # that they took, from the end of the step before
+    waiting_seconds: float = pydantic.Field(ge=0)  # the part in which the training's thread waited for a batch
+    between_seconds: float = pydantic.Field(ge=0)  # the part between steps: callbacks, the progress bar, Keras
+    first_step_seconds: float = pydantic.Field(ge=0)  # the first step of all, which compiles
+    # the model on one batch, again and again; None where that could not be timed
     alone_images_per_second: float | None = pydantic.Field(default=None, gt=0)
-    augmentation: tuple[str, ...] = ()
+    augmentation: tuple[str, ...] = ()  # classes of the layers in the model that draw random changes
+    # the model alone with these layers passing their input on
     without_augmentation_images_per_second: float | None = pydantic.Field(default=None, gt=0)
-    cores: float = pydantic.Field(gt=0)
-    resources: Resources = Resources()
-    left_out: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    cores: float = pydantic.Field(gt=0)  # that the process may use
+    resources: Resources = Resources()  # of the process and all it started
+    left_out: tuple[str, ...] = ()  # the user's callbacks that were left out, because they write files
+    warnings: tuple[str, ...] = ()  # what to know before the figures are believed
 
     @property
     def images_per_second(self) -> float:

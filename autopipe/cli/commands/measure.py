@@ -13,7 +13,6 @@ from autopipe.core.mode import Mode
 
 if TYPE_CHECKING:  # imported before `--help` answers
     from autopipe.core.description import Description
-    from autopipe.core.outcome import TrialFailure
     from autopipe.core.step_time import StepTime
 
 
@@ -45,10 +44,9 @@ def measure(
     """Measure one configuration of a workload, on its model."""
     from autopipe.api import searching
     from autopipe.api.tracing import Tracing
-    from autopipe.api.trial_measurer import failed
+    from autopipe.api.trial_measurer import succeeded
     from autopipe.cli import option_values
     from autopipe.core.config import PipelineConfig
-    from autopipe.core.outcome import TrialFailure
     from autopipe.errors import ConfigError
     from autopipe.hardware import cpu
     from autopipe.loaders.threads import Threads
@@ -71,33 +69,25 @@ def measure(
         described = searching.description(runner)
         config = option_values.configured(usual, described.wrapped, setting or [])
         if mode is not None:
-            _print_step(
-                runner.step_time(mode, config.model_setup, {"seconds": seconds}), described, keep, as_json=as_json
-            )
+            found = succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
+            _print_step(found, described, keep, as_json=as_json)
             return
-        ceiling = runner.ceiling(config.model_setup, {"page_cache": page_cache})
-        if isinstance(ceiling, TrialFailure):
-            raise failed(ceiling)
+        ceiling = succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
         options = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
         with Tracing(trace) as tracing:
             outcome = runner.measure(config, {**options, **tracing.options(config)})
-    if isinstance(outcome, TrialFailure):
-        raise failed(outcome)
+    measurement = succeeded(outcome)
     if as_json:
-        print(outcome.model_dump_json(indent=2))
+        print(measurement.model_dump_json(indent=2))
     else:
-        screen.show(single_measurement.render(outcome, config, ceiling, settings.simulate))
+        screen.show(single_measurement.render(measurement, config, ceiling, settings.simulate))
 
 
-def _print_step(found: StepTime | TrialFailure, described: Description, keep: Path | None, *, as_json: bool) -> None:
+def _print_step(found: StepTime, described: Description, keep: Path | None, *, as_json: bool) -> None:
     from autopipe.api import keeping
-    from autopipe.api.trial_measurer import failed
     from autopipe.cli.output import write_report
-    from autopipe.core.outcome import TrialFailure
     from autopipe.reports import step_lines
 
-    if isinstance(found, TrialFailure):
-        raise failed(found)
     print(found.model_dump_json(indent=2) if as_json else "\n".join(step_lines.lines(found)))
     report = None if keep is None else write_report(keep, keeping.step_time(keep, found, described))
     if report is not None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.api.trial_measurer import TrialMeasurer, failed
+from autopipe.api.trial_measurer import TrialMeasurer, succeeded
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup
 from autopipe.core.description import CODE, Description, Impossible, WrappedDataset
@@ -23,16 +23,16 @@ def failure(kind: FailureKind) -> TrialFailure:
 
 @pytest.mark.parametrize("kind", [FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED])
 def test_what_is_the_workloads_fault_is_said_as_it_is(kind: FailureKind) -> None:
-    error = failed(failure(kind))
-    assert isinstance(error, WorkloadError)
-    assert (error.message, error.hint) == ("Broken.", "Mend it.")
+    with pytest.raises(WorkloadError) as caught:
+        succeeded(failure(kind))
+    assert (caught.value.message, caught.value.hint) == ("Broken.", "Mend it.")
 
 
 @pytest.mark.parametrize("kind", [FailureKind.CRASHED, FailureKind.HUNG, FailureKind.OUT_OF_MEMORY])
 def test_what_the_trial_met_is_said_with_the_phase_and_its_last_words(kind: FailureKind) -> None:
-    error = failed(failure(kind))
-    assert isinstance(error, NothingMeasuredError)
-    assert error.message == "Broken. (in phase: first batch)\n\nThe end of the log:\nlast words"
+    with pytest.raises(NothingMeasuredError) as caught:
+        succeeded(failure(kind))
+    assert caught.value.message == "Broken. (in phase: first batch)\n\nThe end of the log:\nlast words"
 
 
 class Runner:
