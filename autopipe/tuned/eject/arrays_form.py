@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from string import Template
 from typing import Final
 
 from autopipe.core.workload import Workload
 from autopipe.tuned.eject.written import Written, function
 
-TEMPLATE: Final = Template('''"""$title
-
-$notes
-"""
-
-from __future__ import annotations
-@imports
-
-$constants
-
-$functions
+TEMPLATE: Final = '''\
 $load$finish
 def arrays($given) -> Any:
     """Return all samples: `$fit`."""
 $made
     return $finished
-''')
+'''
 
 
 def texts(workload: Workload, parts: Written) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from string import Template
 from typing import Final
 
 from autopipe.core.config import PipelineConfig
@@ -10,17 +9,7 @@ from autopipe.core.workload import Workload
 from autopipe.loaders.grain import Grain
 from autopipe.tuned.eject.written import Written, indented, stages
 
-TEMPLATE: Final = Template('''"""$title
-
-$notes
-"""
-
-from __future__ import annotations
-@imports
-
-$constants
-
-$functions
+TEMPLATE: Final = '''\
 $load$augment$mix$finish
 class Samples:
     """The samples by number: a data source of Grain's."""
@@ -38,7 +27,7 @@ def make_dataset($given) -> grain.IterDataset:
     """Return batches without end: `model.fit(make_dataset($passed), steps_per_epoch=STEPS_PER_EPOCH, epochs=3)`."""
 $dataset
     return dataset
-''')
+'''
 
 
 def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:
@@ -46,25 +35,21 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     loader = config.loader
     assert isinstance(loader, Grain)
     source, star = parts.source, parts.starred
-    load, augment, mix, finish, opened, sample, loaded = stages(parts, cached=config.cache == "memory")
+    found, sample, loaded = stages(parts, cached=config.cache == "memory")
     steps = [
         "seed(SEED)",
         "shuffle()" if workload.shuffle else "",
-        f"random_map(lambda sample, rng: augment({star}sample, rng))" if augment else "",
+        f"random_map(lambda sample, rng: augment({star}sample, rng))" if found["augment"] else "",
         f"batch(BATCH_SIZE, drop_remainder={workload.drop_remainder})",
-        f"random_map(lambda batch, rng: mix({star}batch, rng))" if mix else "",
-        f"map(lambda batch: finish({star}batch))" if finish else "",
+        f"random_map(lambda batch, rng: mix({star}batch, rng))" if found["mix"] else "",
+        f"map(lambda batch: finish({star}batch))" if found["finish"] else "",
         "repeat()",
         f"to_iter_dataset(grain.ReadOptions({_threads(loader)}))",
         f"mp_prefetch(grain.multiprocessing.MultiprocessingOptions({_processes(loader)}))" if loader.workers else "",
     ]
     made_of = [f"dataset = grain.MapDataset.source(Samples({parts.passed}))"]
     return {
-        "load": load,
-        "augment": augment,
-        "mix": mix,
-        "finish": finish,
-        "opened": "\n        ".join(opened),
+        **found,
         "count": source.count,
         "sample": indented([indented([*sample, f"return {loaded}"])]) + "\n",
         "dataset": indented([*made_of, *(f"dataset = dataset.{step}" for step in steps if step)]),

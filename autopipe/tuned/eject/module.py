@@ -11,7 +11,6 @@ import dataclasses
 import datetime
 import textwrap
 from collections.abc import Callable, Mapping
-from string import Template
 from typing import Any, Final, Literal
 
 from autopipe.core.config import LoaderConfig, PipelineConfig
@@ -144,7 +143,7 @@ def _arrays(workload: Workload, plan: Plan, date: datetime.date, *, own: bool) -
     return _made(arrays_form.TEMPLATE, parts, texts, own=own)
 
 
-def _made(template: Template, parts: Written, texts: Mapping[str, object], *, own: bool) -> PlainModule:
+def _made(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> PlainModule:
     title = "A plain input pipeline, which imports no autopipe."
     code = filled(template, parts, {**texts, "title": title, "passed": parts.passed}, own=own)
     return PlainModule(code=code, given=parts.source.given, functions=parts.functions)

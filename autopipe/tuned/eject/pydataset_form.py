@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from string import Template
 from typing import Final
 
 from autopipe.core.config import PipelineConfig
@@ -10,17 +9,7 @@ from autopipe.core.workload import Workload
 from autopipe.loaders.keras import Keras
 from autopipe.tuned.eject.written import Written, indented, stages
 
-TEMPLATE: Final = Template('''"""$title
-
-$notes
-"""
-
-from __future__ import annotations
-@imports
-
-$constants
-
-$functions
+TEMPLATE: Final = '''\
 $load$augment$mix$finish
 class Batches(keras.utils.PyDataset):
     """The batches of an epoch: `model.fit(Batches($passed), epochs=3)`."""
@@ -46,7 +35,7 @@ $sample
 
     def _next_order(self) -> Any:
         return $order
-''')
+'''
 
 
 def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:
@@ -54,7 +43,8 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     loader = config.loader
     assert isinstance(loader, Keras)
     source, made = parts.source, parts.finished
-    load, augment, mix, finish, opened, sample, loaded = stages(parts, cached=config.cache == "memory")
+    found, sample, loaded = stages(parts, cached=config.cache == "memory")
+    augment, mix = found["augment"], found["mix"]
     rng = ", rng" if augment else ""
     batch = ["rng = np.random.default_rng((SEED, self._epoch, number))"] if augment or mix else []
     batch.append(f"made = [self._sample(int(index){rng}) for index in chosen]")
@@ -64,7 +54,7 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
         loaded = f"augment({made}, rng)"
     method = ["", f"def _sample(self, index: int{rng and f'{rng}: Any'}) -> Any:", *(f"    {line}" for line in sample)]
     method += [f"    return {loaded}", ""]
-    if not load and not augment:  # whole batches of rows
+    if not found["load"] and not augment:  # whole batches of rows
         batch, method = [*batch[: bool(mix)], f"{made} = {source.taken.replace('[index]', '[chosen]')}"], []
     if mix:
         batch.append(f"{made} = mix({made}, rng)")
@@ -72,17 +62,13 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     if workload.shuffle:
         order = f"np.random.default_rng((SEED, self._epoch)).permutation({source.count})"
     return {
-        "load": load,
-        "augment": augment,
-        "mix": mix,
-        "finish": finish,
-        "opened": "\n        ".join(opened),
+        **found,
         "workers": loader.workers,
         "forked": loader.use_multiprocessing,
         "queue": loader.max_queue_size,
         "length": f"{source.count} // BATCH_SIZE" if workload.drop_remainder else f"-(-{source.count} // BATCH_SIZE)",
         "batch": indented([indented(batch)]),
-        "finished": f"finish({made})" if finish else made,
+        "finished": f"finish({made})" if found["finish"] else made,
         "sample": indented(method),
         "order": order,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from string import Template
 from typing import Final
 
 from autopipe.core.config import PipelineConfig
@@ -10,23 +9,13 @@ from autopipe.core.workload import Workload
 from autopipe.loaders.tfdata import TfData
 from autopipe.tuned.eject.written import Written, function, indented
 
-TEMPLATE: Final = Template('''"""$title
-
-$notes
-"""
-
-from __future__ import annotations
-@imports
-
-$constants
-
-$functions
+TEMPLATE: Final = '''\
 $load$augment$mix$finish
 def make_dataset($given) -> tf.data.Dataset:
     """Return the batches of an epoch: `model.fit(make_dataset($passed), epochs=3)`."""
 $dataset
     return dataset
-''')
+'''
 
 
 def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:

@@ -12,7 +12,7 @@ import textwrap
 import types
 from collections.abc import Callable, Mapping
 from string import Template
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.plain_code import Lines, PlainSource, names, packed, part_of, said
@@ -40,6 +40,20 @@ _IMPORTS: Final = (
     },
 )
 """What stands in code that needs an import: of Python's own library, and of others."""
+
+_HEAD: Final = '''"""$title
+
+$notes
+"""
+
+from __future__ import annotations
+@imports
+
+$constants
+
+$functions
+'''
+"""How the file of every form begins."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,30 +177,13 @@ def _code(name: str, says: str, lines: Lines, arguments: str, returned: str) -> 
     return f"\ndef {name}({typed}) -> Any:\n{body}\n\n"
 
 
-class Stages(NamedTuple):
-    """What is done to samples on NumPy, as functions of a file, and how a class gets at one that is read and loaded.
+def stages(parts: Written, *, cached: bool) -> tuple[dict[str, str], Lines, str]:
+    """Return what is done to samples on NumPy, for the template of a class that reads them.
 
-    Attributes:
-        load: what is the same in every epoch.
-        augment: what differs from epoch to epoch.
-        mix: what mixes the samples of a batch.
-        finish: what is done to a whole batch.
-        opened: lines of the class's beginning.
-        sample: lines before a sample is there.
-        loaded: the sample, as an expression.
+    Returns:
+        The functions by their names, and under "opened" how the class begins; the lines before a sample is there; and
+        the sample, read and loaded, as an expression. `cached` keeps it in memory from then on.
     """
-
-    load: str
-    augment: str
-    mix: str
-    finish: str
-    opened: list[str]
-    sample: list[str]
-    loaded: str
-
-
-def stages(parts: Written, *, cached: bool) -> Stages:
-    """Return the stages of a pipeline; `cached` keeps each sample in memory once it has been loaded."""
     source, made = parts.source, parts.finished
     loading, arguments = [*source.reading, *parts.prefix], ", ".join(source.arguments)
     load = function("load", "Read a sample: what is the same in every epoch.", loading, arguments, made)
@@ -195,24 +192,22 @@ def stages(parts: Written, *, cached: bool) -> Stages:
         opened.append("self._kept: dict[int, Any] = {}  # every sample, once it has been read")
         sample = ["if index not in self._kept:", f"    self._kept[index] = {loaded}"]
         loaded = "self._kept[index]"
-    return Stages(
-        load=load,
-        augment=function(
-            "augment", "Do to a sample what differs from epoch to epoch.", parts.body, f"{made}, rng", made
-        ),
-        mix=function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made),
-        finish=parts.finish,
-        opened=opened,
-        sample=sample,
-        loaded=loaded,
-    )
+    differs = "Do to a sample what differs from epoch to epoch."
+    texts = {
+        "load": load,
+        "augment": function("augment", differs, parts.body, f"{made}, rng", made),
+        "mix": function("mix", "Mix the samples of a batch.", parts.mixing, f"{made}, rng", made),
+        "finish": parts.finish,
+        "opened": "\n        ".join(opened),
+    }
+    return texts, sample, loaded
 
 
-def filled(template: Template, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:
+def filled(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:
     """Return the file: the template filled in, with the imports that it needs; what is left out leaves no gap.
 
     Args:
-        template: the file.
+        template: the file behind its imports and constants.
         parts: what ops and source wrote.
         texts: for the template.
         own: whether the user's own functions are imported; else whoever runs the code puts them into its module.
@@ -221,7 +216,7 @@ def filled(template: Template, parts: Written, texts: Mapping[str, object], *, o
         PlainCodeError: one of them cannot be imported.
     """
     top = "\n".join(parts.constants)
-    body = template.substitute(texts, constants=top, functions=parts.source.functions)
+    body = Template(_HEAD + template).substitute(texts, constants=top, functions=parts.source.functions)
     head, _, rest = body.partition("@imports\n")
     groups = [[line for used, line in each.items() if re.search(rf"\b{re.escape(used)}", rest)] for each in _IMPORTS]
     groups.append(_own_imports(parts) if own else [])
