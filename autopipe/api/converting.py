@@ -33,19 +33,12 @@ _REMOTE_WORKERS = 32  # threads that mostly wait
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be converted, and where to.
+    """What is to be converted, and where to."""
 
-    Attributes:
-        conversion: the samples and the ops that are done to them.
-        storage: the form.
-        folder: where the set is written.
-        sizes: the bytes that the whole set takes, by the number of ops that are done before.
-    """
-
-    conversion: Conversion
+    conversion: Conversion  # the samples and the ops that are done to them
     storage: Storage
-    folder: Place
-    sizes: Mapping[int, float]
+    folder: Place  # where the set is written
+    sizes: Mapping[int, float]  # the bytes that the whole set takes, by the number of ops that are done before
 
     def run(
         self,

@@ -19,17 +19,11 @@ from autopipe.tuned.schema import Profile
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ejected:
-    """Code without autopipe.
-
-    Attributes:
-        code: of the file.
-        config: what it does.
-        share: its images/s as a part of the tuned configuration's, both as they were measured.
-    """
+    """Code without autopipe."""
 
     code: str
-    config: PipelineConfig
-    share: float
+    config: PipelineConfig  # what it does
+    share: float  # its images/s as a part of the tuned configuration's, both as they were measured
 
 
 def eject(stored: Stored, *, plain: bool = False) -> Ejected:

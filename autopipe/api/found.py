@@ -23,15 +23,7 @@ _TRIED_KEPT = 8  # other configurations that the artefact keeps, as evidence for
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a search found on this machine.
-
-    Attributes:
-        result: of the search.
-        described: the workload.
-        hardware: the machine.
-        settings: what was asked for.
-        retune: whether it was a retune.
-    """
+    """What a search found on this machine."""
 
     result: SearchResult
     described: Description

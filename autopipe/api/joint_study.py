@@ -47,17 +47,11 @@ def require_shared(settings: Settings) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Joint:
-    """The study to take part in.
-
-    Attributes:
-        name: its name.
-        hardware: the fingerprint that it began with, as JSON: of a machine that is the same.
-        differing: why other studies of the workload are not joined, one reason each.
-    """
+    """The study to take part in."""
 
     name: str
-    hardware: str
-    differing: tuple[str, ...] = ()
+    hardware: str  # the fingerprint that it began with, as JSON: of a machine that is the same
+    differing: tuple[str, ...] = ()  # why other studies of the workload are not joined, one reason each
 
 
 def find(settings: Settings, workload: str, data: str, hardware: Hardware) -> Joint:

@@ -13,14 +13,10 @@ from autopipe.tuned.fingerprint import Difference
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Repointed:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        written: the files that name the workload now.
-        differences: in what the workload is another than the one that was tuned, as far as is known without its model.
-    """
-
-    written: tuple[Path, ...]
+    written: tuple[Path, ...]  # the files that name the workload now
+    # in what the workload is another than the one that was tuned, as far as is known without its model
     differences: tuple[Difference, ...]
 
 

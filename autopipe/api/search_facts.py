@@ -39,12 +39,7 @@ def hardware_of(machine: Machine, described: Description) -> Hardware:
 
 
 def devices_of(described: Description, nvml: int) -> tuple[int, str]:
-    """Return how many devices a batch can be shared out to, and why no more.
-
-    Args:
-        described: the workload, in the process that would train.
-        nvml: how many GPUs NVML sees, by whose figures a search judges what they do.
-    """
+    """Return how many devices a batch can be shared out to, by what Keras and `nvml` see, and why no more."""
     seen, named = described.accelerators, f"Keras's {described.backend} backend"
     if described.virtual_devices:
         return described.virtual_devices, f"{described.virtual_devices} virtual devices were asked for"

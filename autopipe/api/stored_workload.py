@@ -14,19 +14,13 @@ from autopipe.tuned.schema import Artifact
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """An artefact on disk, and its workload as a trial is given it.
-
-    Attributes:
-        path: the file.
-        artifact: what is in it.
-        workload: its name, or the object for a workload without code. It has not been imported.
-        given: "train.py:workload", where it was given in place of the one that the artefact names.
-    """
+    """An artefact on disk, and its workload as a trial is given it."""
 
     path: Path
     artifact: Artifact
+    # its name, or the object for a workload without code; it has not been imported
     workload: Workload | protocol.Reference
-    given: str | None = None
+    given: str | None = None  # "train.py:workload", where it was given in place of the one that the artefact names
 
 
 def read(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:

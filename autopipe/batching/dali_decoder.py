@@ -21,21 +21,13 @@ _ENCODED = "encoded"  # the pipeline's input
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DaliSettings:
-    """What a pipeline is made with.
+    """What a pipeline is made with."""
 
-    Attributes:
-        batch_size: files a batch, at most.
-        num_threads: threads of DALI's own.
-        prefetch_queue_depth: batches under way, at most.
-        device: where files are decoded, and images resized.
-        size: the (height, width) that images are resized to; None: they stay as they are.
-    """
-
-    batch_size: int
-    num_threads: int
-    prefetch_queue_depth: int
-    device: Literal["cpu", "gpu"]
-    size: tuple[int, int] | None
+    batch_size: int  # files a batch, at most
+    num_threads: int  # threads of DALI's own
+    prefetch_queue_depth: int  # batches under way, at most
+    device: Literal["cpu", "gpu"]  # where files are decoded, and images resized
+    size: tuple[int, int] | None  # the (height, width) that images are resized to; None: they stay as they are
 
 
 class DaliDecoder:

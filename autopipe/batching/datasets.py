@@ -221,11 +221,7 @@ class _Iterable:
 def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any]) -> Feeder:
     """Return what reads the dataset that `call` returned, where an epoch has `steps` batches, or all of them.
 
-    Args:
-        dataset: what was returned.
-        call: how it was made, in words.
-        steps: batches of an epoch; None: all of them.
-        again: makes it once more, where it can be read only once.
+    `again` makes it once more, where it can be read only once.
 
     Raises:
         WorkloadError: it is no dataset.

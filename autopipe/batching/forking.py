@@ -10,10 +10,7 @@ from autopipe.errors import LoaderError
 
 
 def require_safe_fork(instead: str) -> None:
-    """Refuse to let Keras fork worker processes where they would hang.
-
-    Args:
-        instead: what to do about it.
+    """Refuse to let Keras fork worker processes where they would hang, and say what to do `instead`.
 
     Raises:
         LoaderError: processes are not forked here, or a framework has run in this one.

@@ -63,11 +63,7 @@ class BatchStream(Generic[T]):
         self._error: AutopipeError | None = None  # why it was closed
 
     def next_task(self, *, wait: bool = True) -> Task | None:
-        """Return the next batch to make; None once the stream is closed.
-
-        Args:
-            wait: for room; else None is returned where there is none.
-        """
+        """Return the next batch to make; None once the stream is closed or, without `wait`, where there is no room."""
         with self._lock:
             while not self._closed and (self._out >= self._capacity + self._ahead or self._at_end()):
                 if not wait:

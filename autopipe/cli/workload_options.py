@@ -36,15 +36,10 @@ VirtualDevices = Annotated[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The workload of a command.
+    """The workload of a command."""
 
-    Attributes:
-        workload: its name, or the object for a workload without code.
-        named: what an artefact says of it, for a workload without code.
-    """
-
-    workload: Workload | str
-    named: ImagesReference | None = None
+    workload: Workload | str  # its name, or the object for a workload without code
+    named: ImagesReference | None = None  # what an artefact says of it, for a workload without code
 
     @property
     def arguments(self) -> str:

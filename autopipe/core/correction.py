@@ -19,38 +19,23 @@ _FEW_PAIRS = 3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a study measured.
+    """What a study measured."""
 
-    Attributes:
-        ceiling: each part on its own.
-        batch_size: samples a batch.
-        winner: the configuration that was chosen.
-        pairs: configurations and their images/s, the winner's among them.
-        cache_bytes: what a cache of all samples holds; None where that is not known.
-        memory_bytes: of the machine; None where that is not known.
-    """
-
-    ceiling: Ceiling
-    batch_size: int
-    winner: PipelineConfig
-    pairs: Sequence[tuple[PipelineConfig, float]]
-    cache_bytes: int | None = None
-    memory_bytes: int | None = None
+    ceiling: Ceiling  # each part on its own
+    batch_size: int  # samples a batch
+    winner: PipelineConfig  # the configuration that was chosen
+    pairs: Sequence[tuple[PipelineConfig, float]]  # configurations and their images/s, the winner's among them
+    cache_bytes: int | None = None  # what a cache of all samples holds; None where that is not known
+    memory_bytes: int | None = None  # of the machine; None where that is not known
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """By what predictions are multiplied to meet what was measured.
+    """By what predictions are multiplied to meet what was measured."""
 
-    Attributes:
-        factors: for each way of feeding that was measured.
-        factor: for any other: the winner's, which was proved.
-        error: how far off predictions are after that, as a ratio.
-    """
-
-    factors: Mapping[Hashable, float]
-    factor: float
-    error: float
+    factors: Mapping[Hashable, float]  # for each way of feeding that was measured
+    factor: float  # for any other: the winner's, which was proved
+    error: float  # how far off predictions are after that, as a ratio
 
     def of(self, config: PipelineConfig) -> float:
         """Return the factor of a configuration."""

@@ -26,31 +26,18 @@ _MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What was measured of a workload on a machine.
+    """What was measured of a workload on a machine."""
 
-    Attributes:
-        ops: reading first, then each op in order.
-        model_rates: the model alone, by its setup, in images/s.
-        model_core_seconds: what an image costs the cores while the model trains.
-        cores: usable ones; None where not known.
-        reads: how reading scales; None where it was not measured.
-        read_bytes_per_second: what the disk gives where the files are not in memory; else None.
-        bytes_per_image: as it is read.
-        depths: how many ops are done at most before a storage form keeps a sample.
-        compact_bytes: one sample as it is handed over with `finish="device"`.
-        finished_bytes: the same with `finish="host"`.
-    """
-
-    ops: tuple[OpCost, ...]
-    model_rates: Mapping[ModelSetup, float]
-    model_core_seconds: float = 0.0
-    cores: float | None = None
-    reads: ReadCosts | None = None
-    read_bytes_per_second: float | None = None
-    bytes_per_image: float = 0.0
-    depths: Mapping[str, int] = field(default_factory=dict)
-    compact_bytes: int = 0
-    finished_bytes: int = 0
+    ops: tuple[OpCost, ...]  # reading first, then each op in order
+    model_rates: Mapping[ModelSetup, float]  # the model alone, by its setup, in images/s
+    model_core_seconds: float = 0.0  # what an image costs the cores while the model trains
+    cores: float | None = None  # usable ones; None where not known
+    reads: ReadCosts | None = None  # how reading scales; None where it was not measured
+    read_bytes_per_second: float | None = None  # what the disk gives where the files are not in memory; else None
+    bytes_per_image: float = 0.0  # as it is read
+    depths: Mapping[str, int] = field(default_factory=dict)  # ops done at most before a storage form keeps a sample
+    compact_bytes: int = 0  # one sample as it is handed over with `finish="device"`
+    finished_bytes: int = 0  # the same with `finish="host"`
 
     @classmethod
     def of(cls, ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Self:
@@ -84,19 +71,12 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a loader does for one image on average, once its caches are filled.
+    """What a loader does for one image on average, once its caches are filled."""
 
-    Attributes:
-        paid: the ops, each with the share of the samples that goes through it.
-        sent_bytes: handed over.
-        cached: the share of the samples that comes from the memory cache, 0 to 1.
-        from_source: the share that is read from the source as it is.
-    """
-
-    paid: tuple[OpCost, ...]
-    sent_bytes: int
-    cached: float
-    from_source: float
+    paid: tuple[OpCost, ...]  # the ops, each with the share of the samples that goes through it
+    sent_bytes: int  # handed over
+    cached: float  # the share of the samples that comes from the memory cache, 0 to 1
+    from_source: float  # the share that is read from the source as it is
 
     @property
     def core_seconds(self) -> float:
@@ -265,9 +245,7 @@ def reads_at_once(costs: Costs) -> int:
 def workers_at_once(costs: Costs, *, reading: bool) -> int:
     """Return how many workers keep all cores busy although they wait; as many as there are cores where nothing waits.
 
-    Args:
-        costs: what was measured.
-        reading: whether the workers read for themselves.
+    `reading` tells whether the workers read for themselves.
     """
     cores = math.ceil(costs.cores or 1)
     busy = sum(op.seconds_per_image for op in costs.ops)

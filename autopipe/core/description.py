@@ -28,64 +28,40 @@ class OpSettings(Value):
 
 
 class WrappedDataset(Value):
-    """A dataset that a function of the user's makes.
+    """A dataset that a function of the user's makes."""
 
-    Attributes:
-        as_it_is: the configuration that makes it as it is today.
-        choices: the values that each of the function's parameters may take.
-    """
-
-    as_it_is: JsonObject
-    choices: dict[str, tuple[bool | int | float | str, ...]]
+    as_it_is: JsonObject  # the configuration that makes it as it is today
+    choices: dict[str, tuple[bool | int | float | str, ...]]  # values that each of the function's parameters may take
 
 
 class Description(Value):
-    """What has to be known of a workload before its configurations are chosen; found where it can be imported.
-
-    Attributes:
-        samples: in an epoch.
-        batch_size: samples a batch, over all devices together.
-        fixed_bytes: all samples after the deterministic first ops, as a cache holds them; None if they differ in size.
-        compact_bytes: one sample as it is sent to a device that finishes.
-        finished_bytes: one sample as the model takes it.
-        cuts: the bytes that the whole set would take in a storage form, by the ops done before, exact where samples
-            have one shape, else judged by a few: `{"array": {1: 2**30}}`.
-        accelerators: how many the backend sees; 0 where it trains on the CPU.
-        hosts: how many hosts share each batch; `batch_size` is one host's part of it.
-        virtual_devices: how many parts of the CPU stand for devices, because that was asked for; else 0.
-        impossible: settings that cannot be used.
-        mean_bytes: of a sample as it is read.
-        sizes: bytes of some samples, spread over the data.
-        storage_kind: the file system that the samples lie on; "memory" for those in no file.
-        data_digest: of the files: count, names, sizes, times.
-        ops_digest: of the ops and their settings.
-        ops: the ops themselves, in order.
-        model_digest: of the model's structure, without its weights.
-        wrapped: what a dataset that the user made takes; None where autopipe makes the batches.
-    """
+    """What has to be known of a workload before its configurations are chosen; found where it can be imported."""
 
     status: Literal["described"] = "described"
     schema_version: Literal[1] = 1
-    samples: int = pydantic.Field(ge=1)
-    batch_size: int = pydantic.Field(ge=1)
+    samples: int = pydantic.Field(ge=1)  # in an epoch
+    batch_size: int = pydantic.Field(ge=1)  # samples a batch, over all devices together
+    # all samples after the deterministic first ops, as a cache holds them; None if they differ in size
     fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
-    compact_bytes: int = pydantic.Field(ge=0)
-    finished_bytes: int = pydantic.Field(ge=0)
+    compact_bytes: int = pydantic.Field(ge=0)  # one sample as it is sent to a device that finishes
+    finished_bytes: int = pydantic.Field(ge=0)  # one sample as the model takes it
+    # the bytes that the whole set would take in a storage form, by the ops done before, exact where samples have one
+    # shape, else judged by a few: `{"array": {1: 2**30}}`
     cuts: dict[str, dict[int, int]] = pydantic.Field(default_factory=dict)
     backend: str
-    accelerators: int = pydantic.Field(default=0, ge=0)
-    hosts: int = pydantic.Field(default=1, ge=1)
-    virtual_devices: int = pydantic.Field(default=0, ge=0)
-    impossible: tuple[Impossible, ...] = ()
-    mean_bytes: float = pydantic.Field(ge=0)
-    sizes: tuple[int, ...] = ()
-    storage_kind: str = "unknown"
-    data_digest: str
-    ops_digest: str
-    ops: tuple[OpSettings, ...] = ()
-    model_digest: str
+    accelerators: int = pydantic.Field(default=0, ge=0)  # how many the backend sees; 0 where it trains on the CPU
+    hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; `batch_size` is one host's part of it
+    virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
+    impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
+    mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
+    sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
+    storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
+    data_digest: str  # of the files: count, names, sizes, times
+    ops_digest: str  # of the ops and their settings
+    ops: tuple[OpSettings, ...] = ()  # the ops themselves, in order
+    model_digest: str  # of the model's structure, without its weights
     epochs: int | None = None
-    wrapped: WrappedDataset | None = None
+    wrapped: WrappedDataset | None = None  # what a dataset of the user's takes; None where autopipe makes the batches
 
     def against(self, parameter: str, value: object) -> str | None:
         """Return why a setting cannot be used; None where it can."""

@@ -116,15 +116,10 @@ class BatchOrder:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Groups:
-    """Several consecutive batches of an order as one large batch; the last of an epoch may hold fewer of them.
-
-    Attributes:
-        order: whose batches.
-        count: how many at a time.
-    """
+    """Several consecutive batches of an order as one large batch; the last of an epoch may hold fewer of them."""
 
     order: BatchOrder
-    count: int
+    count: int  # how many at a time
 
     @property
     def batch_size(self) -> int:

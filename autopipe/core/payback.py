@@ -15,15 +15,10 @@ from autopipe.core.value import Estimate
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CostProfile:
-    """What feeding a training costs in one way.
+    """What feeding a training costs in one way."""
 
-    Attributes:
-        images_per_second: its steady rate.
-        once_seconds: what it costs before or in the first epoch, beyond that rate: conversion, filling a cache.
-    """
-
-    images_per_second: float
-    once_seconds: float = 0.0
+    images_per_second: float  # its steady rate
+    once_seconds: float = 0.0  # spent before or in the first epoch, beyond that rate: conversion, filling a cache
 
     def seconds(self, epochs: float, samples: int) -> float:
         """Return how long a training of so many epochs takes."""

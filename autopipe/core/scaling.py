@@ -34,15 +34,10 @@ class Limit(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interconnect:
-    """What lies between devices.
+    """What lies between devices."""
 
-    Attributes:
-        bytes_per_second: that a device sends while it receives as much: the "bus bandwidth" of nccl-tests.
-        source: where the figure comes from.
-    """
-
-    bytes_per_second: float
-    source: str
+    bytes_per_second: float  # that a device sends while it receives as much: the "bus bandwidth" of nccl-tests
+    source: str  # where the figure comes from
 
 
 INTERCONNECTS: Mapping[str, Interconnect] = {
@@ -64,29 +59,18 @@ USUAL = "pcie3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured of a workload's training, and what is taken for granted.
+    """What was measured of a workload's training, and what is taken for granted."""
 
-    Attributes:
-        batch_size: the workload's, over all devices.
-        step_seconds: of one device without any exchange, by its samples.
-        gradient_bytes: what devices exchange each step.
-        interconnect: what lies between them.
-        together: seconds of a step that was measured on several devices, by (devices, samples over all of them).
-        loader_core_seconds: that making an image costs the cores; 0 where it is not known.
-        model_core_seconds: that an image costs the cores while the model trains.
-        cores: that both share.
-        shared: whether the devices share one processor, as virtual ones do.
-    """
-
-    batch_size: int
-    step_seconds: Mapping[int, float]
-    gradient_bytes: int
-    interconnect: Interconnect
+    batch_size: int  # the workload's, over all devices
+    step_seconds: Mapping[int, float]  # of one device without any exchange, by its samples
+    gradient_bytes: int  # what devices exchange each step
+    interconnect: Interconnect  # what lies between them
+    # seconds of a step that was measured on several devices, by (devices, samples over all of them)
     together: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    loader_core_seconds: float = 0.0
-    model_core_seconds: float = 0.0
-    cores: float = 1.0
-    shared: bool = False
+    loader_core_seconds: float = 0.0  # that making an image costs the cores; 0 where it is not known
+    model_core_seconds: float = 0.0  # that an image costs the cores while the model trains
+    cores: float = 1.0  # that both share
+    shared: bool = False  # whether the devices share one processor, as virtual ones do
 
     @property
     def fed_images_per_second(self) -> float:
@@ -112,52 +96,30 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a number of devices comes to.
-
-    Attributes:
-        devices: how many.
-        batch_size: samples over all of them.
-        step_seconds: of a step that never waits for data.
-        exchange_seconds: the part of it that the exchange of gradients adds.
-        images_per_second: with the loader's limit.
-        efficiency: that over as many times the rate of one device that never waits; 1 is perfect.
-        speedup: that over the rate of one device.
-        limit: what keeps it from being perfect.
-        cores: that feeding the devices takes, if they are never to wait.
-        measured: whether the step was measured, and not predicted.
-    """
+    """What a number of devices comes to."""
 
     devices: int
-    batch_size: int
-    step_seconds: float
-    exchange_seconds: float
-    images_per_second: float
-    efficiency: float
-    speedup: float
-    limit: Limit
-    cores: float
-    measured: bool
+    batch_size: int  # samples over all of them
+    step_seconds: float  # of a step that never waits for data
+    exchange_seconds: float  # the part of it that the exchange of gradients adds
+    images_per_second: float  # with the loader's limit
+    efficiency: float  # that over as many times the rate of one device that never waits; 1 is perfect
+    speedup: float  # that over the rate of one device
+    limit: Limit  # what keeps it from being perfect
+    cores: float  # that feeding the devices takes, if they are never to wait
+    measured: bool  # whether the step was measured, and not predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Whether more devices pay.
+    """Whether more devices pay."""
 
-    Attributes:
-        strong: rows of which all share the workload's batch.
-        weak: rows in which each device gets a whole batch of that size.
-        verdict: in a sentence.
-        measured: what the rows were made of.
-        virtual: whether devices are virtual: parts of the CPU.
-        notes: what was not measured, and why.
-    """
-
-    strong: tuple[Row, ...]
-    weak: tuple[Row, ...]
-    verdict: str
-    measured: Measured
-    virtual: bool = False
-    notes: tuple[str, ...] = ()
+    strong: tuple[Row, ...]  # rows of which all share the workload's batch
+    weak: tuple[Row, ...]  # rows in which each device gets a whole batch of that size
+    verdict: str  # in a sentence
+    measured: Measured  # what the rows were made of
+    virtual: bool = False  # whether devices are virtual: parts of the CPU
+    notes: tuple[str, ...] = ()  # what was not measured, and why
 
 
 def judge(measured: Measured, counts: Sequence[int], *, virtual: bool = False, notes: Sequence[str] = ()) -> Scaling:
@@ -184,13 +146,9 @@ def hidden_seconds(exchange: float, compute: float) -> float:
 
 
 def row(measured: Measured, devices: int, *, weak: bool = False, predict: bool = False) -> Row:
-    """Return what a number of devices comes to.
+    """Return what a number of devices comes to; if `weak`, each gets a whole batch of the workload's size.
 
-    Args:
-        measured: what is known.
-        devices: how many.
-        weak: whether each gets a whole batch of the workload's size, and not its part of one.
-        predict: leave out what was measured on several devices, to compare the two.
+    To `predict` leaves out what was measured on several devices, to compare the two.
     """
     size = measured.batch_size * devices if weak else measured.batch_size
     own = measured.compute_seconds(size // devices)

@@ -23,23 +23,16 @@ Unmeasured: TypeAlias = Callable[[Mapping[str, int]], tuple[Value, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter on one machine.
+    """One parameter on one machine."""
 
-    Attributes:
-        name: `loader`, a field of `PipelineConfig`, or a knob as `<loader>.<knob>`.
-        values: what it may be, in order; a logarithmic range holds the steps 1, 2, 3, 4, 6, 8, 12, ... and both ends.
-        is_range: whether whole numbers between the values make sense as well.
-        log: whether equal ratios, not equal differences, are equal steps.
-        when: it counts only where each of these earlier parameters has one of the values named.
-        unmeasured: where the file names what is yet to be measured; `values` are then those of a machine where nothing
-            waits.
-    """
-
-    name: str
+    name: str  # `loader`, a field of `PipelineConfig`, or a knob as `<loader>.<knob>`
+    # what it may be, in order; a logarithmic range holds the steps 1, 2, 3, 4, 6, 8, 12, ... and both ends
     values: tuple[Value, ...]
-    is_range: bool = False
-    log: bool = False
+    is_range: bool = False  # whether whole numbers between the values make sense as well
+    log: bool = False  # whether equal ratios, not equal differences, are equal steps
+    # it counts only where each of these earlier parameters has one of the values named
     when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    # where the file names what is yet to be measured; `values` are then those of a machine where nothing waits
     unmeasured: Unmeasured | None = field(default=None, repr=False)
 
     def counts(self, params: Mapping[str, Value]) -> bool:

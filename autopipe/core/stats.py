@@ -30,17 +30,11 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How many times faster one thing ran than another, from measurements taken in pairs.
+    """How many times faster one thing ran than another, from measurements taken in pairs."""
 
-    Attributes:
-        ratio: geometric mean of the pairs' ratios.
-        interval: 95 % interval of `ratio`; endless with fewer than two pairs and nothing else to go by.
-        pairs: how many pairs it rests on.
-    """
-
-    ratio: float
-    interval: Interval
-    pairs: int
+    ratio: float  # geometric mean of the pairs' ratios
+    interval: Interval  # 95 % interval of `ratio`; endless with fewer than two pairs and nothing else to go by
+    pairs: int  # how many pairs it rests on
 
     @property
     def few(self) -> bool:

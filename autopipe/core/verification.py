@@ -10,52 +10,34 @@ from autopipe.core.value import JsonObject, Value
 
 
 class Agreement(Value):
-    """Whether one configuration gives the batches that the workload asks for.
-
-    Attributes:
-        digest: of all batches it gave; equal digests mean equal batches.
-        largest_difference: between a pixel and the same pixel of the reference configuration.
-        largest_value: of any pixel in the reference, which tells its scale.
-        missing: samples that never came.
-        repeated: samples that came more than once in an epoch.
-        message: why nothing could be compared, if so.
-    """
+    """Whether one configuration gives the batches that the workload asks for."""
 
     config: JsonObject
-    digest: str
+    digest: str  # of all batches it gave; equal digests mean equal batches
     samples: int = pydantic.Field(ge=0)
+    # between a pixel and that of the reference configuration
     largest_difference: float = pydantic.Field(default=0.0, ge=0)
-    largest_value: float = pydantic.Field(default=0.0, ge=0)
-    missing: int = pydantic.Field(default=0, ge=0)
-    repeated: int = pydantic.Field(default=0, ge=0)
-    message: str | None = None
+    largest_value: float = pydantic.Field(default=0.0, ge=0)  # of any pixel in the reference, which tells its scale
+    missing: int = pydantic.Field(default=0, ge=0)  # samples that never came
+    repeated: int = pydantic.Field(default=0, ge=0)  # samples that came more than once in an epoch
+    message: str | None = None  # why nothing could be compared, if so
 
 
 class Verification(Value):
-    """Configurations side by side: do they give the same batches?
-
-    Attributes:
-        compared: whether their batches were; those of a wrapped dataset were only looked at for repeated samples.
-    """
+    """Configurations side by side: do they give the same batches?"""
 
     status: Literal["verified"] = "verified"
     schema_version: Literal[1] = 1
-    compared: bool = True
+    compared: bool = True  # whether batches were; those of a wrapped dataset were only looked at for repeated samples
     agreements: tuple[Agreement, ...]
 
 
 class BadFile(Value):
-    """A sample that a training would stop at.
-
-    Attributes:
-        index: which sample it is.
-        name: the path of its file, or what else a person calls it.
-        reason: what is wrong with it.
-    """
+    """A sample that a training would stop at."""
 
     index: int = pydantic.Field(ge=0)
-    name: str
-    reason: str
+    name: str  # the path of its file, or what else a person calls it
+    reason: str  # what is wrong with it
 
 
 class FileVerification(Value):

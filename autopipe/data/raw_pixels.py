@@ -84,13 +84,9 @@ class RawPixels:
     def gather(
         self, indices: NDArray[np.int64], files: NDArray[np.intp], path: Callable[[int], bytes], out: Batch
     ) -> None:
-        """Write records that were found to the arrays of a batch.
+        """Write records that were found to the arrays (x, y) of a batch.
 
-        Args:
-            indices: which records.
-            files: the number of the file that each is in.
-            path: returns a file's path by its number.
-            out: arrays (x, y) of as many rows.
+        Each is in the file of that number in `files`, whose path `path` returns.
         """
         pixels = out[0].reshape(len(indices), -1).view(np.uint8)
         for file in np.unique(files).tolist():

@@ -22,19 +22,12 @@ def samples() -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumns:
-    """Which columns of a table make samples.
+    """Which columns of a table make samples."""
 
-    Attributes:
-        path: with the images' paths.
-        label: with the labels; or several, whose labels are a vector.
-        features: of numbers that belong to the image.
-        sample_weight: with the weights.
-    """
-
-    path: str
-    label: str | Sequence[str] | None
-    features: Sequence[str]
-    sample_weight: str | None
+    path: str  # with the images' paths
+    label: str | Sequence[str] | None  # with the labels; or several, whose labels are a vector
+    features: Sequence[str]  # of numbers that belong to the image
+    sample_weight: str | None  # with the weights
 
     def plain(
         self,

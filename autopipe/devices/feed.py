@@ -56,21 +56,13 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """How a compact batch becomes what a step takes.
+    """How a compact batch becomes what a step takes."""
 
-    Attributes:
-        strategy: where its arrays go.
-        even: whether a batch that the devices cannot share equally is refused: in training it would weigh wrongly.
-        prefetch: how many batches are placed ahead, where that starts a transfer.
-        class_weight: the weight of each class, as Keras means it.
-        on_host: whether batches stay NumPy arrays, because somebody else places them.
-    """
-
-    strategy: DeviceStrategy
-    prefetch: int = 0
-    even: bool = True
-    class_weight: Mapping[int, float] | None = None
-    on_host: bool = False
+    strategy: DeviceStrategy  # where its arrays go
+    prefetch: int = 0  # how many batches are placed ahead, where that starts a transfer
+    even: bool = True  # whether a batch that devices cannot share equally is refused: training would weigh it wrongly
+    class_weight: Mapping[int, float] | None = None  # the weight of each class, as Keras means it
+    on_host: bool = False  # whether batches stay NumPy arrays, because somebody else places them
 
     def __call__(self, batch: Any) -> DeviceBatch:
         """Return the batch (x,), (x, y) or (x, y, sample_weight) where the model is."""
@@ -166,10 +158,7 @@ def _has_waiting(loader: Loader) -> bool:
 def ahead(items: Iterator[Any], depth: int, has_waiting: Callable[[], bool]) -> Iterator[Any]:
     """Yield `items`, having taken up to `depth` more of them than were asked for, but without waiting for any of those.
 
-    Args:
-        items: what to yield.
-        depth: how many to hold.
-        has_waiting: whether the next item could be taken at once.
+    `has_waiting` tells whether the next item could be taken at once.
     """
     held: collections.deque[Any] = collections.deque()
     end = object()

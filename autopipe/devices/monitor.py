@@ -21,18 +21,13 @@ from autopipe.hardware.neighbours import Neighbours
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFigures:
-    """How an epoch went, from the end of its first batch to the end of its last, without validation.
+    """How an epoch went, from the end of its first batch to the end of its last, without validation."""
 
-    Attributes:
-        images_per_second: trained.
-        data_wait_share: the part of the time in which the training's thread waited for the loader, 0 to 1. Where a
-            framework queues steps, the device may have been busy meanwhile.
-        cores_of_others: how many cores others on the machine kept busy.
-    """
-
-    images_per_second: float
+    images_per_second: float  # trained
+    # the part of the time in which the training's thread waited for the loader, 0 to 1; where a framework queues steps,
+    # the device may have been busy meanwhile
     data_wait_share: float
-    cores_of_others: float = 0.0
+    cores_of_others: float = 0.0  # how many cores others on the machine kept busy
 
 
 class Trains(Protocol):

@@ -95,13 +95,7 @@ def stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _dataset(open_epoch: Epoch, loader: Loader, *, weighted: bool) -> Any:
-    """Return the stacks of an epoch as a `tf.data.Dataset` of batches.
-
-    Args:
-        open_epoch: returns the stacks, whenever an epoch begins.
-        loader: whose batches they are of.
-        weighted: whether the weights of samples come with them.
-    """
+    """Return the stacks of an epoch as a `tf.data.Dataset` of batches, with the weights of samples if there are any."""
     import tensorflow as tf
 
     rows = loader.batch_size if loader.last_batch_samples == loader.batch_size else None

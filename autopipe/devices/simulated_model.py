@@ -40,11 +40,7 @@ class SimulatedModel(keras.Model):
     ) -> None:
         """Compile at once; there is nothing to choose.
 
-        Args:
-            step_seconds: see `SimulatedAccelerator`.
-            batch_size: see `SimulatedAccelerator`.
-            timeline: when steps run; for tests.
-            **keras_arguments: name, trainable and dtype, when Keras loads a saved model.
+        `timeline` is for tests, and the arguments of Keras are for a saved model that is loaded.
         """
         super().__init__(**keras_arguments)
         self.accelerator = SimulatedAccelerator(step_seconds, batch_size)

@@ -17,15 +17,10 @@ LEGACY = "cgroup"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """The groups that limit this process in one mounted hierarchy.
+    """The groups that limit this process in one mounted hierarchy."""
 
-    Attributes:
-        unified: version 2; otherwise version 1.
-        folders: this process's own group first, then its parents up to the mount point. A limit of any of them holds.
-    """
-
-    unified: bool
-    folders: tuple[Path, ...]
+    unified: bool  # version 2; otherwise version 1
+    folders: tuple[Path, ...]  # this process's own group, then its parents up to the mount point; limits of all hold
 
 
 def hierarchies(controller: str, root: Path = mounts.ROOT) -> list[Hierarchy]:

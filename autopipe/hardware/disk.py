@@ -21,15 +21,10 @@ _NETWORK = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """The file system under a path. Two are equal if they are of the same kind, however full.
+    """The file system under a path. Two are equal if they are of the same kind, however full."""
 
-    Attributes:
-        kind: the file system type as mounted: `ext4`, `nfs4`, `overlay`, `tmpfs`, ...; `unknown` where none is listed.
-        free_bytes: what this user could still write when it was read.
-    """
-
-    kind: str
-    free_bytes: int = field(compare=False)
+    kind: str  # the file system type as mounted: `ext4`, `nfs4`, `overlay`, `tmpfs`, ...; else `unknown`
+    free_bytes: int = field(compare=False)  # what this user could still write when it was read
 
     @property
     def network(self) -> bool:

@@ -14,32 +14,20 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU that CUDA would show to this process.
+    """One GPU that CUDA would show to this process."""
 
-    Attributes:
-        name: the product name, such as `NVIDIA H200`.
-        memory_bytes: its own memory; None where it shares the host's.
-        driver: the version of the NVIDIA driver.
-    """
-
-    name: str
-    memory_bytes: int | None
-    driver: str | None
+    name: str  # the product name, such as `NVIDIA H200`
+    memory_bytes: int | None  # its own memory; None where it shares the host's
+    driver: str | None  # the version of the NVIDIA driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """What one GPU does at a moment, all processes on it together.
+    """What one GPU does at a moment, all processes on it together."""
 
-    Attributes:
-        busy_percent: share of the last 1/6 to 1 s (NVML's own window) in which any kernel ran.
-        memory_used_bytes: memory taken. A framework that reserves memory ahead counts with all that it reserved.
-        power_watts: power drawn by the whole board; since Ampere an average over the last second.
-    """
-
-    busy_percent: float | None
-    memory_used_bytes: int | None
-    power_watts: float | None
+    busy_percent: float | None  # share of the last 1/6 to 1 s (NVML's own window) in which any kernel ran
+    memory_used_bytes: int | None  # memory taken; what a framework has reserved ahead counts, too
+    power_watts: float | None  # power drawn by the whole board; since Ampere an average over the last second
 
 
 class Nvml:

@@ -32,25 +32,15 @@ _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What this process has to work with. Equal to another one if nothing but the free space differs.
+    """What this process has to work with. Equal to another one if nothing but the free space differs."""
 
-    Attributes:
-        cpu: the processor and the cores that may be used.
-        memory: main memory, limited by cgroups.
-        gpus: the visible GPUs, in NVML's order.
-        os: the distribution, such as `Ubuntu 24.04.1 LTS`.
-        kernel: such as `Linux 6.8.0-45-generic`.
-        python: such as `3.11.7`.
-        versions: see `installed_versions`.
-    """
-
-    cpu: Cpu
-    memory: Memory
-    gpus: tuple[Gpu, ...]
-    os: str
-    kernel: str
-    python: str
-    versions: Mapping[str, str | None]
+    cpu: Cpu  # the processor and the cores that may be used
+    memory: Memory  # main memory, limited by cgroups
+    gpus: tuple[Gpu, ...]  # the visible GPUs, in NVML's order
+    os: str  # the distribution, such as `Ubuntu 24.04.1 LTS`
+    kernel: str  # such as `Linux 6.8.0-45-generic`
+    python: str  # such as `3.11.7`
+    versions: Mapping[str, str | None]  # see `installed_versions`
 
     def one_line(self) -> str:
         """Return the machine in a line, as in `2 cores (AMD EPYC), 23.5 GiB, no GPU`."""

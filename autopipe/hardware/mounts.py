@@ -17,19 +17,12 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One line of mountinfo.
+    """One line of mountinfo."""
 
-    Attributes:
-        kind: the file system type, such as `ext4`, `overlay` or `cgroup2`.
-        inner: the folder inside the file system that is mounted.
-        point: where it is mounted.
-        options: of the file system; a cgroup v1 hierarchy lists its controllers here.
-    """
-
-    kind: str
-    inner: str
-    point: str
-    options: tuple[str, ...]
+    kind: str  # the file system type, such as `ext4`, `overlay` or `cgroup2`
+    inner: str  # the folder inside the file system that is mounted
+    point: str  # where it is mounted
+    options: tuple[str, ...]  # of the file system; a cgroup v1 hierarchy lists its controllers here
 
 
 def read(root: Path = ROOT) -> list[Mount]:

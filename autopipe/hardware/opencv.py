@@ -23,11 +23,7 @@ def installed() -> dict[str, str]:
 
 
 def warning(found: Mapping[str, str]) -> str | None:
-    """Say what is wrong with the installed distributions, and what to do; None if nothing is.
-
-    Args:
-        found: the answer of `installed`.
-    """
+    """Say what is wrong with the distributions that `installed` found, and what to do; None if nothing is."""
     if not found:
         return "No OpenCV distribution is installed. Run: pip install opencv-python-headless"
     if len(found) == 1:

@@ -38,17 +38,11 @@ def resident(pid: int, proc: Path = PROC) -> Resident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeReading:
-    """What a process tree has taken, at one moment.
+    """What a process tree has taken, at one moment."""
 
-    Attributes:
-        cpu_seconds: CPU time since the first process began, user and system, of the living and of the dead, to 10 ms.
-        memory_bytes: private memory of all processes, and the shared memory of the one that has most of it.
-        processes: how many are alive.
-    """
-
-    cpu_seconds: float
-    memory_bytes: int
-    processes: int
+    cpu_seconds: float  # since the first process began, user and system, of the living and the dead, to 10 ms
+    memory_bytes: int  # private memory of all processes, and the shared memory of the one that has most of it
+    processes: int  # how many are alive
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,15 +27,10 @@ _WINDOWS = 8
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """What was seen of the calls of a function.
+    """What was seen of the calls of a function."""
 
-    Attributes:
-        first_seconds: the first one, which compiles if that was not done.
-        rates: calls a second, window by window, warm.
-    """
-
-    first_seconds: float
-    rates: tuple[float, ...]
+    first_seconds: float  # the first one, which compiles if that was not done
+    rates: tuple[float, ...]  # calls a second, window by window, warm
 
     @property
     def fastest(self) -> float:
@@ -44,13 +39,9 @@ class Calls:
 
 
 def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> Calls:
-    """Call a model's function again and again, and return how long that took.
+    """Call a model's function again and again, for so many seconds without compiling, and return how long that took.
 
-    Args:
-        function: called with the state, if there is one, and an iterator.
-        state: a copy, which may be used up; empty where the model holds it.
-        batch: what the iterator gives.
-        seconds: how long to look, without compiling.
+    Its `state` is a copy, which may be used up, and empty where the model holds it; `batch` is what its iterator gives.
     """
     batches = itertools.repeat(batch)
     began = time.perf_counter()

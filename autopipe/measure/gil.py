@@ -37,13 +37,9 @@ class Turn:
 
 
 def held_share(call: Callable[[], object], seconds: float) -> float:
-    """Return the part of a function's processor time for which it holds Python's lock, 0 to 1.
+    """Return the part of a function's processor time for which it holds Python's lock, 0 to 1; a call takes `seconds`.
 
     On one core it is 0, since nothing can be told there, nor matters.
-
-    Args:
-        call: the function.
-        seconds: what a call takes, about.
     """
     if seconds < _CHEAP_SECONDS:
         return 1.0

@@ -25,13 +25,9 @@ _CHANGES: dict[Mode, tuple[str, ...]] = {
 
 
 def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: float) -> StepTime:
-    """Return how long a step takes. Training changes the model.
+    """Return how long a step takes, by so many seconds of steps, without compiling. Training changes the model.
 
-    Args:
-        model: compiled, with its steps ready to take the loader's batches.
-        loader: of the batch.
-        mode: what a step does.
-        seconds: how long to look, without compiling.
+    It is compiled, with its steps ready to take the loader's batches.
     """
     kind = _KINDS[mode]
     getattr(model, f"make_{kind}_function")()

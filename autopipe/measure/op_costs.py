@@ -47,15 +47,10 @@ def thread_clock() -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SampleCosts:
-    """What samples cost.
+    """What samples cost."""
 
-    Attributes:
-        ops: reading and each op, one sample after the other in one thread.
-        tail: how unequal the samples are.
-    """
-
-    ops: tuple[OpCost, ...]
-    tail: SampleTail
+    ops: tuple[OpCost, ...]  # reading and each op, one sample after the other in one thread
+    tail: SampleTail  # how unequal the samples are
 
 
 def op_costs(

@@ -25,17 +25,11 @@ _SECONDS = 1.5  # how long filling a cache, or writing a part, may take
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What a trial trains on.
+    """What a trial trains on."""
 
-    Attributes:
-        workload: with that part of the data.
-        share: of the data, 0 to 1.
-        conversion: what writing it took, if it was converted.
-    """
-
-    workload: Workload
-    share: float = 1.0
-    conversion: ConversionCost | None = None
+    workload: Workload  # with that part of the data
+    share: float = 1.0  # of the data, 0 to 1
+    conversion: ConversionCost | None = None  # what writing it took, if it was converted
 
 
 class Parts:

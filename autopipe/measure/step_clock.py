@@ -14,19 +14,12 @@ _RISES = 0.1  # of the time: what waiting may grow by before the figures are cal
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call of the model's training function.
+    """One call of the model's training function."""
 
-    Attributes:
-        images: trained on.
-        seconds: from the end of the step before, or the beginning of the epoch, to the end of this one.
-        waiting_seconds: the part of it that was waited for data.
-        between_seconds: the part of it before the call.
-    """
-
-    images: int
-    seconds: float
-    waiting_seconds: float
-    between_seconds: float
+    images: int  # trained on
+    seconds: float  # from the end of the step before, or the beginning of the epoch, to the end of this one
+    waiting_seconds: float  # the part of it that was waited for data
+    between_seconds: float  # the part of it before the call
 
 
 class StepClock:

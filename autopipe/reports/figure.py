@@ -20,17 +20,11 @@ _SIZE = 13.0
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        title: above it.
-        show: a row's text in it.
-        numeric: whether it is figures, which stand flush right.
-    """
-
-    title: str
-    show: Callable[[Row], str]
-    numeric: bool = True
+    title: str  # above it
+    show: Callable[[Row], str]  # a row's text in it
+    numeric: bool = True  # whether it is figures, which stand flush right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,25 +41,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A section of a report.
+    """A section of a report."""
 
-    Attributes:
-        key: its name in `report.json`.
-        title: its heading.
-        text: what to see in it, in a sentence or two.
-        table: its figures.
-        draw: draws them, so wide; None where there is nothing to draw.
-        caption: how to read the picture.
-        more: what is worth keeping, but in nobody's way: a heading and lines, in a fold.
-    """
-
-    key: str
+    key: str  # its name in `report.json`
     title: str
-    text: str
-    table: Table
-    draw: Callable[[float], Drawing] | None = None
-    caption: str = ""
-    more: tuple[str, Sequence[str]] | None = None
+    text: str  # what to see in it, in a sentence or two
+    table: Table  # its figures
+    draw: Callable[[float], Drawing] | None = None  # draws them, so wide; None where there is nothing to draw
+    caption: str = ""  # how to read the picture
+    more: tuple[str, Sequence[str]] | None = None  # worth keeping, but in nobody's way: a heading and lines, in a fold
 
 
 # ---------------------------------------------------------------- a picture with one row a line
@@ -74,13 +58,7 @@ class Section:
 class Rows:
     """The frame of a picture with a label, a plot and a figure in each row; on a phone the label stands above.
 
-    Args:
-        width: of the picture.
-        label: what a screen reader says.
-        ends: the first and last value of the axis.
-        log: whether the axis is logarithmic.
-        values: the longest figure to the right.
-        labels: how wide the column of labels is.
+    `ends` are the first and last value of the axis, and `values` is the longest figure to the right.
     """
 
     def __init__(

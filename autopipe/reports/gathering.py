@@ -39,15 +39,7 @@ def findings_of(
     simulated: SimulatedAccelerator | None = None,
     cache_bytes: int | None = None,
 ) -> Findings:
-    """Return what the artefact keeps of a search.
-
-    Args:
-        result: of the search.
-        config: the configuration that is kept: the best, or the one that nothing was proved to be faster than.
-        asked: what was asked for.
-        simulated: what stood in the model's place, if something did.
-        cache_bytes: what a cache of all samples holds, if that is known.
-    """
+    """Return what the artefact keeps of a search, for the best `config` or one that nothing was proved to beat."""
     best = result.best_config is not None and result.best_config.key() == config.key()
     summary = summary_of(result, simulated)
     return Findings(

@@ -15,14 +15,7 @@ from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 
 def render(artifact: Artifact, choice: Choice, here: Hardware, now: datetime.datetime) -> RenderableType:
-    """Return what `autopipe show` prints.
-
-    Args:
-        artifact: the artefact.
-        choice: what this machine gets.
-        here: this machine.
-        now: the time, with time zone.
-    """
+    """Return what `autopipe show` prints; `choice` is what this machine gets."""
     parts: list[RenderableType] = []
     for number, profile in enumerate(artifact.profiles, 1):
         mark = " (used on this machine)" if profile == choice.profile else ""

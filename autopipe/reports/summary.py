@@ -21,26 +21,17 @@ _SO_FAR = ": this is the best so far, not proved."
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a search found, ready to be shown: its result, and what follows from it.
-
-    Attributes:
-        result: of the search.
-        bound: what this kind of configuration can reach here.
-        bottleneck: what keeps it from being faster.
-        share_of_bound: the rate's share of it.
-        trust: how far the figures can be believed, and why.
-        utilisation: the part of the time that a simulated accelerator computes, 0 to 1: with the best, under "best",
-            and with each baseline; empty for a real model.
-        warnings: what the reader can do something about.
-    """
+    """What a search found, ready to be shown: its result, and what follows from it."""
 
     result: SearchResult
-    bound: Limits | None
-    bottleneck: Bottleneck | None
-    share_of_bound: float | None
-    trust: str
+    bound: Limits | None  # what this kind of configuration can reach here
+    bottleneck: Bottleneck | None  # what keeps it from being faster
+    share_of_bound: float | None  # the rate's share of it
+    trust: str  # how far the figures can be believed, and why
+    # the part of the time that a simulated accelerator computes, 0 to 1: with the best, under "best", and with each
+    # baseline; empty for a real model
     utilisation: Mapping[str, float]
-    warnings: Sequence[str]
+    warnings: Sequence[str]  # what the reader can do something about
 
 
 def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = None) -> Summary:

@@ -102,12 +102,7 @@ class Drawing:
             self.line(end, y - 3.5, end, y + 3.5, "whisker")
 
     def render(self, style: str | None = None, css: str = "") -> str:
-        """Return the SVG element.
-
-        Args:
-            style: the style sheet of a picture that stands alone; None in a page, which has one.
-            css: classes of the element.
-        """
+        """Return the SVG element, of the classes `css`; with a style sheet, where the picture stands alone."""
         size = f"{number(self.width)} {number(self.height)}"
         alone = "" if style is None else ' xmlns="http://www.w3.org/2000/svg"'
         whole = "" if style is None else f'<style>{style}</style><rect class="paper" width="100%" height="100%"/>'
@@ -129,21 +124,13 @@ def _css(names: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where values lie on an axis.
+    """Where values lie on an axis."""
 
-    Attributes:
-        first: the value at `begin`.
-        last: the value at `end`.
-        begin: a coordinate.
-        end: a coordinate.
-        log: whether equal ratios, not equal differences, lie equally far apart.
-    """
-
-    first: float
-    last: float
-    begin: float
-    end: float
-    log: bool = False
+    first: float  # the value at `begin`
+    last: float  # the value at `end`
+    begin: float  # a coordinate
+    end: float  # a coordinate
+    log: bool = False  # whether equal ratios, not equal differences, lie equally far apart
 
     def __call__(self, value: float) -> float:
         """Return the coordinate of a value; of one beyond the axis, the axis's end."""

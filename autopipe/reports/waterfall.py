@@ -17,21 +17,13 @@ _MODEL = "the model's own"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of the waterfall, in seconds an image.
+    """One step of the waterfall, in seconds an image."""
 
-    Attributes:
-        name: an op, or the model.
-        core_seconds: processor time.
-        lock_seconds: the part of it under Python's lock.
-        wait_seconds: waiting.
-        spared: whether the winner does without it.
-    """
-
-    name: str
-    core_seconds: float
-    lock_seconds: float = 0.0
-    wait_seconds: float = 0.0
-    spared: bool = False
+    name: str  # an op, or the model
+    core_seconds: float  # processor time
+    lock_seconds: float = 0.0  # the part of it under Python's lock
+    wait_seconds: float = 0.0  # waiting
+    spared: bool = False  # whether the winner does without it
 
     @property
     def whole(self) -> float:

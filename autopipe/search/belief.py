@@ -18,42 +18,25 @@ from autopipe.search.surrogate import Array, Features, Learnt, Reading, Surrogat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of one configuration.
-
-    Attributes:
-        config: the configuration.
-        trend: the logarithm of its prediction, or 0 where none has one.
-        readings: its measurements; without one, what is like it speaks for it.
-    """
+    """What is known of one configuration."""
 
     config: PipelineConfig
-    trend: float
-    readings: Sequence[Reading]
+    trend: float  # the logarithm of its prediction, or 0 where none has one
+    readings: Sequence[Reading]  # its measurements; without one, what is like it speaks for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """What configurations are worth, all evidence weighed: normal in the logarithm, and not independent of each other.
+    """What configurations are worth, all evidence weighed: normal in the logarithm, not independent of each other."""
 
-    Attributes:
-        keys: of the configurations.
-        mean: of their log values.
-        covariance: of their log values.
-        noise: by how much a measurement strays from one of the same configuration in the same block, in log units.
-        drift: by how much a block strays from the next, or a trial from one at another time, beside that.
-        freedom: how many repeats these two rest on, at least 1.
-        settings: names of the settings by which configurations are told apart.
-        learnt: how much each of them matters, among others.
-    """
-
-    keys: tuple[str, ...]
-    mean: Array
-    covariance: Array
-    noise: float
-    drift: float
-    freedom: int
-    settings: tuple[str, ...] = ()
-    learnt: Learnt | None = None
+    keys: tuple[str, ...]  # of the configurations
+    mean: Array  # of their log values
+    covariance: Array  # of their log values
+    noise: float  # by how much a measurement strays from one of the same configuration in the same block, in log units
+    drift: float  # by how much a block strays from the next, or a trial from one at another time, beside that
+    freedom: int  # how many repeats these two rest on, at least 1
+    settings: tuple[str, ...] = ()  # names of the settings by which configurations are told apart
+    learnt: Learnt | None = None  # how much each of them matters, among others
 
     def value(self, key: str) -> float:
         """Return what a configuration is worth, most likely."""

@@ -29,17 +29,11 @@ _SHORTEST_SECONDS = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation(decision.Verdict):
-    """What a confirmation run came to: what it says, and what it rests on.
+    """What a confirmation run came to: what it says, and what it rests on."""
 
-    Attributes:
-        rates: images/s of every finalist in the confirmation run, by key.
-        reached_share: how much of the model alone the winner reaches, side by side; None if that was not measured.
-        rounds: images/s of each finalist in each block, by key: who is far behind does not run again.
-    """
-
-    rates: dict[str, Estimate]
-    reached_share: Estimate | None
-    rounds: decision.Blocks
+    rates: dict[str, Estimate]  # images/s of every finalist in the confirmation run, by key
+    reached_share: Estimate | None  # of the model alone, side by side with it; None if that was not measured
+    rounds: decision.Blocks  # images/s of each finalist in each block, by key: who is far behind does not run again
 
 
 def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:

@@ -20,32 +20,20 @@ from autopipe.search.session import Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payback:
-    """A storage form after a number of ops: the best configuration that reads it, and what it costs to get there.
-
-    Attributes:
-        config: the configuration.
-        rate: its images/s.
-        cut: how many ops are done before samples are kept.
-        convert_seconds: to convert the whole set, extrapolated from the trial's part.
-        bytes: that the set takes on disk.
-        free_bytes: that are free there; None if not known.
-        saved_seconds: that each epoch takes less than with the best configuration that needs no conversion.
-        epochs: after which it has paid; 0 if at once, None if never.
-        overruled: whether it runs faster than what was chosen, beyond its interval, and was not chosen because it pays
-            only after the training's epochs.
-        advice: whether it could not be chosen, because the user has not asked for conversions.
-    """
+    """A storage form after a number of ops: the best configuration that reads it, and what it costs to get there."""
 
     config: PipelineConfig
-    rate: Estimate
-    cut: int
-    convert_seconds: Estimate
-    bytes: int
-    free_bytes: int | None
-    saved_seconds: float
-    epochs: float | None
+    rate: Estimate  # its images/s
+    cut: int  # how many ops are done before samples are kept
+    convert_seconds: Estimate  # to convert the whole set, extrapolated from the trial's part
+    bytes: int  # that the set takes on disk
+    free_bytes: int | None  # that are free there; None if not known
+    saved_seconds: float  # that each epoch takes less than with the best configuration that needs no conversion
+    epochs: float | None  # after which it has paid; 0 if at once, None if never
+    # whether it runs faster than what was chosen, beyond its interval, and was not chosen because it pays only after
+    # the training's epochs
     overruled: bool
-    advice: bool
+    advice: bool  # whether it could not be chosen, because the user has not asked for conversions
 
 
 def ways(session: Session) -> tuple[tuple[PipelineConfig, CostProfile], ...]:
@@ -60,12 +48,7 @@ def ways(session: Session) -> tuple[tuple[PipelineConfig, CostProfile], ...]:
 
 
 def paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:
-    """Return what each storage form and cut that was measured comes to, the fastest first.
-
-    Args:
-        session: the search.
-        chosen: the configuration that won.
-    """
+    """Return what each storage form and cut that was measured comes to beside the one `chosen`, the fastest first."""
     points = [point for point in session.points().values() if point.feasible or _is_advice(session, point)]
     rivals = [point for point in points if point.measurements[-1].conversion is None]
     if not rivals:

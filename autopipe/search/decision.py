@@ -45,36 +45,22 @@ class Standing(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finalist:
-    """Somebody in the confirmation run.
-
-    Attributes:
-        key: of the configuration.
-        config: the configuration.
-        cost: what it takes beside its rate; the lower wins a tie.
-        baseline: its name if it is a baseline.
-        may_win: False for a baseline that the user's limits rule out: it is there to be compared with.
-    """
+    """Somebody in the confirmation run."""
 
     key: str
     config: PipelineConfig
-    cost: tuple[float, ...]
-    baseline: str | None = None
-    may_win: bool = True
+    cost: tuple[float, ...]  # what it takes beside its rate; the lower wins a tie
+    baseline: str | None = None  # its name if it is a baseline
+    may_win: bool = True  # False for a baseline that the user's limits rule out: it is there to be compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the confirmation run says.
+    """What the confirmation run says."""
 
-    Attributes:
-        winner: the key of the one to use.
-        against: the winner compared with each other finalist, by key.
-        tied: keys of those that are as good as the fastest.
-    """
-
-    winner: str
-    against: Mapping[str, Comparison]
-    tied: tuple[str, ...]
+    winner: str  # the key of the one to use
+    against: Mapping[str, Comparison]  # the winner compared with each other finalist, by key
+    tied: tuple[str, ...]  # keys of those that are as good as the fastest
 
 
 def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool) -> tuple[float, ...]:

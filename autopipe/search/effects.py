@@ -21,23 +21,14 @@ _MOST_UNTRIED = 24  # configurations of another loader that were never measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a setting is worth against one other value of it.
-
-    Attributes:
-        setting: its name.
-        value: as the configuration has it.
-        other: the other value.
-        gain: the rate over that with the other value, with its 95 % interval; `pairs` are the blocks of `paired`.
-        measured: whether the other was measured, and not only what is like it.
-        paired: from blocks in which both ran; None where they did not.
-    """
+    """What a setting is worth against one other value of it."""
 
     setting: str
-    value: Value
+    value: Value  # as the configuration has it
     other: Value
-    gain: Comparison
-    measured: bool
-    paired: Comparison | None
+    gain: Comparison  # the rate over that with the other value, with its 95 % interval; `pairs` are of `paired`
+    measured: bool  # whether the other was measured, and not only what is like it
+    paired: Comparison | None  # from blocks in which both ran; None where they did not
 
 
 def effects(

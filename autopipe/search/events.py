@@ -102,23 +102,14 @@ class CeilingMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPlanned:
-    """What the budget holds, as far as can be said before the first trial.
+    """What the budget holds, as far as can be said before the first trial."""
 
-    Attributes:
-        budget_seconds: how long everything may take.
-        spent_seconds: on importing and building the workload, and on measuring the model alone.
-        trial_seconds: that one trial will take, about.
-        trials: how many fit, about, those of a confirmation run included.
-        needed_seconds: for the least that says something: a baseline and one other configuration.
-        advised_seconds: for a search of some trials, and its confirmation run.
-    """
-
-    budget_seconds: float
-    spent_seconds: float
-    trial_seconds: float
-    trials: int
-    needed_seconds: float
-    advised_seconds: float
+    budget_seconds: float  # how long everything may take
+    spent_seconds: float  # on importing and building the workload, and on measuring the model alone
+    trial_seconds: float  # that one trial will take, about
+    trials: int  # how many fit, about, those of a confirmation run included
+    needed_seconds: float  # for the least that says something: a baseline and one other configuration
+    advised_seconds: float  # for a search of some trials, and its confirmation run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,23 +125,14 @@ class TrialStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFinished:
-    """A trial ended.
-
-    Attributes:
-        number: the trial's.
-        origin: who asked for it.
-        config: what ran.
-        outcome: what came of it.
-        value: what the study maximises, over all measurements of this configuration; None if it failed.
-        best: the best value so far.
-    """
+    """A trial ended."""
 
     number: int
-    origin: AskedBy
-    config: PipelineConfig
-    outcome: Measurement | TrialFailure
-    value: float | None
-    best: float | None
+    origin: AskedBy  # who asked for it
+    config: PipelineConfig  # what ran
+    outcome: Measurement | TrialFailure  # what came of it
+    value: float | None  # what the study maximises, over all measurements of this configuration; None if it failed
+    best: float | None  # the best value so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,19 +24,12 @@ class Effort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A configuration that the winner has to beat, with a name.
-
-    Attributes:
-        name: what it is called.
-        config: the configuration.
-        required: whether nothing can be concluded without it, however short the time is.
-        unable: why it cannot run here, if so; it is not tried then.
-    """
+    """A configuration that the winner has to beat, with a name."""
 
     name: str
     config: PipelineConfig
-    required: bool = False
-    unable: TrialFailure | None = None
+    required: bool = False  # whether nothing can be concluded without it, however short the time is
+    unable: TrialFailure | None = None  # why it cannot run here, if so; it is not tried then
 
 
 class Measurer(Protocol):

@@ -31,15 +31,10 @@ class Asker(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AskedBy:
-    """Who asked for a trial.
-
-    Attributes:
-        asker: the kind.
-        detail: see `Asker`.
-    """
+    """Who asked for a trial."""
 
     asker: Asker
-    detail: str = ""
+    detail: str = ""  # see `Asker`
 
     @classmethod
     def parse(cls, word: str) -> Self:

@@ -42,25 +42,16 @@ class State(enum.StrEnum):
 
 
 class Participant(pydantic.BaseModel):
-    """One of those who share a study.
-
-    Attributes:
-        id: its own, whatever machine or container it runs in.
-        number: in the order in which they came; of two with one number the lower `id` is the first.
-        host: the machine's name, for people.
-        process: its number there, for people.
-        beats: how often it has counted up.
-        state: what it does.
-    """
+    """One of those who share a study."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    id: str
-    number: int
-    host: str
-    process: int
-    beats: int = 0
-    state: State = State.SEARCHES
+    id: str  # its own, whatever machine or container it runs in
+    number: int  # in the order in which they came; of two with one number the lower `id` is the first
+    host: str  # the machine's name, for people
+    process: int  # its number there, for people
+    beats: int = 0  # how often it has counted up
+    state: State = State.SEARCHES  # what it does
 
     def __str__(self) -> str:
         return f"{self.host} (process {self.process})"
@@ -84,13 +75,7 @@ class Alone:
 
 
 class Participants:
-    """This search among those that share its study. What they see of each other is at most a beat old.
-
-    Args:
-        url: of the storage.
-        study_name: the study's, which is there already.
-        patience: how long a storage that is locked is waited for.
-    """
+    """This search among those that share its study. What they see of each other is at most a beat old."""
 
     def __init__(self, url: str, study_name: str, patience: Patience) -> None:
         self._storage = storage.open_storage(url, patience)  # one of its own, so that two threads never share one

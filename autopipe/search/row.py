@@ -16,29 +16,17 @@ _ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One finished trial.
+    """One finished trial."""
 
-    Attributes:
-        number: the trial's number in the study.
-        origin: who asked for it.
-        config: what ran.
-        key: of the configuration's canonical form.
-        outcome: what came of it; None if the trial was cut off.
-        value: what the study holds as its value.
-        predicted: the cost model's images/s.
-        feasible: whether it kept the user's limits, as measured.
-        seconds: how long it took, all in all.
-    """
-
-    number: int
-    origin: AskedBy
-    config: PipelineConfig
-    key: str
-    outcome: Measurement | TrialFailure | None
-    value: float | None
-    predicted: float | None
-    feasible: bool
-    seconds: float
+    number: int  # the trial's number in the study
+    origin: AskedBy  # who asked for it
+    config: PipelineConfig  # what ran
+    key: str  # of the configuration's canonical form
+    outcome: Measurement | TrialFailure | None  # what came of it; None if the trial was cut off
+    value: float | None  # what the study holds as its value
+    predicted: float | None  # the cost model's images/s
+    feasible: bool  # whether it kept the user's limits, as measured
+    seconds: float  # how long it took, all in all
 
     @property
     def running_seconds(self) -> float:

@@ -39,17 +39,7 @@ Measured = TypeVar("Measured")
 
 
 class Session:
-    """A search while it runs.
-
-    Args:
-        trimmed: the space and its candidates.
-        measurer: what runs the trials.
-        facts: what is known beforehand.
-        settings: how to search.
-        record: the study.
-        on_event: is told what happens.
-        others: who share the study.
-    """
+    """A search while it runs."""
 
     def __init__(  # noqa: PLR0913  all that a search is made of
         self,

@@ -35,20 +35,13 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a search stands.
+    """How a search stands."""
 
-    Attributes:
-        trials: finished ones, failures included.
-        seconds: spent so far.
-        best: the best estimate of the objective so far, in the order in which trials ended: one entry a trial, None
-            before the first success.
-        untried: candidates that were never measured.
-    """
-
-    trials: int
-    seconds: float
+    trials: int  # finished ones, failures included
+    seconds: float  # spent so far
+    # the best estimate of the objective so far: one entry a trial, as they ended; None before the first success
     best: Sequence[Estimate | None]
-    untried: int
+    untried: int  # candidates that were never measured
 
 
 def budget_stop(
@@ -56,11 +49,7 @@ def budget_stop(
 ) -> Stop | None:
     """Return why no further trial is paid for, or None.
 
-    Args:
-        standing: how the search stands.
-        trials: how many are allowed.
-        budget_seconds: how long everything may take.
-        reserve_seconds: kept for one more trial and the confirmation run.
+    `reserve_seconds` are kept for one more trial and the confirmation run.
     """
     if standing.untried == 0:
         return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")

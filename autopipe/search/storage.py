@@ -41,19 +41,12 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a storage is waited for that is locked, or whose server does not answer.
-
-    Attributes:
-        seconds: how long.
-        on_wait: told the reason, once for each wait.
-        clock: monotonic seconds.
-        sleep: waits so many seconds.
-    """
+    """How long a storage is waited for that is locked, or whose server does not answer."""
 
     seconds: float = 60.0
-    on_wait: Callable[[str], None] = lambda reason: None
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    on_wait: Callable[[str], None] = lambda reason: None  # told the reason, once for each wait
+    clock: Callable[[], float] = time.monotonic  # monotonic seconds
+    sleep: Callable[[float], None] = time.sleep  # waits so many seconds
 
     def ask(self, act: Callable[[], _Answer]) -> _Answer:
         """Return what `act` returns, tried again while it fails for a reason that may pass.

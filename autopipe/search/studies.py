@@ -24,25 +24,15 @@ _PROMISED = "promised"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A study in a storage.
-
-    Attributes:
-        name: its name.
-        workload: the digest of its workload.
-        hardware: its machine, as JSON; empty where nobody noted it.
-        trials: how many were finished.
-        best: the fastest that was measured, and how fast it was, in images/s; None where none was.
-        last_at: when its last trial ended or began; None where it has none.
-        began_at: when it was opened first; None where an earlier version did, which kept no time.
-    """
+    """A study in a storage."""
 
     name: str
-    workload: str
-    hardware: str
-    trials: int
-    best: tuple[PipelineConfig, float] | None
-    last_at: datetime.datetime | None
-    began_at: datetime.datetime | None
+    workload: str  # the digest of its workload
+    hardware: str  # its machine, as JSON; empty where nobody noted it
+    trials: int  # how many were finished
+    best: tuple[PipelineConfig, float] | None  # the fastest that was measured, and its images/s; None where none was
+    last_at: datetime.datetime | None  # when its last trial ended or began; None where it has none
+    began_at: datetime.datetime | None  # when it was opened first; None where an early version, which kept no time, did
 
 
 def every(storage_url: str, workload: str | None = None) -> list[Kept]:
@@ -60,9 +50,7 @@ def every(storage_url: str, workload: str | None = None) -> list[Kept]:
 def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
     """Return the best configuration of every study of a workload, on whichever machine; the latest study's first.
 
-    Args:
-        storage_url: an Optuna storage; None, one in memory, holds nothing.
-        workload: the digest that the studies were opened with.
+    Studies are opened with the digest of their `workload`; a storage in memory, None, holds nothing.
 
     Raises:
         TrialError: the storage cannot be used.
@@ -74,25 +62,15 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """A study of a workload, as those see it who may join it.
+    """A study of a workload, as those see it who may join it."""
 
-    Attributes:
-        digests: what it is of.
-        opened: whether somebody has opened it; until then it is only promised, by `promise`.
-        over: whether it is a shared one that has ended.
-    """
-
-    digests: dict[str, str]
-    opened: bool
-    over: bool
+    digests: dict[str, str]  # what it is of
+    opened: bool  # whether somebody has opened it; until then it is only promised, by `promise`
+    over: bool  # whether it is a shared one that has ended
 
 
 def shared(storage_url: str, workload: str) -> dict[str, Shared]:
-    """Return the studies of a workload, by name.
-
-    Args:
-        storage_url: an Optuna storage.
-        workload: the digest that the studies were opened with.
+    """Return the studies of a workload, which were opened with its digest, by name.
 
     Raises:
         TrialError: the storage cannot be used.

@@ -47,21 +47,13 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """How much each setting matters, how far rates stray, and how far two measurements of one configuration may.
+    """How much each setting matters, how far rates stray, and how far two measurements of one configuration may."""
 
-    Attributes:
-        weights: how fast likeness falls with each setting's distance.
-        amplitude: how far rates stray from the trend.
-        own: by how much a configuration differs from what those that are alike say.
-        noise: what a measurement is off beyond its own variance.
-        drift: what all measurements of a block are off together.
-    """
-
-    weights: tuple[float, ...]
-    amplitude: float
-    own: float
-    noise: float
-    drift: float
+    weights: tuple[float, ...]  # how fast likeness falls with each setting's distance
+    amplitude: float  # how far rates stray from the trend
+    own: float  # by how much a configuration differs from what those that are alike say
+    noise: float  # what a measurement is off beyond its own variance
+    drift: float  # what all measurements of a block are off together
 
 
 class Features:

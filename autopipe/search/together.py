@@ -28,32 +28,21 @@ POLL_SECONDS = 0.5
 
 
 class Conclusion(pydantic.BaseModel):
-    """How a shared study ended: with the trials, all that its result is made of.
-
-    Attributes:
-        host: on which machine.
-        winner: the key of the configuration to use; None if there is none.
-        allowed: the keys of those in the confirmation run that may win, by the limits and the memory there.
-        entered: the keys of those in the confirmation run, in order; empty if there was none.
-        baselines: names and configurations of those that were measured for the sake of the best.
-        reason: why the search ended.
-        message: the same as a sentence.
-        seconds: how long all of it took there.
-        measuring_seconds: the part of it in trials, and on ceilings.
-        ended_at: when.
-    """
+    """How a shared study ended: with the trials, all that its result is made of."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    host: str
-    winner: str | None = None
+    host: str  # on which machine
+    winner: str | None = None  # the key of the configuration to use; None if there is none
+    # keys of those in the confirmation run that may win, by the limits and memory there
     allowed: tuple[str, ...] | None = None
-    entered: tuple[str, ...]
+    entered: tuple[str, ...]  # the keys of those in the confirmation run, in order; empty if there was none
+    # names and configurations of those that were measured for the sake of the best
     baselines: tuple[tuple[str, JsonObject], ...]
-    reason: Reason
-    message: str
-    seconds: float
-    measuring_seconds: float
+    reason: Reason  # why the search ended
+    message: str  # the same as a sentence
+    seconds: float  # how long all of it took there
+    measuring_seconds: float  # the part of it in trials, and on ceilings
     ended_at: datetime.datetime
 
     @property
@@ -89,12 +78,7 @@ def ceilings(session: Session, measure: Callable[[], list[Ceiling]]) -> list[Cei
 
 
 def conclusion(session: Session, stop: Stop) -> Conclusion | None:
-    """Return how another has ended the study, or None if that falls to this one; nobody searches any more then.
-
-    Args:
-        session: whose own search is over.
-        stop: why it is.
-    """
+    """Return how another has ended the study, or None if that falls to this one; nobody searches any more then."""
     if isinstance(session.others, Alone):
         return None
     session.others.rest()

@@ -47,27 +47,16 @@ Progress = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What a run of `convert` did.
+    """What a run of `convert` did."""
 
-    Attributes:
-        folder: where the set is.
-        manifest: of the whole set, or None while parts of it are missing.
-        samples: how many samples this run wrote.
-        kept: how many samples were there already.
-        seconds: how long it took.
-        workers: how many threads wrote.
-        shard_samples: how many samples each shard that was written has.
-        shard_seconds: how long each of them took in its thread, without its record.
-    """
-
-    folder: Place
-    manifest: Manifest | None
-    samples: int
-    kept: int
-    seconds: float
-    workers: int
-    shard_samples: tuple[int, ...]
-    shard_seconds: tuple[float, ...]
+    folder: Place  # where the set is
+    manifest: Manifest | None  # of the whole set, or None while parts of it are missing
+    samples: int  # how many samples this run wrote
+    kept: int  # how many samples were there already
+    seconds: float  # how long it took
+    workers: int  # how many threads wrote
+    shard_samples: tuple[int, ...]  # how many samples each shard that was written has
+    shard_seconds: tuple[float, ...]  # how long each of them took in its thread, without its record
 
 
 def estimate_bytes(conversion: Conversion, storage: Storage) -> float:

@@ -84,35 +84,22 @@ class FieldRecord(pydantic.BaseModel):
 
 
 class Header(Sealed):
-    """What is converted, how, and into how many shards.
-
-    Attributes:
-        storage: the form's name.
-        source_digest: of the data that the samples come from.
-        ops: the ops that are done, for people.
-        ops_digest: of these ops.
-        cut: how many they are.
-        samples: how many samples there are.
-        samples_per_shard: of all shards but the last, which has the rest.
-        x: what is kept of x, or of its first part.
-        y: what is kept of y, or of its first part.
-        others: what is kept of further parts.
-        paths: where each part belongs, as in `Structure.paths`; none of a plain (x, y).
-    """
+    """What is converted, how, and into how many shards."""
 
     what: ClassVar[str] = "The conversion's record"
 
     schema_version: int = SCHEMA_VERSION
-    storage: str
-    source_digest: str
-    ops: tuple[str, ...]
-    ops_digest: str
-    cut: int
-    samples: int = pydantic.Field(ge=1)
-    samples_per_shard: int = pydantic.Field(ge=1)
-    x: FieldRecord
-    y: FieldRecord | None
-    others: tuple[FieldRecord, ...] = ()
+    storage: str  # the form's name
+    source_digest: str  # of the data that the samples come from
+    ops: tuple[str, ...]  # the ops that are done, for people
+    ops_digest: str  # of these ops
+    cut: int  # how many they are
+    samples: int = pydantic.Field(ge=1)  # how many samples there are
+    samples_per_shard: int = pydantic.Field(ge=1)  # of all shards but the last, which has the rest
+    x: FieldRecord  # what is kept of x, or of its first part
+    y: FieldRecord | None  # what is kept of y, or of its first part
+    others: tuple[FieldRecord, ...] = ()  # what is kept of further parts
+    # where each part belongs, as in `Structure.paths`; none of a plain (x, y)
     paths: tuple[tuple[str, str | int | None], ...] = ()
 
     @pydantic.model_serializer(mode="wrap")
@@ -145,21 +132,14 @@ class Header(Sealed):
 
 
 class ShardRecord(Sealed):
-    """A shard that is done.
-
-    Attributes:
-        number: which it is.
-        header: the seal of the header it was written for.
-        files: its files, with sizes and checksums.
-        bad: samples that could not be read, by position, with the message.
-    """
+    """A shard that is done."""
 
     what: ClassVar[str] = "The shard's record"
 
     number: int
-    header: str
-    files: tuple[FileRecord, ...]
-    bad: dict[int, str] = {}
+    header: str  # the seal of the header it was written for
+    files: tuple[FileRecord, ...]  # its files, with sizes and checksums
+    bad: dict[int, str] = {}  # samples that could not be read, by position, with the message
 
 
 class Manifest(Sealed):

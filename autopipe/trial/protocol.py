@@ -67,20 +67,15 @@ class Pickled(Value):
 
 
 class Load(Value):
-    """Import the workload and make the session. The first request, once.
-
-    Attributes:
-        simulate: a simulated accelerator in place of the workload's model.
-        hosts: how many hosts share each batch; what is measured is one host's part of it.
-        code: what a session of foreign code runs: plain code by its name, or the user's own "FILE.py:function".
-    """
+    """Import the workload and make the session. The first request, once."""
 
     request: Literal["load"] = "load"
     workload: Annotated[Reference | Pickled, pydantic.Field(discriminator="kind")]
     session: str = DEFAULT_SESSION
     sys_path: tuple[str, ...] = ()
-    simulate: SimulatedAccelerator | None = None
-    hosts: int = pydantic.Field(default=1, ge=1)
+    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
+    hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; what is measured is one host's part of it
+    # that a session of foreign code runs: plain code by its name, or the user's "FILE.py:function"
     code: str | None = None
 
 

@@ -17,17 +17,11 @@ MEMORY_HINT = "Use fewer workers, a shorter queue, a smaller batch or no memory 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What is known of a trial's memory.
+    """What is known of a trial's memory."""
 
-    Attributes:
-        peak_bytes: the most that its processes were seen to hold.
-        limit_bytes: what they may hold.
-        oom_kills: how often the kernel killed for memory meanwhile.
-    """
-
-    peak_bytes: int
-    limit_bytes: int
-    oom_kills: int
+    peak_bytes: int  # the most that its processes were seen to hold
+    limit_bytes: int  # what they may hold
+    oom_kills: int  # how often the kernel killed for memory meanwhile
 
     @property
     def exceeded(self) -> bool:

@@ -46,27 +46,16 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a check.
-
-    Attributes:
-        verdict: in a word.
-        reasons: why it is not "fits"; empty if it is.
-        age_days: how old the profile is.
-        profile: the profile that was checked; None where the machine has none.
-        recorded_share: of the ceiling, when it was tuned.
-        share: of the ceiling, now; None where nothing was measured.
-        images_per_second: now; None where nothing was measured.
-        only_software: whether other versions of software are all that is in the way of "fits".
-    """
+    """What came of a check."""
 
     verdict: Verdict
-    reasons: tuple[str, ...] = ()
-    age_days: int
-    profile: Profile | None
-    recorded_share: float | None = None
-    share: float | None = None
-    images_per_second: Estimate | None = None
-    only_software: bool = False
+    reasons: tuple[str, ...] = ()  # why it is not "fits"; empty if it is
+    age_days: int  # how old the profile is
+    profile: Profile | None  # the profile that was checked; None where the machine has none
+    recorded_share: float | None = None  # of the ceiling, when it was tuned
+    share: float | None = None  # of the ceiling, now; None where nothing was measured
+    images_per_second: Estimate | None = None  # now; None where nothing was measured
+    only_software: bool = False  # whether other versions of software are all that is in the way of "fits"
 
     @property
     def fits_but_for_software(self) -> bool:

@@ -60,12 +60,7 @@ def make_dataset(data: Any = None, shard: tuple[int, int] = (0, 1), initial_epoc
 
 
 def text_for(named: Reference | None, artifact: str) -> str:
-    """Return the text of a module beside an artefact of that name.
-
-    Args:
-        named: the workload, with a path from the module's folder.
-        artifact: the artefact's name.
-    """
+    """Return the text of a module beside an artefact of that name; the workload's path starts at their folder."""
     return _MODULE.substitute(
         workload=_plain("a workload without a name" if named is None else reference.short_text(named)),
         artifact=_plain(artifact),

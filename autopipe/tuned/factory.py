@@ -271,12 +271,7 @@ def of_profile(
 ) -> Tuned:
     """Return the tuned pipeline of a profile that was just measured on this machine.
 
-    Args:
-        profile: the profile.
-        workload: what was tuned, or what returns it.
-        named: where the workload comes from, with an absolute path; found out if None.
-        study: the Optuna study.
-        shown: see `Tuned`.
+    `named` says where the workload comes from, with an absolute path; it is found out if None.
     """
     match = fingerprint.compare_hardware(profile.hardware, profile.hardware)
     choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)

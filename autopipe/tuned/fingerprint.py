@@ -65,17 +65,11 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """How two machines compare.
+    """How two machines compare."""
 
-    Attributes:
-        level: what decides.
-        differences: in the hardware; none if it is the same.
-        software: differing versions. They make no other machine, but may make a profile stale.
-    """
-
-    level: MatchLevel
-    differences: tuple[Difference, ...] = ()
-    software: tuple[Difference, ...] = ()
+    level: MatchLevel  # what decides
+    differences: tuple[Difference, ...] = ()  # in the hardware; none if it is the same
+    software: tuple[Difference, ...] = ()  # differing versions: no other machine, but a profile may be stale
 
 
 def compare_hardware(known: Hardware, here: Hardware) -> Match:
@@ -135,11 +129,7 @@ def of_machine(
 ) -> Hardware:
     """Return the fingerprint of a machine, with what is not the machine's own.
 
-    Args:
-        found: the machine.
-        storage: that the data lie on.
-        keras_backend: that Keras trains on.
-        virtual_devices: parts of the CPU that stand for devices; None for what the environment asks for.
+    `storage` is what the data lie on; without `virtual_devices`, there are as many as the environment asks for.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") if found.gpus else None
     return Hardware(
