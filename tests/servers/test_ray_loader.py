@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -57,16 +58,21 @@ def test_a_node_that_is_killed_in_mid_epoch_costs_no_batch(photos: Path, ray_nod
 
 
 class KillsANode:
-    """Ten tiny images; it ends the node with this id when it comes there."""
+    """Ten tiny images; the first worker that gets them, but not on the head, ends its node, and notes which."""
 
-    def __init__(self, node: str) -> None:
-        self.node = node
+    def __init__(self, head: str, note: Path) -> None:
+        self.head, self.note = head, note
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         import ray
 
         self.__dict__ = state
-        if ray.get_runtime_context().get_node_id() == self.node:
+        here = ray.get_runtime_context().get_node_id()
+        if here == self.head:
+            return
+        with contextlib.suppress(FileExistsError), self.note.open("x") as file:
+            file.write(here)
+            file.flush()
             os.kill(os.getppid(), signal.SIGKILL)  # Ray's daemon there, which starts the workers
             threading.Event().wait()
 
@@ -78,17 +84,19 @@ class KillsANode:
 
 
 def test_a_node_that_dies_while_the_workers_start_is_made_up_for(
-    ray_nodes: Any, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, ray_nodes: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    third = ray_nodes.add_node(**NODE)
+    note = tmp_path / "killed"
+    ray_nodes.add_node(**NODE)  # Ray may have put no worker there yet, so whichever has one may die
     try:
-        workload = Workload(data=KillsANode(third.node_id), ops=[], batch_size=2)
+        workload = Workload(data=KillsANode(ray_nodes.head_node.node_id, note), ops=[], batch_size=2)
         with opened(workload, ray_nodes, workers=3) as loader:
             labels = [int(label) for _, y in finished(loader, loader.batches(0)) for label in y]
         assert sorted(labels) == list(range(10))
         assert "A worker ended while it was starting on a node of the Ray cluster" in caplog.text
     finally:
-        ray_nodes.remove_node(third, allow_graceful=False)
+        left = [node for node in ray_nodes.worker_nodes if not note.exists() or node.node_id == note.read_text()]
+        ray_nodes.remove_node(left[-1], allow_graceful=False)
         ray_nodes.wait_for_nodes(timeout=100)
 
 
@@ -282,13 +290,29 @@ if __name__ == "__main__":
 """
 
 
+def free_port() -> int:
+    """Return a port that nobody is given by chance: not of outgoing connections, nor of Ray's workers."""
+    for port in range(20500, 22500):
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("every port is taken")
+
+
+def wait_for_server(port: int) -> None:
+    """Wait until Ray's server for clients answers; Ray starts it, and does not wait."""
+    import grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        grpc.channel_ready_future(channel).result(timeout=60)
+
+
 def test_a_training_outside_of_the_cluster_gets_the_same_batches(photos: Path, tmp_path: Path) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    port = free_port()
     script = tmp_path / "outside.py"
     script.write_text(FROM_OUTSIDE)
     with two_nodes(ray_client_server_port=port):
+        wait_for_server(port)
         command = [sys.executable, "-W", "ignore", str(script), str(photos), f"ray://127.0.0.1:{port}"]
         done = subprocess.run(
             command,
@@ -298,7 +322,7 @@ def test_a_training_outside_of_the_cluster_gets_the_same_batches(photos: Path, t
             timeout=150,
             check=False,
         )
-    assert done.stdout == "the same\n", done.stderr[-3000:]
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["the same"]), done.stdout + done.stderr[-3000:]
 
 
 LOCAL = """
