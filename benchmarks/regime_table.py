@@ -25,6 +25,8 @@ class Regime:
         bottleneck: kinds that are right for the winner.
         options: of `autopipe tune`, beside the defaults.
         simulate: a simulated accelerator in the model's place.
+        bytes_per_second: what the storage gives at most. Who keeps thousands of samples in flight is faster than that
+            in a short block, by what was read before its clock began: no rate counts for more than this.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Regime:
     bottleneck: Sequence[str]
     options: Sequence[str] = ()
     simulate: str | None = None
+    bytes_per_second: float | None = None
 
 
 def _of(loader: LoaderConfig, **rest: Any) -> PipelineConfig:
@@ -106,6 +109,7 @@ REGIMES = (
         bottleneck=("storage bandwidth",),
         options=NO_CACHE,
         simulate="32ms",
+        bytes_per_second=20e6,
     ),
     Regime(
         name="cold",

@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,19 +44,21 @@ SECONDS = 132.0  # the default budget and a tenth
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What a regime came to: images/s by configuration, and what `autopipe tune --json` said."""
+    """What a regime came to: images/s by configuration, the storage's limit, and what `autopipe tune --json` said."""
 
     regime: Regime
     winner: PipelineConfig
     rates: Mapping[str, float]
     document: Mapping[str, Any]
     wall_seconds: float
+    most: float | None
 
     @property
     def ratio(self) -> float:
-        """The winner over the best known."""
+        """The winner over the best known, neither of them beyond what the storage gives."""
         known = max(self.rates[config.key()] for config in self.regime.known if config.key() in self.rates)
-        return self.rates[self.winner.key()] / known
+        most = math.inf if self.most is None else self.most
+        return min(self.rates[self.winner.key()], most) / min(known, most)
 
     @property
     def bottleneck(self) -> str:
@@ -85,10 +89,10 @@ def bucket(photos: Path) -> Iterator[None]:
 def judge(regime: Regime, photos: Path, rounds: int) -> Judged:
     os.environ["AUTOPIPE_PHOTOS"] = str(photos.resolve())
     with bucket(photos) if regime.workload == "s3" else contextlib.nullcontext():
-        return _judge(regime, rounds)
+        return _judge(regime, photos, rounds)
 
 
-def _judge(regime: Regime, rounds: int) -> Judged:
+def _judge(regime: Regime, photos: Path, rounds: int) -> Judged:
     workload = f"{WORKLOADS}:{regime.workload}"
     command = [sys.executable, "-m", "autopipe", "tune", workload, "--json", *regime.options]
     command += [] if regime.simulate is None else ["--simulate-step", regime.simulate]
@@ -101,7 +105,12 @@ def _judge(regime: Regime, rounds: int) -> Judged:
     document = json.loads(done.stdout)
     winner = PipelineConfig.model_validate(document["best"])
     rates = by_turns(regime, workload, [winner, *regime.known], rounds)
-    return Judged(regime=regime, winner=winner, rates=rates, document=document, wall_seconds=wall)
+    most = None if regime.bytes_per_second is None else regime.bytes_per_second / mean_bytes(photos)
+    return Judged(regime=regime, winner=winner, rates=rates, document=document, wall_seconds=wall, most=most)
+
+
+def mean_bytes(photos: Path) -> float:
+    return statistics.fmean(path.stat().st_size for path in photos.glob("*/*.jpg"))
 
 
 def by_turns(regime: Regime, workload: str, configs: Sequence[PipelineConfig], rounds: int) -> dict[str, float]:
