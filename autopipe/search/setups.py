@@ -83,6 +83,17 @@ def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value])
     return found
 
 
+def rival(ceilings: Sequence[Ceiling]) -> Ceiling | None:
+    """Return the fastest of those that share a process with the last and differ from it in one setting, if any."""
+    *others, last = ceilings
+    alike = [each for each in others if each.setup[:2] == last.setup[:2] and _differences(each, last) == 1]
+    return max(alike, key=lambda each: each.model_images_per_second.value, default=None)
+
+
+def _differences(one: Ceiling, other: Ceiling) -> int:
+    return sum(mine != theirs for mine, theirs in zip(one.setup, other.setup, strict=True))
+
+
 def hopeless(setup: ModelSetup, known: Mapping[Setting, str]) -> bool:
     """Whether a setup has a setting that brings nothing."""
     return not known.keys().isdisjoint(setup._asdict().items())

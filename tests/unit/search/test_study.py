@@ -439,6 +439,29 @@ def test_several_steps_that_bring_nothing_are_not_tried() -> None:
     assert f"steps_per_execution 8: {why}" in [drop.reason for drop in result.dropped]
 
 
+@pytest.mark.parametrize(
+    ("usual", "eight"),
+    [
+        ([1.0, 1.0], [0.7, 1.5]),  # somebody was busy during the first reading of eight steps
+        ([1.0, 0.4, 0.5, 0.5], [0.7, 0.6, 0.7, 0.7]),  # and still is
+    ],
+)
+def test_several_steps_are_judged_beside_one_when_the_machine_may_have_been_busy(
+    usual: list[float], eight: list[float]
+) -> None:
+    readings = {1: iter(usual), 8: iter(eight)}
+
+    class Shared(Surface):
+        def _ceiling(self, setup: ModelSetup) -> Ceiling:
+            rate = self.model_rate * next(readings[setup.steps_per_execution], 1.0)
+            top = Estimate(value=rate, low=rate, high=rate)
+            return super()._ceiling(setup).model_copy(update={"model_images_per_second": top})
+
+    steps = library.parse(f"{SPACE}  steps_per_execution: [1, 8]\n", {"cores": 4, "gpus": 0})
+    result = run(steps, Shared(model_rate=60_000.0))
+    assert {row.config.steps_per_execution for row in result.trials} == {1, 8}
+
+
 def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same() -> None:
     steps = library.parse(f"{SPACE}  steps_per_execution: [8]\n", {"cores": 4, "gpus": 0})
 
