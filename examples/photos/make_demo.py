@@ -1,6 +1,6 @@
 """Cut a demo set out of the photographs that scikit-image ships: demo/CLASS/NUMBER.jpg beside this file.
 
-384 JPEG files of about 500x375 pixels in 8 classes. The same arguments give the same pixels, and nothing is downloaded.
+1,536 JPEG files of about 500x375 pixels in 8 classes. The same arguments give the same pixels, and nothing is downloaded.
 The classes are photographs, so a network learns them at once: the set is for speed, not for accuracy.
 """
 
@@ -65,7 +65,7 @@ def make(folder: Path, per_class: int, seed: int = 0) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=DEMO, help="folder to write (default: %(default)s)")
-    parser.add_argument("--per-class", type=int, default=48, help="files in each class (default: %(default)s)")
+    parser.add_argument("--per-class", type=int, default=192, help="files in each class (default: %(default)s)")
     arguments = parser.parse_args()
     print(f"{make(arguments.out, arguments.per_class)} photos in {arguments.out}")
 
