@@ -1,6 +1,6 @@
 """Cut a demo set out of the photographs that scikit-image ships: demo/CLASS/NUMBER.jpg beside this file.
 
-1,536 JPEG files of about 500x375 pixels in 8 classes. The same arguments give the same pixels, and nothing is downloaded.
+1,536 JPEG files of about 500x375 pixels in 8 classes. The same arguments give the same pixels, nothing is downloaded.
 The classes are photographs, so a network learns them at once: the set is for speed, not for accuracy.
 """
 
