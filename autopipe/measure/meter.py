@@ -123,12 +123,19 @@ class Meter:
         self._next_look = max(self._filled_steps + wanted, self._steps + min(missing, done))
         return self._next_look <= self._steps
 
+    def _window_steps(self, seconds: float, steps: int) -> int:
+        """Return how many steps should make a window, by the time that the last `steps` or more have taken."""
+        assert self.filled_at is not None  # no edge is added before
+        marks = [(self.filled_at, self._filled_steps)]
+        marks += [(edge.seconds, self._began_steps + edge.images // self._batch_size) for edge in self._edges]
+        before, steps_before = next((each for each in reversed(marks) if self._steps - each[1] >= steps), marks[0])
+        return windows.window_steps((seconds - before) / (self._steps - steps_before), self._workers, self._rule)
+
     def _add_edge(self, seconds: float, waited_seconds: float) -> None:
-        if self._edges:
-            before, steps_before = self._edges[-1].seconds, self._began_steps + self.images // self._batch_size
-        else:
-            assert self.filled_at is not None
-            before, steps_before = self.filled_at, self._filled_steps
+        # The steps of one burst, whose batches came together, say nothing of how long the next burst is waited for.
+        by_bursts = max(self._workers, self._window_steps(seconds, self._workers))
+        self._next_look = self._steps + min(self._window_steps(seconds, 1), by_bursts)
+        if not self._edges:
             self.began_at, self._began_steps = seconds, self._steps
         mean = sum(self._levels) / len(self._levels) if self._levels else None
         self._levels.clear()
@@ -140,6 +147,4 @@ class Meter:
                 queued=None if mean is None else mean * self._batch_size,
             )
         )
-        step_seconds = (seconds - before) / (self._steps - steps_before)
-        self._next_look = self._steps + windows.window_steps(step_seconds, self._workers, self._rule)
         self.reading = windows.read(self._edges, self._rule, burst=self._burst)
