@@ -56,7 +56,7 @@ class ReadCosts(Value):
         latency_seconds: of one read with no other beside it, waiting and processor time, on average.
         cpu_seconds: the processor time in it.
         rungs: images/s by the number of reads at a time, ascending; the last brought little over the one before, or
-            time was up.
+            time was up: of reads that take a second, there is the first only.
         bytes_per_image: as they are read.
     """
 
@@ -72,8 +72,9 @@ class ReadCosts(Value):
 
     @property
     def waits(self) -> bool:
-        """Whether a read waits for most of its time, and more of them at a time bring more."""
-        return self.wait_seconds > max(_WAITING_SECONDS, self.cpu_seconds) and self.at_once > 1
+        """Whether a read waits for most of its time, and more of them at a time bring more, as far as was seen."""
+        waits = self.wait_seconds > max(_WAITING_SECONDS, self.cpu_seconds)
+        return waits and (self.at_once > 1 or len(self.rungs) == 1)
 
     @property
     def best_images_per_second(self) -> float:

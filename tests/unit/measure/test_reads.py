@@ -53,6 +53,14 @@ def test_reads_that_wait_are_tried_side_by_side() -> None:
     assert found.rungs[0].images_per_second == pytest.approx(50.0)
 
 
+def test_reads_that_take_longer_than_there_is_time_for_still_wait() -> None:
+    ticks = clock(2.5, 0.001)
+    found = read_costs(Source(), range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
+    assert found is not None
+    assert [rung.at_once for rung in found.rungs] == [1]
+    assert found.waits
+
+
 def test_reads_that_are_put_aside_on_a_busy_machine_do_not_wait() -> None:
     ticks = clock(0.004, 0.001)
     found = read_costs(Source(), range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 2.0)
