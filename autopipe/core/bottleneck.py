@@ -8,7 +8,7 @@ import math
 from autopipe.core import costs as cost_model
 from autopipe.core.ceiling import OpCost
 from autopipe.core.costs import Work
-from autopipe.core.limits import Kind, Limit, Limits
+from autopipe.core.limits import Kind, Limit, Limits, worker_read_seconds
 
 MODEL_SHARE = 0.9
 """Of the model's own rate: below it the model is not called the limit."""
@@ -18,10 +18,26 @@ AS_FAST = 0.97
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bottleneck(Limit):
-    """The limit that keeps a configuration from being faster; `sentence` says it, with what would lift it."""
+class Bottleneck:
+    """What keeps a configuration from being faster.
 
+    Attributes:
+        limit: the one in its way; None where no limit that was measured explains the rate.
+        sentence: the same in words, with what would lift it.
+    """
+
+    limit: Limit | None
     sentence: str
+
+    @property
+    def kind(self) -> Kind | None:
+        """What it is."""
+        return None if self.limit is None else self.limit.kind
+
+    @property
+    def op(self) -> str | None:
+        """The op that takes most of it, for those kinds that ops make."""
+        return None if self.limit is None else self.limit.op
 
 
 def bottleneck(limits: Limits, rate: float | None = None, model_share: float | None = None) -> Bottleneck:
@@ -35,20 +51,25 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
     reached = limits.images_per_second if rate is None else rate
     share = reached / limits.model_images_per_second if model_share is None else model_share
     others = [each for each in limits.limits if each.kind is not Kind.MODEL]
-    if share >= MODEL_SHARE or not others:
+    if not others and (rate is None or share < MODEL_SHARE):
+        return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(limits.model_images_per_second)))
+    if share >= MODEL_SHARE:
         found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
     else:
         found = _in_the_way(limits, others)
-    return Bottleneck(**dataclasses.asdict(found), sentence=_sentence(limits, found))
+    if found.images_per_second <= limits.model_images_per_second:
+        return Bottleneck(limit=found, sentence=_SENTENCES[found.kind](limits, found))
+    return Bottleneck(limit=None, sentence=_unexplained(limits, found))
 
 
-def _sentence(limits: Limits, found: Limit) -> str:
-    if found.kind is Kind.MODEL or found.images_per_second <= limits.model_images_per_second:
-        return _SENTENCES[found.kind](limits, found)
-    what = f"{found.kind}" if found.op is None else f"{found.op}"
+_UNKNOWN = "on a batch that is already there the model takes {} images/s; what making one costs is not known."
+
+
+def _unexplained(limits: Limits, following: Limit) -> str:
+    what = f"{following.kind}" if following.op is None else f"{following.op}"
     return (
         "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
-        f"{what}, is {_text(found.images_per_second)} images/s; {_takes(limits)}"
+        f"{what}, is {_text(following.images_per_second)} images/s; {_takes(limits)}"
     )
 
 
@@ -72,8 +93,6 @@ def _in_the_way(limits: Limits, others: list[Limit]) -> Limit:
 
 def _model(limits: Limits, found: Limit) -> str:
     alone = _text(found.images_per_second)
-    if not limits.costs.ops:
-        return f"on a batch that is already there the model takes {alone} images/s; what making one costs is not known."
     feeds = min((each.images_per_second for each in limits.limits if each.kind is not Kind.MODEL), default=None)
     more = f"; the loader could feed {_text(feeds)}" if feeds is not None and feeds > found.images_per_second else ""
     return f"the model is the limit: on a batch that is already there it takes {alone} images/s{more}."
@@ -106,10 +125,11 @@ def _bandwidth(limits: Limits, found: Limit) -> str:
 def _op(limits: Limits, found: Limit) -> str:
     does, shared = limits.work, limits.costs.model_core_seconds
     if found.workers:
-        lift = math.ceil(limits.model_images_per_second * (does.core_seconds + does.op_wait_seconds))
+        waits = does.op_wait_seconds + worker_read_seconds(limits.config, does)
+        lift = math.ceil(limits.model_images_per_second * (does.core_seconds + waits))
         return (
             f"{_work(does)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
-            f"{lift} would feed the model; {_takes(limits)}"
+            f"{lift}{_on_cores(limits)} would feed the model; {_takes(limits)}"
         )
     loader = does.core_seconds
     parts = [_work(does)] if loader > 0.1 * shared else []
@@ -119,6 +139,15 @@ def _op(limits: Limits, found: Limit) -> str:
         f"{', and '.join(parts)}; {count:g} core{'' if count == 1 else 's'} cannot feed more than "
         f"{_text(found.images_per_second)} images/s{_more_cores(limits)}; {_takes(limits)}"
     )
+
+
+def _on_cores(limits: Limits) -> str:
+    """Return on how many cores here so many workers would feed the model, where there are too few for that."""
+    does, costs = limits.work, limits.costs
+    needed = limits.model_images_per_second * (does.core_seconds + costs.model_core_seconds)
+    if limits.config.loader.works_elsewhere or needed <= (costs.cores or 0.0):
+        return ""
+    return f" on {math.ceil(needed)} cores"
 
 
 def _more_cores(limits: Limits) -> str:

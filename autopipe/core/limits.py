@@ -16,6 +16,8 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Costs, Work
 from autopipe.core.facts import Facts
 
+_MUCH = 0.25  # of the processor time: workers who wait for less keep the cores busy, but for what was measured badly
+
 
 class Kind(enum.StrEnum):
     """What a bottleneck can be. `TRANSFER` is sending a batch to a device, which a CPU needs not."""
@@ -99,14 +101,19 @@ def _core_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit
     kind = Kind.HAND_OVER if elsewhere else Kind.OP
     found = [Limit(kind=kind, images_per_second=_rate(cores, costs.model_core_seconds + here), op=op)]
     workers = config.loader.worker_count()
-    reads = 0.0 if config.loader.reads_ahead() else does.read_wait_seconds
+    reads = worker_read_seconds(config, does)
     waits = reads + does.op_wait_seconds
-    if workers is not None and (workers < cores or waits > busy or elsewhere):
+    if workers is not None and (workers < cores or waits > _MUCH * busy or elsewhere):
         by_reads = reads > busy + does.op_wait_seconds
         kind = Kind.STORAGE_LATENCY if by_reads else Kind.OP
         rate = _rate(max(1, workers), busy + waits)
         found.append(Limit(kind=kind, images_per_second=rate, op=None if by_reads else op, workers=True))
     return found
+
+
+def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
+    """Return how long a worker waits for the reads of one image: not at all where others read ahead for it."""
+    return 0.0 if config.loader.reads_ahead() else does.read_wait_seconds
 
 
 def _storage_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit]:

@@ -95,12 +95,13 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
     config, rate = best(measured, ceiling, machine, corrected)
     found = core_limits.limits(ceiling, config)
     low, high = rate / (1 + error), min(rate * (1 + error), max(rate, found.model_images_per_second))
-    limit = bottlenecks.bottleneck(found, rate)
+    most = max(rate, found.images_per_second)
+    limit = bottlenecks.bottleneck(found, most)
     return WhatIf(
         images_per_second=Estimate(value=rate, low=low, high=high),
         config=config.model_dump(mode="json"),
-        limit=max(rate, found.images_per_second),
-        limit_kind=limit.kind,
+        limit=most,
+        limit_kind=str(limit.kind),
         sentence=limit.sentence,
         model_images_per_second=found.model_images_per_second,
         error=error,

@@ -14,7 +14,8 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
 
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: on
     how many rounds `interval` rests, and if fewer than three, then on the trials as well), `ceiling`
-    (model images/s, bound, shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op),
+    (model images/s, bound, shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null
+    where no limit that was measured explains the rate),
     `devices` (for each number of them: whether they are `virtual`, the model alone and the best configuration),
     `accelerator_utilisation` (of a simulated one, 0 to 1, by pipeline), `conversions` (storage, cut, seconds
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was
@@ -22,6 +23,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     """
     found, ceiling, rate = summary.result, summary.result.ceiling, summary.result.estimate
     ops = () if summary.bound is None else summary.bound.costs.ops
+    limit = None if summary.bottleneck is None else summary.bottleneck.limit
     return {
         "best": None if found.best_config is None else found.best_config.model_dump(mode="json"),
         "images_per_second": None if rate is None else {**rate.model_dump(), "proved": found.proved},
@@ -46,8 +48,8 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
             "ops": [{**op.model_dump(), "wall_seconds_per_image": op.wall_seconds_per_image} for op in ops],
             "reads": ceiling.reads.model_dump() if summary.bound is not None and ceiling.reads is not None else None,
             "bottleneck": None if summary.bottleneck is None else summary.bottleneck.sentence,
-            "bottleneck_kind": None if summary.bottleneck is None else summary.bottleneck.kind.value,
-            "bottleneck_op": None if summary.bottleneck is None else summary.bottleneck.op,
+            "bottleneck_kind": None if limit is None else limit.kind.value,
+            "bottleneck_op": None if limit is None else limit.op,
         },
         "devices": [
             {**dataclasses.asdict(each), "virtual": found.virtual_devices and each.devices > 1}

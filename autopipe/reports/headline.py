@@ -154,14 +154,14 @@ def _cause(profile: Profile, rival: Baseline) -> str:
     config = pick.parse_config(rival.config)
     limits = core_limits.limits(ceiling, config)
     found = bottleneck.bottleneck(limits, rival.images_per_second.value)
-    if found.images_per_second > limits.model_images_per_second:  # which explains nothing
+    if found.limit is None:
         return ""
     match found.kind:
         case Kind.STORAGE_LATENCY:
             known = ceiling.reads
             return f"Reads wait {_ms(limits.work.read_wait_seconds if known is None else known.latency_seconds)} each"
         case Kind.STORAGE_BANDWIDTH:
-            return f"The storage gives {wording.rate(found.images_per_second)} images/s"
+            return f"The storage gives {wording.rate(found.limit.images_per_second)} images/s"
         case Kind.PYTHON_LOCK:
             return f"{found.op} holds Python's lock for {_ms(limits.work.lock_seconds)} an image"
         case Kind.OP:

@@ -176,8 +176,8 @@ def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[R
         if limit.kind is not Kind.MODEL and math.isfinite(limit.images_per_second):
             found.append(Rung(name=_told(limit, config, cores), images_per_second=limit.images_per_second))
     rate = profile.measurement.images_per_second.value
-    way = bottleneck.bottleneck(limits, rate, headline.share(profile))
-    if way.kind not in {each.kind for each in limits.limits}:  # what only shows beside the others
+    way = bottleneck.bottleneck(limits, rate, headline.share(profile)).limit
+    if way is not None and way.kind not in {each.kind for each in limits.limits}:  # what only shows beside the others
         found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), images_per_second=way.images_per_second))
     found.append(_measured("model alone", ceiling.model_images_per_second, "model"))
     lowest = min((each.images_per_second for each in found if not each.spared), default=0.0)

@@ -36,6 +36,13 @@ def test_without_op_costs_the_model_is_all_that_is_known() -> None:
     )
 
 
+@pytest.mark.parametrize(("rate", "kind"), [(1000.0, None), (8000.0, Kind.MODEL)])
+def test_a_dataset_of_ones_own_is_held_up_by_the_model_only_at_its_rate(rate: float, kind: Kind | None) -> None:
+    found = bottleneck(limits(ceiling(op_costs=(), cores=None), THREADS), rate)
+    assert found.kind is kind
+    assert ("the model is the limit" in found.sentence) == (kind is Kind.MODEL)
+
+
 def test_the_sentence_names_the_dearest_op_and_what_it_means() -> None:
     assert bottleneck(limits(ceiling(), THREADS)).sentence == (
         "Decode takes 0.58 ms of the loader's 0.74 ms for an image; 2 cores cannot feed more than 2,700 images/s; "
@@ -45,7 +52,7 @@ def test_the_sentence_names_the_dearest_op_and_what_it_means() -> None:
 
 def test_a_limit_above_the_models_own_rate_is_not_said_to_be_in_the_way() -> None:
     found = bottleneck(limits(ceiling(model=2000.0), THREADS), rate=1700.0)
-    assert found.kind is Kind.OP
+    assert (found.limit, found.kind, found.op) == (None, None, None)
     assert found.sentence == (
         "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
         "Decode, is 2,700 images/s; the model alone takes 2,000."
@@ -103,7 +110,8 @@ def test_work_that_costs_nothing_has_no_limit() -> None:
 def test_reads_that_wait_are_named_with_the_number_that_would_lift_them() -> None:
     found = bottleneck(limits(ceiling(model=1000.0, **WAITING), THREADS), rate=95.0)
     assert found.kind is Kind.STORAGE_LATENCY
-    assert found.images_per_second == pytest.approx(2 / 20.74e-3)
+    assert found.limit is not None
+    assert found.limit.images_per_second == pytest.approx(2 / 20.74e-3)
     assert found.sentence == (
         "each read waits 20 ms: 2 at a time bring 96.4 images/s; 20 reads at a time would feed the model; "
         "the model alone takes 1,000."
@@ -115,6 +123,18 @@ def test_what_waits_in_an_op_is_named_by_the_op() -> None:
     found = bottleneck(limits(ceiling(model=1000.0, op_costs=(*COSTS, asks)), THREADS))
     assert (found.kind, found.op) == (Kind.OP, "Map")
     assert "of which it waits 30 ms" in found.sentence
+
+
+def test_workers_that_wait_in_part_are_too_few_and_their_waiting_counts_in_how_many_would_do() -> None:
+    reads = OpCost(name="read", part="fixed", seconds_per_image=0.1e-3, wait_seconds_per_image=0.8e-3)
+    decodes = OpCost(name="Decode", part="fixed", seconds_per_image=0.9e-3)
+    few = PipelineConfig(loader=Threads(workers=2))
+    found = bottleneck(limits(ceiling(model=1900.0, op_costs=(reads, decodes)), few))
+    assert found.limit is not None
+    assert found.limit.images_per_second == pytest.approx(2 / 1.8e-3)
+    assert "this many workers cannot feed more than 1,110; 4 would feed the model" in found.sentence
+    faster = bottleneck(limits(ceiling(model=3900.0, op_costs=(reads, decodes)), few))
+    assert "; 8 on 4 cores would feed the model" in faster.sentence
 
 
 def test_the_lock_is_named_where_threads_stand_in_line_for_it() -> None:
@@ -139,20 +159,23 @@ def test_memory_that_holds_a_part_is_named() -> None:
     assert bottleneck(limits(ceiling(model=9000.0), part)).kind is Kind.MEMORY
 
 
-@pytest.mark.parametrize(("rate", "kind"), [(460.0, Kind.MODEL), (440.0, Kind.OP)])
-def test_the_model_is_the_limit_from_nine_tenths_of_it_on(rate: float, kind: Kind) -> None:
+@pytest.mark.parametrize(("rate", "kind"), [(460.0, Kind.MODEL), (440.0, None)])
+def test_the_model_is_the_limit_from_nine_tenths_of_it_on(rate: float, kind: Kind | None) -> None:
     assert bottleneck(limits(ceiling(model=500.0), THREADS), rate).kind is kind
 
 
 def test_the_share_that_was_read_side_by_side_decides() -> None:
-    assert bottleneck(limits(ceiling(model=500.0), THREADS), 490.0, model_share=0.8).kind is Kind.OP
+    made = limits(ceiling(model=500.0, read_bytes_per_second=1.0, bytes_per_image=1 / 400), THREADS)
+    assert bottleneck(made, 490.0, model_share=0.8).kind is Kind.STORAGE_BANDWIDTH
+    assert bottleneck(made, 490.0).kind is Kind.MODEL
 
 
 def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lift() -> None:
     known = facts(compact_bytes=100, finished_bytes=400)
     host = THREADS.model_copy(update={"finish": "host"})
     found = bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), host, known))
-    assert (found.kind, found.images_per_second) == (Kind.TRANSFER, 500.0)
+    assert found.limit is not None
+    assert (found.kind, found.limit.images_per_second) == (Kind.TRANSFER, 500.0)
     assert "no more than 500 images/s" in found.sentence
     assert "finish=device sends 4 times less" in found.sentence
     assert "finish=device" not in bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), THREADS, known)).sentence

@@ -69,6 +69,13 @@ def test_where_cores_are_the_limit_images_go_with_them_and_workers_follow(cores:
     assert there.limit_kind == "op"
 
 
+def test_where_the_model_is_the_lowest_limit_it_is_named_though_the_cores_are_near() -> None:
+    there = asked(measured(ceiling(model=1950.0)))  # the cores allow 2,000
+    assert there.images_per_second.value < 0.9 * 1950
+    assert (there.limit, there.limit_kind) == (1950.0, "model")
+    assert there.sentence.startswith("the model is the limit")
+
+
 def test_a_model_on_the_cores_grows_with_them_and_one_beside_them_does_not() -> None:
     on_cores = measured(ceiling(model=100.0, model_core_seconds_per_image=0.019))
     beside = measured(ceiling(model=100.0, model_core_seconds_per_image=0.001))
