@@ -36,9 +36,16 @@ def usable_cores(root: Path = mounts.ROOT) -> int:
 
     A broken quota is rounded up (1.5 cores keep two threads partly busy), as the Java runtime does.
     """
+    return max(1, math.ceil(core_time(root)))
+
+
+def core_time(root: Path = mounts.ROOT) -> float:
+    """Return how many cores' time this process gets: the least of CPU affinity and the cgroups' CPU quota, not rounded.
+
+    A quota of 1.5 cores keeps two threads busy for three quarters of the time.
+    """
     quota = quota_cores(root)
-    cores = _affinity()
-    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+    return float(_affinity()) if quota is None else min(float(_affinity()), quota)
 
 
 def quota_cores(root: Path = mounts.ROOT) -> float | None:

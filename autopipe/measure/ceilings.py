@@ -104,7 +104,7 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
         read_bytes_per_second=_read_bytes_per_second(workload) if cold else None,
         bytes_per_image=data_source.mean_bytes(workload.data),
         transfer_seconds_per_image=alone.transfer_seconds_per_image,
-        cores=float(cpu.usable_cores()),
+        cores=cpu.core_time(),
         warnings=alone.reading.warnings,
         **wanted.setup._asdict(),
     )

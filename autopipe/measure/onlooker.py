@@ -182,7 +182,7 @@ class Onlooker(keras.callbacks.Callback):
             alone_images_per_second=None if not rates else rates[0] * rows,
             augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
-            cores=float(cpu.usable_cores()),
+            cores=cpu.core_time(),
             resources=measurement.resources_of(usage),
             warnings=(*measurement.disturbed(usage), *_warnings(seen, self.model), *warnings),
         )

@@ -58,6 +58,11 @@ def test_a_broken_quota_is_rounded_up_and_never_exceeds_the_affinity(play: Play,
     assert cpu.usable_cores(v2(play, {"jobs/trial/cpu.max": f"{quota} 100000\n"})) == cores
 
 
+@pytest.mark.parametrize(("quota", "cores"), [("150000", 1.5), ("50000", 0.5), ("10000000", 16.0)])
+def test_what_a_quota_gives_is_no_more_than_it_says(play: Play, quota: str, cores: float) -> None:
+    assert cpu.core_time(v2(play, {"jobs/trial/cpu.max": f"{quota} 100000\n"})) == cores
+
+
 def test_version_1_quota(play: Play) -> None:
     root = v1(play, {"jobs/cpu.cfs_quota_us": "300000\n", "jobs/cpu.cfs_period_us": "100000\n"})
     assert cpu.usable_cores(root) == 3
