@@ -6,6 +6,9 @@ from autopipe.core import job
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.description import Description
 
+CACHE_SHARE = 0.9
+"""Of the free memory, what a cache may take: a training that fills it whole needs room for its batches as well."""
+
 
 def memory_bytes(config: PipelineConfig, workload: Description) -> int:
     """Return what the cache and what waits ahead of the model take, as far as it is known."""

@@ -19,6 +19,7 @@ import keras
 from autopipe import assembly
 from autopipe.batching.trace_log import TraceLog
 from autopipe.batching.wrapped_data import WrappedData
+from autopipe.core import footprint
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.description import Description
@@ -170,10 +171,10 @@ class Session:
             return
         needed = int(fixed.bytes * len(self._workload.data) * config.cache_fraction)
         free = memory.detect().available_bytes
-        if needed > free:
+        if needed > footprint.CACHE_SHARE * free:
             raise LoaderError(
                 f"A cache of {config.cache_fraction:.0%} of the samples needs {memory.size_text(needed)}, "
-                f"but {memory.size_text(free)} are free.",
+                f"but {memory.size_text(free)} are free, of which it may take {footprint.CACHE_SHARE:.0%}.",
                 hint="Use cache='none', a smaller cache_fraction, or smaller images.",
             )
 

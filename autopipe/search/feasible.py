@@ -17,7 +17,15 @@ from autopipe.core.facts import Facts, Limits
 from autopipe.core.params import Params, Value, to_config
 from autopipe.core.space import Space
 from autopipe.errors import ConfigError, SpaceError
-from autopipe.search.rules import Rejection, Rule, not_asked_for, useless, why_not, worthwhile_cuts
+from autopipe.search.rules import (
+    Rejection,
+    Rule,
+    has_room_for_all,
+    not_asked_for,
+    useless,
+    why_not,
+    worthwhile_cuts,
+)
 
 MOST_CANDIDATES = 10_000
 _TWIN = Rejection(Rule.TWIN, "device_prefetch: makes no difference without an accelerator")
@@ -149,8 +157,7 @@ def _worth_listing(space: Space, facts: Facts, limits: Limits, dropped: Counter[
     What is left out of devices and channels is counted as `dropped`; cuts and parts of a cache would say nothing.
     """
     cuts = {cut for storage in facts.workload.cuts for cut in worthwhile_cuts(storage, facts)}
-    whole, free = facts.workload.fixed_bytes, facts.memory_bytes
-    part = whole is not None and free is not None and whole > free
+    part = not has_room_for_all(facts)
 
     def worth(name: str, value: Value) -> bool:
         if name == "cut":

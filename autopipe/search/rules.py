@@ -101,13 +101,22 @@ def useless(name: str, value: Value, facts: Facts, limits: Limits) -> Rejection 
 
 
 def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    needed, free, whole = footprint.cache_bytes(config, facts.workload), facts.memory_bytes, facts.workload.fixed_bytes
-    if config.cache_fraction < 1 and (whole is None or free is None or whole <= free):
+    needed, free = footprint.cache_bytes(config, facts.workload), facts.memory_bytes
+    if config.cache_fraction < 1 and has_room_for_all(facts):
         return Rejection(Rule.CACHE, f"cache_fraction {config.cache_fraction}: there is room for all samples")
-    if needed is None or free is None or needed <= free:
+    if needed is None or free is None or needed <= footprint.CACHE_SHARE * free:
         return None
     what = "the whole set" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the set"
-    return Rejection(Rule.CACHE, f"cache {config.cache}: needs {size_text(needed)} for {what}, {size_text(free)} free")
+    most = f", of which it may take {footprint.CACHE_SHARE:.0%}" if needed <= free else ""
+    return Rejection(
+        Rule.CACHE, f"cache {config.cache}: needs {size_text(needed)} for {what}, {size_text(free)} free{most}"
+    )
+
+
+def has_room_for_all(facts: Facts) -> bool:
+    """Whether a cache of all samples fits, as far as is known."""
+    whole, free = facts.workload.fixed_bytes, facts.memory_bytes
+    return whole is None or free is None or whole <= footprint.CACHE_SHARE * free
 
 
 def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:

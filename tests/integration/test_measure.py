@@ -269,9 +269,9 @@ def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:
         Session(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Log())
 
 
-def test_a_cache_that_could_not_hold_all_of_the_data_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_cache_that_would_take_all_that_is_free_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     session = Session(photos(folder))
-    little = dataclasses.replace(memory.detect(), available_bytes=40 * 8 * 8 * 3 - 1)
+    little = dataclasses.replace(memory.detect(), available_bytes=40 * 8 * 8 * 3 + 1)
     monkeypatch.setattr(memory, "detect", lambda: little)
     with pytest.raises(LoaderError, match="A cache of 100% of the samples needs"):
         session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK, Log())

@@ -81,6 +81,12 @@ RULES_NAMED = {
             "cache memory: needs 12.3 GiB for the whole set, 8 GiB free",
         ),
         (
+            {**THREADS, "cache": "memory"},
+            facts(fixed_bytes=int(7.5 * GIB)),
+            Limits(),
+            "cache memory: needs 7.5 GiB for the whole set, 8 GiB free, of which it may take 90%",
+        ),
+        (
             {**THREADS, "storage": "array"},
             facts(disk_bytes=GIB),
             Limits(),
