@@ -16,11 +16,15 @@ from autopipe.hardware import cgroup, mounts
 class _Files(NamedTuple):
     limits: tuple[str, ...]
     use: str
-    cache: str  # a line of memory.stat
+    cache: tuple[str, str, str]  # lines of memory.stat: pages of files, inactive and active, and the mapped among them
 
 
-_UNIFIED = _Files(("memory.max", "memory.high"), "memory.current", "inactive_file")
-_LEGACY = _Files(("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
+_UNIFIED = _Files(("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file", "file_mapped"))
+_LEGACY = _Files(
+    ("memory.limit_in_bytes",),
+    "memory.usage_in_bytes",
+    ("total_inactive_file", "total_active_file", "total_mapped_file"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +76,19 @@ def _meminfo(root: Path) -> tuple[int, int]:
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
     """Yield limit and use, both in bytes, of every enclosing cgroup that has a limit.
 
-    `memory.high` counts as a limit: above it the kernel slows a process down until it gives memory back. File pages on
-    the inactive list count as free, as they do for `docker stats` and for the kubelet. A version 1 group without a
-    limit says almost 2**63, which is above any machine's memory.
+    `memory.high` counts as a limit: above it the kernel slows a process down until it gives memory back. Pages of files
+    count as free, as in the machine's own MemAvailable: a data set that was read twice is on the active list, and goes
+    when there is need. Not so what is mapped, libraries in use above all. A version 1 group without a limit says almost
+    2**63, which is above any machine's memory.
     """
     for hierarchy in cgroup.hierarchies("memory", root):
         files = _UNIFIED if hierarchy.unified else _LEGACY
         for folder in hierarchy.folders:
             limits = [max(0, limit) for name in files.limits if (limit := cgroup.number(folder / name)) is not None]
             if limits:
-                cache = _entries(folder / "memory.stat").get(files.cache, 0)
+                entries = _entries(folder / "memory.stat")
+                inactive, active, mapped = (entries.get(name, 0) for name in files.cache)
+                cache = max(inactive, inactive + active - mapped)
                 yield min(limits), max(0, (cgroup.number(folder / files.use) or 0) - cache)
 
 

@@ -30,7 +30,7 @@ def test_without_cgroups_the_machine_counts(play: Play) -> None:
     assert (found.usable_bytes, found.available_bytes) == (16 * GIB, 12 * GIB)
 
 
-def test_version_2_limit_with_inactive_file_pages_counted_as_free(play: Play) -> None:
+def test_version_2_limit_with_pages_of_files_counted_as_free_but_for_what_is_mapped(play: Play) -> None:
     group = "sys/fs/cgroup/jobs/trial"
     root = play(
         V2
@@ -38,11 +38,18 @@ def test_version_2_limit_with_inactive_file_pages_counted_as_free(play: Play) ->
             f"{group}/memory.max": f"{8 * GIB}\n",
             f"{group}/memory.high": "max\n",
             f"{group}/memory.current": f"{5 * GIB}\n",
-            f"{group}/memory.stat": f"anon 123\ninactive_file {3 * GIB}\nactive_file {GIB}\n",
+            f"{group}/memory.stat": f"anon 123\ninactive_file {2 * GIB}\nactive_file {2 * GIB}\nfile_mapped {GIB}\n",
         }
     )
     found = memory.detect(root)
     assert (found.usable_bytes, found.available_bytes) == (8 * GIB, 6 * GIB)
+
+
+def test_pages_that_may_all_be_mapped_ones_count_as_far_as_they_are_inactive(play: Play) -> None:
+    group = "sys/fs/cgroup/jobs/trial"
+    stat = f"inactive_file {GIB}\nactive_file {GIB}\nfile_mapped {2 * GIB}\n"
+    limit = {f"{group}/memory.max": f"{8 * GIB}\n", f"{group}/memory.current": f"{5 * GIB}\n"}
+    assert memory.detect(play(V2 | limit | {f"{group}/memory.stat": stat})).available_bytes == 4 * GIB
 
 
 def test_a_soft_limit_of_a_parent_counts(play: Play) -> None:
@@ -65,7 +72,7 @@ def test_version_1_limit(play: Play) -> None:
         | {
             f"{group}/memory.limit_in_bytes": f"{2 * GIB}\n",
             f"{group}/memory.usage_in_bytes": f"{GIB}\n",
-            f"{group}/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB // 2}\n",
+            f"{group}/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB // 4}\ntotal_active_file {GIB // 4}\n",
         }
     )
     found = memory.detect(root)
