@@ -59,8 +59,9 @@ class Window(Value):
 class Resources(Value):
     """What a trial took, over all its processes. None where it was not or cannot be known.
 
-    `others_cpu_percent` is what everything else on the machine took meanwhile, a hypervisor included. GPU figures are
-    of the cards that trained: their mean use, that of the busiest and of the idlest; memory and power of all together.
+    `others_cpu_percent` is what everything else took meanwhile of the cores that may be used, a hypervisor included.
+    GPU figures are of the cards that trained: their mean use, that of the busiest and of the idlest; memory and power
+    of all together.
     """
 
     cpu_percent: float | None = None

@@ -45,7 +45,8 @@ def core_time(root: Path = mounts.ROOT) -> float:
     A quota of 1.5 cores keeps two threads busy for three quarters of the time.
     """
     quota = quota_cores(root)
-    return float(_affinity()) if quota is None else min(float(_affinity()), quota)
+    count = float(len(allowed()))
+    return count if quota is None else min(count, quota)
 
 
 def quota_cores(root: Path = mounts.ROOT) -> float | None:
@@ -72,10 +73,9 @@ def model_name(root: Path = mounts.ROOT) -> str:
     return platform.machine()
 
 
-def _affinity() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def allowed() -> set[int]:
+    """Return the numbers of the logical cores that this process may run on."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def _quota(folder: Path, unified: bool) -> float | None:

@@ -1,34 +1,49 @@
-"""How many cores others on this machine keep busy, while a training runs: the machine's own count, less this one's."""
+"""How many cores others keep busy while a training runs, of those that it may use: their own count, less this one's.
+
+Where a process is held to some cores of a machine (taskset, a container's cpuset), what others do on the rest is no
+business of its training.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import psutil
+
+from autopipe.hardware import cpu, mounts, process_tree
 
 _LEAST_SECONDS: Final = 1.0  # the kernel counts in hundredths of a second, of each core by itself
 _SHARE: Final = 0.0025  # of the time, that looking may take: all processes of the machine are gone through
 
 
-def busy_seconds() -> float:
-    """Return the core-seconds that the whole machine was busy since it started, what was stolen from it included."""
-    times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    counted = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)  # counted in user already
-    return float(counted - idle)
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_BUSY: Final = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts and what was stolen; guests are in the first two
+
+
+def busy_seconds(proc: Path = process_tree.PROC) -> float:
+    """Return the core-seconds that the cores which this process may use were busy since the machine started.
+
+    What a hypervisor has stolen from them is included. Read from /proc/stat (`man 5 proc`), line by line of a core.
+    """
+    ours = {f"cpu{core}" for core in cpu.allowed()}
+    lines = (line.split() for line in mounts.text_of(proc / "stat").splitlines() if line.startswith("cpu"))
+    ticks = (int(counts[field]) for name, *counts in lines if name in ours for field in _BUSY if field < len(counts))
+    return sum(ticks) / _TICKS_PER_SECOND
 
 
 def own_seconds() -> float:
-    """Return the core-seconds of this process and of all it started that lives."""
+    """Return the core-seconds of this process and of all it started, of the dead if they were waited for."""
     process = psutil.Process()
     total = 0.0
     for each in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
             times = each.cpu_times()
-            total += times.user + times.system
+            total += times.user + times.system + times.children_user + times.children_system
     return total
 
 

@@ -45,7 +45,7 @@ class Sampler:
         clock: Callable[[], float] = time.monotonic,
         proc: Path = process_tree.PROC,
     ) -> None:
-        self._tree = ProcessTree(os.getpid() if pid is None else pid, proc)
+        self._tree, self._proc = ProcessTree(os.getpid() if pid is None else pid, proc), proc
         self._period = period_seconds
         self._given, self._nvml = nvml, nvml
         self._clock = clock
@@ -90,7 +90,7 @@ class Sampler:
             Sample(
                 tree=self._tree.read(),
                 seconds=self._clock(),
-                machine_cpu_seconds=neighbours.busy_seconds(),
+                machine_cpu_seconds=neighbours.busy_seconds(self._proc),
                 gpus=self._nvml.use() if self._nvml else (),
             )
         )

@@ -18,7 +18,8 @@ class Sample:
     Attributes:
         seconds: when, by `time.monotonic`, which on Linux all processes of a machine share.
         tree: what the tree has taken.
-        machine_cpu_seconds: CPU time of everything on the machine until now, time stolen by a hypervisor included.
+        machine_cpu_seconds: CPU time of everything on the cores that may be used until now, time stolen by a
+            hypervisor included.
         gpus: what each GPU does, for anybody.
     """
 
@@ -73,7 +74,7 @@ class Usage:
 
     @property
     def others_cpu_percent(self) -> float | None:
-        """Mean CPU use of everything else on the machine: the noisy neighbours, on cores that were ours or not."""
+        """Mean CPU use of everything else on the cores that may be used: the noisy neighbours."""
         if self.seconds <= 0:
             return None
         machine = self.samples[-1].machine_cpu_seconds - self.samples[0].machine_cpu_seconds

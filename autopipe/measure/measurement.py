@@ -143,11 +143,11 @@ def _data_wait_share(reading: Reading, alone: float | None) -> float:
 
 
 def disturbed(usage: Usage) -> list[str]:
-    """Return a warning where other processes used the machine meanwhile."""
+    """Return a warning where other processes used the same cores meanwhile."""
     others = usage.others_cpu_percent
     if others is None or others <= _BUSY_NEIGHBOUR_PERCENT:
         return []
-    return [f"Meanwhile other processes of this machine used {others / 100:.1f} cores."]
+    return [f"Meanwhile other processes used {others / 100:.1f} of the cores that this one may use."]
 
 
 def resources_of(usage: Usage) -> Resources:

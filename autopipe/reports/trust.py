@@ -16,7 +16,7 @@ from autopipe.search.stopping import Reason
 MOST_ROUNDS = 24
 """More rounds than that are no advice."""
 
-_BUSY_CORES = 0.5  # taken by other programs
+_BUSY_CORES = 0.5  # of those that may be used, taken by other programs
 _DRIFT = 0.05
 _FIGURES = 1.05  # times; less is not worth a word
 
@@ -50,13 +50,13 @@ def sentence(result: SearchResult) -> str:
     elif not result.proved and not _all_are_there(result):
         reasons.append("nothing was proved")
     if cores >= _BUSY_CORES:
-        reasons.append(f"other programs took {cores:.1f} cores")
+        reasons.append(f"other programs took {cores:.1f} of the cores")
     if result.drift is not None and abs(result.drift) > _DRIFT:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
     if not reasons and not result.proved:
         return "good: a baseline is as fast as the model alone, too, so that no gain is claimed."
     if not reasons:
-        return "good: proved side by side, on a quiet machine."
+        return "good: proved side by side, on cores that little else used."
     ratios = " Ratios hold: they were measured side by side." if result.proved else ""
     return f"low: {'; '.join(reasons)}.{ratios}"
 

@@ -22,7 +22,7 @@ _HELP: Final = {
     "images_per_second": "Samples trained a second in the last epoch.",
     "promised_images_per_second": "The same when the pipeline was tuned.",
     "data_wait_share": "Part of the time that the training waited for data, 0 to 1.",
-    "cores_of_others": "Cores that others on the machine kept busy.",
+    "cores_of_others": "Cores that others kept busy, of those that this process may use.",
 }
 _DRIFTED: Final = "Whether training is slower than promised."
 

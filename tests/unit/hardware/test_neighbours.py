@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +52,23 @@ def test_no_time_is_no_work() -> None:
     assert Neighbours(clock=lambda: 1.0, busy=lambda: 2.0, own=lambda: 3.0).cores() == 0.0
 
 
+STAT = """cpu  900 0 0 100 0 0 0 0 0 0
+cpu0 100 10 20 5000 3 4 5 6 50 7
+cpu2 700 0 0 100 0 0 0 0 0 0
+intr 123 0 0
+"""
+
+
+@pytest.mark.parametrize(("cores", "seconds"), [({0}, 1.45), ({2}, 7.0), ({0, 2}, 8.45)])
+def test_only_the_cores_that_may_be_used_are_looked_at(
+    cores: set[int], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stat").write_text(STAT)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    monkeypatch.setattr("autopipe.hardware.neighbours._TICKS_PER_SECOND", 100)
+    assert busy_seconds(tmp_path) == pytest.approx(seconds)
+
+
 def test_processes_that_one_started_are_ones_own() -> None:
     work = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.2: pass\nprint(flush=True); input()"
     before = own_seconds()
@@ -59,4 +78,5 @@ def test_processes_that_one_started_are_ones_own() -> None:
         during = own_seconds()
         child.communicate(b"\n")
     assert during - before >= 0.15  # the kernel counts in hundredths
+    assert own_seconds() >= during  # what the child took is no less this one's since it ended
     assert busy_seconds() > 0.0

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from autopipe.hardware.gpu import Nvml
@@ -61,12 +60,12 @@ def test_one_that_never_started_saw_nothing() -> None:
 def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = play(
         {
-            "stat": "cpu  100 10 40 9999 9999 5 6 7 1 1\ncpu0 1 1 1 1 1 1 1 1 1 1\n",
+            "stat": "cpu  1 1 1 1 1 1 1 1 1 1\ncpu0 100 10 40 9999 9999 5 6 7 1 1\n",
             "50/stat": "50 (python) S 1 50 50 0 -1 0 0 0 0 0 30 20 4 6 20 0 1 0 7 0 0\n",
             "50/status": "RssAnon: 800 kB\nRssFile: 300 kB\nRssShmem: 100 kB\n",
         }
     )
-    monkeypatch.setattr(psutil, "PROCFS_PATH", str(proc))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     with Sampler(50, period_seconds=60, proc=proc) as sampler:
         pass
     first = sampler.usage.samples[0]

@@ -102,7 +102,7 @@ def test_a_baseline_that_is_the_best_is_said_to_be(result: SearchResult) -> None
             {"drift": -0.3},
             "low: the baselines ended 30% slower. Ratios hold: they were measured side by side.",
         ),
-        ({"drift": 0.01}, "good: proved side by side, on a quiet machine."),
+        ({"drift": 0.01}, "good: proved side by side, on cores that little else used."),
     ],
     ids=str,
 )
@@ -126,7 +126,7 @@ def test_other_programs_are_named_as_the_reason_for_little_trust(result: SearchR
         outcome = row.outcome.model_copy(update={"resources": resources})
         trials.append(dataclasses.replace(row, outcome=outcome))
     summary = summary_of(dataclasses.replace(result, trials=trials, drift=0.0))
-    assert summary.trust == ("low: other programs took 1.4 cores. Ratios hold: they were measured side by side.")
+    assert summary.trust == ("low: other programs took 1.4 of the cores. Ratios hold: they were measured side by side.")
 
 
 def test_a_ceiling_below_what_was_trained_at_is_called_that_and_no_share_is_made_of_it(result: SearchResult) -> None:
