@@ -167,7 +167,11 @@ def any_batch(spec: SampleSpec, rows: int) -> Batch:
     generator = np.random.default_rng(0)
 
     def part(field: Field | None) -> Any:
-        return None if field is None else generator.integers(0, 2, (rows, *(field.shape or ()))).astype(field.dtype)
+        if field is None:
+            return None
+        # By default they are drawn as 8 bytes each: eight times the batch, which may fill much of the memory itself.
+        drawn = generator.integers(0, 2, (rows, *(field.shape or ())), dtype=np.uint8)
+        return drawn.astype(field.dtype, copy=False)
 
     return tuple(map(part, spec.columns))
 
