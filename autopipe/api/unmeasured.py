@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopipe.core.outcome import Measurement, Resources, TrialFailure
+from autopipe.core.outcome import Resources, TrialFailure
 from autopipe.errors import NothingMeasuredError, SearchInterruptedError
 from autopipe.hardware.memory import size_text
 from autopipe.search.result import SearchResult
@@ -15,7 +15,6 @@ _REASONS_SHOWN = 3
 def nothing_measured(result: SearchResult) -> NothingMeasuredError:
     """Return the error of a search in which no trial gave a measurement: why they failed, or why none was run."""
     failures = [row.outcome for row in result.failed if isinstance(row.outcome, TrialFailure)]
-    over = [row.outcome.resources for row in result.trials if isinstance(row.outcome, Measurement) and not row.feasible]
     if result.best_config is not None:
         kind = SearchInterruptedError if result.interrupted else NothingMeasuredError
         return kind(
@@ -23,7 +22,7 @@ def nothing_measured(result: SearchResult) -> NothingMeasuredError:
             hint="It stays; give the search more time with --budget.",
         )
     if result.interrupted:
-        return _interrupted(failures, len(over))
+        return _interrupted(failures, len(result.over_limits))
     if failures:
         count = "the one trial" if len(failures) == 1 else f"all of {len(failures)} trials"
         last = "" if len(failures) == 1 else " of the last"
@@ -31,7 +30,7 @@ def nothing_measured(result: SearchResult) -> NothingMeasuredError:
             f"No configuration could be measured: {count} failed. The reason{last}: {failures[-1].message}",
             hint=failures[-1].hint,
         )
-    if over:
+    if over := result.over_limits:
         return NothingMeasuredError(
             f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
             f"the least {_least(over)}.",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopipe.core import limits
+from autopipe.core import footprint, limits
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.outcome import Measurement, Resources, TrialFailure
 from autopipe.core.value import Estimate
+from autopipe.search import objective
 from autopipe.search.confirmation import Confirmation, finalist, known, trend
 from autopipe.search.conversions import paybacks, ways
 from autopipe.search.effects import Effect, effects
@@ -43,6 +44,7 @@ def result(
         ceiling=None if best is None else _ceiling(session, best.config),
         stopped_because=stop,
         trials=rows,
+        over_limits=_over_limits(session),
         dropped=session.trimmed.drops,
         seconds=session.seconds(),
         measuring_seconds=sum(row.seconds for row in rows) + session.ceiling_seconds,
@@ -57,6 +59,15 @@ def result(
         device_counts=_device_counts(session),
         virtual_devices=session.facts.workload.virtual_devices > 0,
         hosts=session.settings.hosts,
+    )
+
+
+def _over_limits(session: Session) -> tuple[Resources, ...]:
+    found = ((row.config, row.outcome) for row in session.record.rows() if not row.feasible)
+    return tuple(
+        objective.taken(outcome, footprint.cache_bytes(config, session.facts.workload))
+        for config, outcome in found
+        if isinstance(outcome, Measurement)
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from autopipe.core import payback
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
-from autopipe.core.outcome import Measurement
+from autopipe.core.outcome import Measurement, Resources
 from autopipe.core.stats import estimate, median
 from autopipe.core.value import Estimate
 
@@ -68,12 +68,17 @@ def peak_bytes(measurement: Measurement, cache_bytes: int | None) -> float | Non
     return None if peak is None else peak + (1 - measurement.data_share) * (cache_bytes or 0)
 
 
+def taken(measurement: Measurement, cache_bytes: int | None) -> Resources:
+    """Return what a training over all of the data takes; `cache_bytes` as in `peak_bytes`."""
+    peak = peak_bytes(measurement, cache_bytes)
+    return measurement.resources.model_copy(update={"peak_rss_bytes": None if peak is None else int(peak)})
+
+
 def excesses(measurement: Measurement, limits: Limits, cache_bytes: int | None = None) -> dict[str, float]:
     """Return by how much each limit is exceeded, as Optuna's constraints: above zero is too much."""
-    took, found = measurement.resources, {}
-    peak = peak_bytes(measurement, cache_bytes)
-    if limits.memory_bytes is not None and peak is not None:
-        found["memory_bytes"] = peak - limits.memory_bytes
+    took, found = taken(measurement, cache_bytes), dict[str, float]()
+    if limits.memory_bytes is not None and took.peak_rss_bytes is not None:
+        found["memory_bytes"] = took.peak_rss_bytes - limits.memory_bytes
     if limits.cpu_percent is not None and took.cpu_percent is not None:
         found["cpu_percent"] = took.cpu_percent - limits.cpu_percent
     return found

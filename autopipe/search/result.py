@@ -10,7 +10,7 @@ import optuna
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.outcome import Measurement, Resources, TrialFailure
 from autopipe.core.payback import CostProfile
 from autopipe.core.stats import Comparison
 from autopipe.core.value import Estimate
@@ -71,6 +71,7 @@ class SearchResult:
         ceiling: what no configuration like the best can exceed; None if it was not measured.
         stopped_because: why the search ended.
         trials: every trial of the study that ran, the confirmation run's blocks included.
+        over_limits: what each trial that broke a limit of the user's would take over all of the data.
         dropped: what was left out before running, with the reason.
         seconds: how long all of it took, earlier sessions of the study included.
         measuring_seconds: the part of it inside trials, and on ceilings in this session.
@@ -108,6 +109,7 @@ class SearchResult:
     study: optuna.Study
     ended_at: datetime.datetime | None = None
     unsaved: str | None = None
+    over_limits: Sequence[Resources] = ()
     device_counts: Sequence[DeviceCount] = ()
     virtual_devices: bool = False
     hosts: int = 1

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
 from autopipe.api.unmeasured import nothing_measured
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
-from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.core.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.errors import SearchInterruptedError
+from autopipe.hardware.memory import size_text
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.feasible import Drop
-from autopipe.search.measurer import Effort
+from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.result import SearchResult
 from autopipe.search.rules import Rule
 from autopipe.search.settings import Settings
@@ -84,6 +86,29 @@ def test_where_all_exceed_the_limits_it_is_said_what_the_least_took() -> None:
         "The search was interrupted before any configuration could be measured that keeps the limits; "
         "4 took more than is allowed."
     )
+
+
+def test_what_the_least_took_counts_the_part_of_a_cache_that_a_trial_did_not_fill() -> None:
+    class Partly(Surface):
+        """Each trial fills a quarter of its cache, and nothing else runs."""
+
+        def baselines(self) -> Sequence[Baseline]:
+            return []
+
+        def resources(self, config: PipelineConfig) -> Resources:
+            return Resources(peak_rss_bytes=2**30)
+
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            return super().measure(config, effort=effort).model_copy(update={"data_share": 0.25})
+
+    surface, space = Partly(), library.load("quick", {"cores": 2, "gpus": 0})
+    cache = surface.sample_count * surface.compact_bytes
+    limits = Limits(memory_bytes=cache + 2**27, only={"cache": ("memory",)})
+    found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=3, limits=limits))
+    assert found.best_config is None
+    assert nothing_measured(found).message.endswith(f"the least {size_text(2**30 + 0.75 * cache)} of memory.")
 
 
 def test_an_interruption_before_the_first_trial_is_told_as_such(result: SearchResult) -> None:
