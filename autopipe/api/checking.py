@@ -6,7 +6,7 @@ import datetime
 
 from autopipe.api import asking
 from autopipe.api.search_facts import hardware_of, workload_digest
-from autopipe.api.searching import description, runner_for
+from autopipe.api.searching import description, queue_of, runner_for
 from autopipe.api.stored_workload import Stored
 from autopipe.api.trial_measurer import succeeded
 from autopipe.core.config import PipelineConfig
@@ -14,7 +14,7 @@ from autopipe.core.description import Description
 from autopipe.core.value import JsonObject
 from autopipe.hardware import machine
 from autopipe.search import lock
-from autopipe.search.events import OnEvent, WaitingForMachine
+from autopipe.search.events import OnEvent
 from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import check as rules
 from autopipe.tuned import fingerprint, pick
@@ -41,11 +41,6 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
         described = description(runner)
         here = hardware_of(machine.detect(), described)
         return check_with(runner, described, stored, here, quick=quick, queue=queue_of(on_search))
-
-
-def queue_of(on_search: OnEvent) -> lock.Queue:
-    """Return the queue of those who measure on this machine; `on_search` is told if somebody has to be waited for."""
-    return lock.Queue(lambda who: on_search(WaitingForMachine(holder=who)))
 
 
 def check_with(

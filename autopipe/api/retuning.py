@@ -10,6 +10,7 @@ import datetime
 import os
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from autopipe.api.search_facts import facts_of, hardware_of
 from autopipe.api.searching import (
     Watcher,
     description,
+    queue_of,
     refuse_in_trial,
     require_space,
     runner_for,
@@ -173,7 +175,7 @@ def run(
     with runner_for(stored.workload, settings, watcher.on_trial) as runner:
         described = description(runner)
         here = hardware_of(found, described)
-        queue = checking.queue_of(watcher.on_search)
+        queue = queue_of(watcher.on_search)
         checked = _checked(runner, described, stored, here, when, queue)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
@@ -188,7 +190,7 @@ def run(
         config = None if former is None else next(pick.readable([former.config]), None)
         outcome = search(
             runner,
-            facts_of(found, described, stored.path.parent, simulated=settings.simulate is not None),
+            partial(facts_of, found, described, stored.path.parent, simulated=settings.simulate is not None),
             _warm(
                 dataclasses.replace(settings, began=began + queue.seconds),
                 stored,

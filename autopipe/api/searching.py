@@ -26,8 +26,8 @@ from autopipe.errors import SpaceError, TrialError
 from autopipe.hardware import virtual
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, storage, study
-from autopipe.search.events import NotJoined, OnEvent
-from autopipe.search.lock import MEASURING
+from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
+from autopipe.search.lock import MEASURING, Queue
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import STUDY, Settings
 from autopipe.trial import protocol
@@ -72,20 +72,25 @@ def require_space(settings: Settings, found: Machine) -> None:
         library.require(space, name, values, known)
 
 
+def queue_of(on_event: OnEvent) -> Queue:
+    """Return the queue of those who measure on this machine; `on_event` is told if somebody has to be waited for."""
+    return Queue(lambda who: on_event(WaitingForMachine(holder=who)))
+
+
 def search(
     runner: TrialRunner,
-    facts: Facts,
+    look: Callable[[], Facts],
     settings: Settings,
     on_event: OnEvent,
     *,
     hardware: Hardware,
     rivals: Sequence[Baseline] = (),
 ) -> Found:
-    """Search for the fastest configuration.
+    """Search for the fastest configuration, once nobody else measures on this machine.
 
     Args:
         runner: of the workload.
-        facts: what is known of the workload and this machine.
+        look: tells what is known of the workload and this machine, the free memory by then among it.
         settings: what is asked for.
         on_event: told what happens.
         hardware: of this machine.
@@ -95,6 +100,22 @@ def search(
         SpaceError: the search space cannot be read, or holds nothing that can run here.
         TrialError: the study is another workload's, or its storage cannot be used.
     """
+    queue = queue_of(on_event)
+    with queue.held(MEASURING):
+        if settings.began is not None:  # waiting for another tune is not held against the budget
+            settings = dataclasses.replace(settings, began=settings.began + queue.seconds)
+        return _searched(runner, look(), settings, on_event, hardware=hardware, rivals=rivals)
+
+
+def _searched(
+    runner: TrialRunner,
+    facts: Facts,
+    settings: Settings,
+    on_event: OnEvent,
+    *,
+    hardware: Hardware,
+    rivals: Sequence[Baseline],
+) -> Found:
     described = facts.workload
     own = described.wrapped
     space = library.load(settings.space, bounds(facts)) if own is None else wrap.space(own.choices)
@@ -200,7 +221,6 @@ def _completed(
             "data": described.data_digest,
             "hardware": hardware.model_dump_json(),
         },
-        lock=MEASURING,
     )
 
 

@@ -145,8 +145,8 @@ def run(
     watcher.on_machine(here)
     with runner_for(workload, settings, watcher.on_trial) as runner:
         described = description(runner)
-        facts = facts_of(here, described, folder or Path.cwd(), simulated=settings.simulate is not None)
-        found = search(runner, facts, settings, watcher.on_search, hardware=hardware_of(here, described))
+        look = partial(facts_of, here, described, folder or Path.cwd(), simulated=settings.simulate is not None)
+        found = search(runner, look, settings, watcher.on_search, hardware=hardware_of(here, described))
     return found.result, _tuned(found, workload, named)
 
 

@@ -53,7 +53,6 @@ class Settings:
         digests: what must be equal to go on with a study, e.g. `{"workload": ..., "hardware": ...}`.
         fresh: begin anew even if there is such a study.
         join: share the study with other processes that search for the same on machines like this one.
-        lock: the name under which tunes on one machine queue up; None to do without.
         options: what a trial of a configuration is asked for beyond the usual.
         command: the line that repeats it, for whoever reads the result.
         clock: monotonic seconds.
@@ -86,7 +85,6 @@ class Settings:
     digests: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
     join: bool = False
-    lock: str | None = None
     options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
     command: str = ""
     clock: Callable[[], float] = time.monotonic

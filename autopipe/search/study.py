@@ -5,10 +5,8 @@ This is the order of things and nothing else: what is tried, when it ends and wh
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
-from contextlib import nullcontext
 
 from optuna.samplers import RandomSampler
 
@@ -19,7 +17,6 @@ from autopipe.search import (
     conclusion,
     confirmation,
     decision,
-    lock,
     participants,
     reasoned,
     stopping,
@@ -33,7 +30,6 @@ from autopipe.search.events import (
     SpaceTrimmed,
     StorageLost,
     StudyOpened,
-    WaitingForMachine,
 )
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
@@ -92,34 +88,25 @@ def search(
 ) -> SearchResult:
     """Do what `run` does, on a space that has been trimmed already."""
     on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
-    queue = (
-        nullcontext()
-        if settings.lock is None
-        else lock.held(settings.lock, lambda who: on_event(WaitingForMachine(holder=who)))
+    patience = budget.patience(settings, on_event)
+    record, lost = open_record(
+        settings.storage,
+        settings.study_name,
+        sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
+        digests={**settings.digests, "space": space_digest(trimmed.space)},
+        fresh=settings.fresh,
+        patience=patience,
+        on_lost=lambda reason: on_event(StorageLost(reason=reason)),
     )
-    asked = settings.clock()
-    with queue:
-        if settings.began is not None:  # waiting for another tune is not held against the budget
-            settings = dataclasses.replace(settings, began=settings.began + settings.clock() - asked)
-        patience = budget.patience(settings, on_event)
-        record, lost = open_record(
-            settings.storage,
-            settings.study_name,
-            sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
-            digests={**settings.digests, "space": space_digest(trimmed.space)},
-            fresh=settings.fresh,
-            patience=patience,
-            on_lost=lambda reason: on_event(StorageLost(reason=reason)),
-        )
-        shared = settings.storage if settings.join else None
-        with participants.joined(shared, settings.study_name, patience) as others:
-            session = Session(trimmed, measurer, facts, settings, record, on_event, others=others)
-            on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
-            together.tell(session)
-            try:
-                return _Search(session).run()
-            finally:
-                record.settle()
+    shared = settings.storage if settings.join else None
+    with participants.joined(shared, settings.study_name, patience) as others:
+        session = Session(trimmed, measurer, facts, settings, record, on_event, others=others)
+        on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
+        together.tell(session)
+        try:
+            return _Search(session).run()
+        finally:
+            record.settle()
 
 
 class _Search:

@@ -76,7 +76,8 @@ class TrialRunner:
         launch: the workload, and where and how the child runs.
         deadlines: how long a trial may be silent in each phase, and how long it may take.
         recycling: when a child is replaced.
-        memory_limit_bytes: what the child and all it starts may hold; None for 90 % of what is free when it starts.
+        memory_limit_bytes: what the child and all it starts may hold; None for what they hold when something is asked
+            of it, and 90 % of what is free then.
         on_event: is told of each phase, progress and log line.
 
     Attributes:
@@ -126,7 +127,6 @@ class TrialRunner:
     def begin(self) -> None:
         """Start the child, which loads the workload meanwhile; the next request waits for that."""
         if self._child is None:
-            self._limit_bytes = self._memory_limit_bytes or int(_MEMORY_SHARE * memory.detect().available_bytes)
             self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
             self._child.send(self._child.load)
 
@@ -215,6 +215,8 @@ class TrialRunner:
         if request_seconds is not None:
             deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
         watch = Watch(deadlines, phase, time.monotonic())
+        free = memory.detect().available_bytes  # others may have come or gone since it started
+        self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
         try:
             oom_kills = group.oom_kills()
             child.log.mark()

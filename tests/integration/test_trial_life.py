@@ -16,8 +16,10 @@ import pytest
 
 from autopipe.api import searching
 from autopipe.core.config import PipelineConfig
-from autopipe.core.outcome import Measurement, Phase
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.workload import Workload
+from autopipe.hardware import memory
+from autopipe.hardware.memory import Memory
 from autopipe.loaders.threads import Threads
 from autopipe.trial import group, scratch
 from autopipe.trial.child import Launch
@@ -89,6 +91,21 @@ def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
     nameless = dataclasses.replace(launch, workload=Workload(data=Numbers(), ops=[], batch_size=2))
     with TrialRunner(nameless, recycling=Recycling(isolation="process")) as runner:
         assert len(pids(runner, CONFIG, CONFIG)) == 2
+
+
+def test_a_child_may_hold_what_is_free_when_it_is_asked_and_not_when_it_started(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [1 << 34]
+    monkeypatch.setattr(memory, "detect", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
+    with TrialRunner(launch) as runner:
+        [first] = pids(runner, CONFIG, fault="grow", bytes=100 << 20)
+        free[0] = 50 << 20  # another tune, which had to be waited for, has left no more
+        assert pids(runner, CONFIG) == [first]  # what it holds already is not counted against it
+        outcome = runner.measure(CONFIG, {"fault": "allocate"})
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind is FailureKind.OUT_OF_MEMORY
+    assert runner.pid is None
 
 
 @pytest.fixture

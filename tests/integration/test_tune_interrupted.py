@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +45,8 @@ def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "train.py").write_text(TRAIN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setattr(searching, "MEASURING", None)  # no figure counts here: other tunes need not be waited for
+    # No figure counts here: other tunes need not be waited for.
+    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{os.getpid()}")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -57,7 +57,7 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
                 another_tune.close()
 
             fast = stored(_profile(described, 1e12))
-            queue = checking.queue_of(wait)
+            queue = searching.queue_of(wait)
             drifted = checking.check_with(runner, described, fast, here, quick=False, queue=queue)
         assert waited == [WaitingForMachine(holder=f"process {os.getpid()}")]
         assert queue.seconds > 0

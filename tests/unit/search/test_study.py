@@ -788,11 +788,10 @@ def test_nothing_that_can_run_is_an_error_before_anything_is_measured(space: Spa
     assert surface.measured == []
 
 
-def test_events_tell_the_story_in_order(space: Space, tmp_path: Path) -> None:
+def test_events_tell_the_story_in_order(space: Space) -> None:
     told: list[Event] = []
     surface = fed_by_four(quirks=1)
-    chosen = settings(surface, trials=7, lock=tmp_path / "lock")
-    result = study.run(space, surface, surface.facts(), chosen, told.append)
+    result = study.run(space, surface, surface.facts(), settings(surface, trials=7), told.append)
     kinds = [type(event) for event in told]
     assert kinds[:3] == [SpaceTrimmed, StudyOpened, CeilingMeasured]
     assert kinds.index(SearchStopped) + 1 == kinds.index(ConfirmationStarted)
