@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -10,16 +11,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from autopipe import assembly
-from autopipe.core import stats
+from autopipe.core import job, stats
 from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, SampleTail
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.plan import Plan
 from autopipe.core.report import Report
 from autopipe.core.sample import Batch
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
-from autopipe.hardware import cpu, disk
+from autopipe.errors import LoaderError
+from autopipe.hardware import cpu, disk, memory
 from autopipe.loaders.threads import Threads
 from autopipe.measure import op_costs, reads
 from autopipe.measure.bench import Alone
@@ -34,6 +36,8 @@ _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
 _EDGE_SECONDS = 0.05
 _READ_FILES = 400
+_QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that whoever takes them holds
+_MEMORY_SHARE = 0.8  # of what is free, for its batches
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +76,14 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
         reading is not None
     ):  # reads wait as long as they do in the state of the page cache in which trials find the files
         ops = (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
-    loader = _loader(cpu.usable_cores(), reading)
+    loader = _loader(workload, plan, reading)
     rate, whole = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached: float | None = None
     if plan.cut(len(plan.prefix)).is_fixed:
         in_time = max(workload.batch_size, min(_SAMPLES, int(rate.value * _SECONDS)))
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
-        _, cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report)
+        with contextlib.suppress(LoaderError):  # there is no room for it
+            _, cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report)
     return LoaderCosts(
         images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
@@ -115,10 +120,14 @@ def _read_bytes_per_second(workload: Workload) -> float | None:
     return disk.read_bytes_per_second(paths) if paths else None
 
 
-def _loader(cores: int, reading: ReadCosts | None) -> Threads:
-    """Return a loader that all cores work for, also where they would wait for reads."""
+def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Threads:
+    """Return a loader that all cores work for, also where they would wait for reads; fewer where memory is short."""
     read_ahead = 0 if reading is None or not reading.waits else min(_MOST_READERS, reading.at_once)
-    return Threads(workers=cores, queue_size=4, read_ahead=read_ahead)
+    cores, batch_bytes = cpu.usable_cores(), plan.compact.bytes * workload.batch_size
+    together = job.at_a_time(batch_bytes, _QUEUE_SIZE, ModelSetup())
+    room = int(_MEMORY_SHARE * memory.detect().available_bytes / max(1, together * batch_bytes)) - _IN_HAND
+    queue_size = _QUEUE_SIZE if room >= cores + _QUEUE_SIZE else 1
+    return Threads(workers=max(1, min(cores, room - queue_size)), queue_size=queue_size, read_ahead=read_ahead)
 
 
 def _run(

@@ -20,7 +20,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import LoaderError, WorkloadError
-from autopipe.hardware import memory
+from autopipe.hardware import cpu, memory
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
@@ -275,6 +275,17 @@ def test_a_cache_that_would_take_all_that_is_free_is_refused(monkeypatch: pytest
     monkeypatch.setattr(memory, "detect", lambda: little)
     with pytest.raises(LoaderError, match="A cache of 100% of the samples needs"):
         session.measure(THREADS.model_copy(update={"cache": "memory"}), QUICK, Log())
+
+
+def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(workload())
+    little = dataclasses.replace(memory.detect(), available_bytes=20_000)  # 12 batches
+    monkeypatch.setattr(memory, "detect", lambda: little)
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 64)
+    found = session.ceiling({}, Log())
+    session.close()
+    assert found.loader_images_per_second is not None
+    assert found.op_costs
 
 
 def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
