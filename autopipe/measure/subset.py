@@ -47,5 +47,5 @@ class Subset:
         return data_source.files(self._source, [index * self._stride for index in chosen])
 
     def digest(self) -> str:
-        """Describe the part by the whole and the count."""
-        return f"{data_source.digest(self._source)} subset={self._count}"
+        """Describe the part by the whole, which is looked at once in a process, and the count."""
+        return f"{data_source.first_digest(self._source)} subset={self._count}"

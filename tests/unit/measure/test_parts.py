@@ -11,10 +11,24 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.loaders.threads import Threads
 from autopipe.measure.parts import Parts
+from autopipe.measure.subset import Subset
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan
 
 THREADS = Threads(workers=1)
+
+
+def test_the_files_of_the_whole_are_looked_at_once_however_many_trials_use_a_part() -> None:
+    class Files(Arrays):
+        looked = 0
+
+        def digest(self) -> str:
+            self.looked += 1
+            return "files"
+
+    data = Files(np.zeros((10, 2), np.float32), np.arange(10))
+    assert [Subset(data, 5).digest() for _ in range(3)] == ["files subset=5"] * 3
+    assert data.looked == 1
 
 
 @pytest.fixture
