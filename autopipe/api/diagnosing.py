@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,11 +76,15 @@ def _run(request: Request, told: IO[bytes]) -> int:
     stdout = sys.stderr.fileno() if request.quiet else None
     sys.stdout.flush()
     process = subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env={**os.environ, **import_path()})
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:  # the script gets it, too; what was seen by then is shown
-            continue
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # which comes to this process alone
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the script gets it, too; what was seen by then is shown
+                continue
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _nothing(script: Path, status: int) -> NothingMeasuredError:

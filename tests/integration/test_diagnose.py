@@ -118,6 +118,20 @@ def test_a_script_without_a_training_is_told_so(tmp_path: Path, script: str, sai
     assert ("ValueError: its own" in done.stderr) == ("its own" in script)
 
 
+def test_a_job_that_is_ended_takes_the_script_along(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time; print('begun', flush=True); time.sleep(600)")
+    command = [sys.executable, "-m", "autopipe", "diagnose", "train.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "was ended by signal 15 before a training could be watched" in said
+
+
 def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path, "nothing.py")
     assert done.returncode == 2
