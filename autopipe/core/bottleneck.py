@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from autopipe.core import costs as cost_model
-from autopipe.core.ceiling import OpCost
+from autopipe.core.ceiling import OVERTAKEN, OpCost
 from autopipe.core.costs import Work
 from autopipe.core.limits import Kind, Limit, Limits, worker_read_seconds
 
@@ -51,12 +51,12 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
     reached = limits.images_per_second if rate is None else rate
     share = reached / limits.model_images_per_second if model_share is None else model_share
     others = [each for each in limits.limits if each.kind is not Kind.MODEL]
-    if not others and (rate is None or share < MODEL_SHARE):
+    if not others and (share < MODEL_SHARE or rate is None):
         return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(limits.model_images_per_second)))
     if share >= MODEL_SHARE:
         found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
     else:
-        found = _in_the_way(limits, others)
+        found = _in_the_way(limits, others, reached)
     if found.images_per_second <= limits.model_images_per_second:
         return Bottleneck(limit=found, sentence=_SENTENCES[found.kind](limits, found))
     return Bottleneck(limit=None, sentence=_unexplained(limits, found))
@@ -73,9 +73,14 @@ def _unexplained(limits: Limits, following: Limit) -> str:
     )
 
 
-def _in_the_way(limits: Limits, others: list[Limit]) -> Limit:
-    """Return the lowest limit beside the model; a part of the samples in memory stands for the memory that lacks."""
-    lowest = others[0]
+def _in_the_way(limits: Limits, others: list[Limit], reached: float) -> Limit:
+    """Return the lowest limit beside the model; a part of the samples in memory stands for the memory that lacks.
+
+    One that the configuration has left behind was read too low, and is not it, if another one may be.
+    """
+    model = limits.model_images_per_second
+    holds = (each for each in others if reached <= OVERTAKEN * each.images_per_second <= OVERTAKEN * model)
+    lowest = next(holds, others[0])
     config = limits.config
     if config.cache != "none" and config.cache_fraction < 1 and limits.work.from_source > 0:
         whole = cost_model.work(config.model_copy(update={"cache_fraction": 1.0}), limits.costs)
@@ -88,7 +93,8 @@ def _in_the_way(limits: Limits, others: list[Limit]) -> Limit:
         if config.loader.pipes_batches() and limits.work.sent_bytes
         else math.inf
     )
-    return Limit(kind=Kind.HAND_OVER, images_per_second=sent) if sent < lowest.images_per_second else lowest
+    by_pipe = sent < lowest.images_per_second and reached <= OVERTAKEN * sent
+    return Limit(kind=Kind.HAND_OVER, images_per_second=sent) if by_pipe else lowest
 
 
 def _model(limits: Limits, found: Limit) -> str:

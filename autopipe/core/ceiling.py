@@ -133,7 +133,7 @@ class SampleTail(Value):
 
 _OF_THE_LOADER = ("loader_images_per_second", "op_costs", "reads", "tail", "read_bytes_per_second")
 OVERTAKEN = 1.1
-"""Times the model alone: a training that is faster than that shows that the model alone was read too low."""
+"""Times a limit: a training that is faster than that shows that the limit, the model alone say, was read too low."""
 
 
 class Ceiling(OfSetup, Value):

@@ -9,6 +9,7 @@ from autopipe.core.bottleneck import bottleneck
 from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, limits
+from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.threads import Threads
@@ -152,6 +153,20 @@ def test_a_storage_that_gives_no_more_is_a_bandwidth() -> None:
     found = bottleneck(limits(ceiling(model=1000.0, **narrow), PipelineConfig(loader=Threads(workers=64))), rate=190.0)
     assert found.kind is Kind.STORAGE_BANDWIDTH
     assert found.sentence.startswith("the storage gives 7.6 MB/s, 200 images/s; 38 MB/s would feed the model")
+
+
+def test_a_limit_that_was_left_behind_is_not_the_one_if_another_may_be() -> None:
+    disk = ceiling(read_bytes_per_second=40e6, bytes_per_image=40_000.0)  # read by fewer than the workers: 1,000
+    assert bottleneck(limits(disk, THREADS), rate=1050.0).kind is Kind.STORAGE_BANDWIDTH
+    assert bottleneck(limits(disk, THREADS), rate=2500.0).kind is Kind.OP  # the cores: 2,700
+    assert bottleneck(limits(disk, THREADS), rate=4000.0).kind is Kind.STORAGE_BANDWIDTH  # none is left
+
+
+def test_a_pipe_that_carries_more_than_was_taken_for_granted_is_not_the_limit() -> None:
+    keras = PipelineConfig(loader=Keras(workers=2, use_multiprocessing=True))
+    piped = limits(ceiling(), keras, facts(compact_bytes=400_000))
+    assert bottleneck(piped, rate=900.0).kind is Kind.HAND_OVER  # 1,000 of them are 0.4 GB/s
+    assert bottleneck(piped, rate=2000.0).kind is Kind.OP
 
 
 def test_memory_that_holds_a_part_is_named() -> None:
