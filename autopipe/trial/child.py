@@ -24,7 +24,7 @@ import pydantic
 
 from autopipe.core.workload import Workload
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.errors import WorkloadError
+from autopipe.errors import TrialError, WorkloadError
 from autopipe.trial import group, protocol
 from autopipe.trial.channel import Channel
 from autopipe.trial.log import ChildLog
@@ -66,9 +66,15 @@ class Child:
     """A running child process, leader of a group and session of its own."""
 
     def __init__(self, launch: Launch) -> None:
-        self.log = ChildLog()
-        # What the child leaves in its temporary folder, converted samples say, goes even if it dies on the spot.
-        self._scratch = Scratch()
+        try:
+            # What the child leaves in its temporary folder, converted samples say, goes even if it dies on the spot.
+            self._scratch = Scratch()
+            self.log = ChildLog()
+        except OSError as error:
+            raise TrialError(
+                f"A trial needs a temporary folder, but there can be none: {error}",
+                hint="Make room, or name a folder that has room in the environment variable TMPDIR.",
+            ) from error
         self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
         ours, theirs = socket.socketpair()
         inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
