@@ -128,7 +128,12 @@ class MissingExtraError(AutopipeError):
     @classmethod
     def of(cls, extra: str, package: str) -> MissingExtraError:
         """Name the extra that brings `package`."""
-        return cls(f"`{package}` is not installed.", hint=f"Run: pip install 'autopipe-tuner[{extra}]'")
+        from autopipe import again
+
+        return cls(
+            f"`{package}` is not installed; the extra `{extra}` brings it.",
+            hint=f"Run: {again.installing_extra(extra)}",
+        )
 
 
 def printable(text: str) -> str:

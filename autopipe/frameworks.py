@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from autopipe import again
 from autopipe.errors import FrameworkError
 
 _Epoch: TypeAlias = Callable[[], Iterator[Any]]
@@ -282,7 +283,7 @@ def _unfit(package: str, what: str) -> FrameworkError:
     works = _requirement(package)
     return FrameworkError(
         f"autopipe works with {works}, but the installed {package} {installed} {what}.",
-        hint=f"Run: pip install '{works}'",
+        hint=f"Run: {again.installing(works)}",
     )
 
 

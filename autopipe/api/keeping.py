@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autopipe import again
 from autopipe.api.search_facts import hardware_of
 from autopipe.core.description import Description
 from autopipe.core.mode import Mode
@@ -32,13 +33,11 @@ def step_time(path: Path, found: StepTime, described: Description) -> Profile:
     """
     known = files.read(path)
     profile, match = pick.nearest(known, hardware_of(machine.detect(), described))
-    renew = f"autopipe retune {path}"
+    renew = f"Run: {again.autopipe('retune', path)}"
     if match.level is not MatchLevel.SAME or profile.findings is None:
-        raise ArtifactError(
-            f"`{path}` has no full profile of this machine to keep a step's time in.", hint=f"Run: {renew}"
-        )
+        raise ArtifactError(f"`{path}` has no full profile of this machine to keep a step's time in.", hint=renew)
     if profile.workload.model is not None and profile.workload.model != described.model_digest:
-        raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=f"Run: {renew}")
+        raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=renew)
     others = (each for each in profile.findings.step_times if each.mode != found.mode)
     step_times = tuple(sorted((*others, found), key=lambda each: list(Mode).index(each.mode)))
     kept = profile.model_copy(update={"findings": profile.findings.model_copy(update={"step_times": step_times})})

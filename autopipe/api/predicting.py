@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autopipe import again
 from autopipe.core.correction import Measured
 from autopipe.errors import ArtifactError
 from autopipe.tuned import artifact as files
@@ -22,7 +23,7 @@ def measured(artifact: Path) -> Measured:
         raise ArtifactError(
             f"Predictions need what each op costs, which the profile in `{artifact}` does not keep.",
             hint="A wrapped dataset's cannot be told apart; a profile of an earlier version is renewed by: "
-            f"autopipe retune {artifact}",
+            + again.autopipe("retune", artifact),
         )
     winner = pick.config_of(profile)
     pairs = [(winner, profile.measurement.images_per_second.value)]

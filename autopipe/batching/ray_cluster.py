@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from autopipe import _version
+from autopipe import _version, again
 from autopipe.batching import ray_node
 from autopipe.errors import DataError, LoaderError, MissingExtraError
 from autopipe.hardware import cpu
@@ -185,11 +185,10 @@ def require_data(missing: Sequence[tuple[str, str]]) -> None:
 
 def node_failure(error: BaseException, what: str) -> LoaderError:
     """Return the error for what a node did not do, by what Ray says."""
-    version = _version.__version__
     if "No module named 'autopipe" in str(error):
         return LoaderError(
             "A node of the Ray cluster lacks autopipe, or has another version of it.",
-            hint=f"Run on the nodes: pip install 'autopipe-tuner[ray]=={version}'",
+            hint=again.on_nodes("ray", _version.__version__),
         )
     last = str(error).strip().splitlines() or [type(error).__name__]
     return LoaderError(f"{what} on a node of the Ray cluster: {last[-1].strip()}")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe import _version
+from autopipe import _version, again
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.pickling import RemoteFailure, unpickled
@@ -154,7 +154,7 @@ def require_same_version(owner: str) -> None:
         raise LoaderError(
             f"All nodes of a Ray cluster must have one version of autopipe, but {node_name()} has "
             f"{_version.__version__} where the training has {owner}.",
-            hint=f"Run on the nodes: pip install 'autopipe-tuner[ray]=={owner}'",
+            hint=again.on_nodes("ray", owner),
         )
 
 

@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from autopipe import again
 from autopipe.api import reporting
-from autopipe.cli import again, screen
+from autopipe.cli import screen
 from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
 from autopipe.hardware.memory import size_text

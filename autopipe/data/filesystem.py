@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from autopipe import again
 from autopipe.data.url import scheme, scrubbed, shown
 from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExtraError
 
@@ -185,7 +186,8 @@ def _implementation(protocol: str) -> type[Any]:
         known = known_implementations.get(protocol, {})
         package = _PACKAGES.get(protocol) or str(known.get("class", protocol)).partition(".")[0]
         raise MissingExtraError(
-            f"`{protocol}://` needs a package that is not installed: {error}.", hint=f"Run: pip install {package}"
+            f"`{protocol}://` needs a package that is not installed: {error}.",
+            hint=f"Run: {again.installing(package)}",
         ) from None
     except ValueError:
         raise DataError(

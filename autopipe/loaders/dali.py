@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pydantic
 
+from autopipe import again
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.diagnosis import refuse_skipping
 from autopipe.batching.streaming import Filler, StreamingLoader, require_memory
@@ -53,7 +54,7 @@ class Dali(LoaderConfig):
         with contextlib.suppress(ModuleNotFoundError):  # nothing of NVIDIA's is there at all
             if importlib.util.find_spec("nvidia.dali") is not None:
                 return None
-        return "it is not installed: pip install 'autopipe-tuner[dali]'"
+        return f"it is not installed: {again.installing_extra('dali')}"
 
     @classmethod
     def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:

@@ -19,6 +19,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from autopipe import again
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.owner import Owner
@@ -59,7 +60,7 @@ class Grain(LoaderConfig):
 
     @classmethod
     def missing(cls) -> str | None:
-        return None if importlib.util.find_spec("grain") else "it is not installed: pip install 'autopipe-tuner[grain]'"
+        return None if importlib.util.find_spec("grain") else f"it is not installed: {again.installing_extra('grain')}"
 
     def normalised(self) -> Self:
         if self.workers == 0:  # no more batches are under way than wait

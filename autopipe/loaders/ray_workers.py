@@ -21,6 +21,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from autopipe import again
 from autopipe.batching import ray_cluster, ray_node
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
@@ -60,7 +61,7 @@ class Ray(LoaderConfig):
     @classmethod
     def missing(cls) -> str | None:
         here = importlib.util.find_spec("ray") is not None
-        return None if here else "needs the extra `ray`: pip install 'autopipe-tuner[ray]'"
+        return None if here else f"it is not installed: {again.installing_extra('ray')}"
 
     def worker_count(self) -> int:
         return self.workers

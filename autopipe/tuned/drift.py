@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
-import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from autopipe import again
 from autopipe.core.value import Estimate
 from autopipe.hardware import cpu
 from autopipe.tuned import exports
@@ -98,7 +98,7 @@ def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | No
         "pipeline was tuned"
     )
     waited = f"{said}, and waits for data {waits:.0%} of the time ({promise.data_wait_share:.0%} then)"
-    retune, check = (f"Run: autopipe {each} {shlex.quote(str(promise.artifact))}" for each in ("retune", "check"))
+    retune, check = (f"Run: {again.autopipe(each, str(promise.artifact))}" for each in ("retune", "check"))
     if promise.cores is not None and cores < promise.cores:
         return Drift(
             cause=Cause.FEWER_CORES,

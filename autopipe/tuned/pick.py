@@ -10,9 +10,9 @@ import dataclasses
 import functools
 import json
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
+from autopipe import again
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, ConfigError
@@ -74,7 +74,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
 
 def retune(name: str = "autopipe.json") -> str:
     """Return how a profile of this machine is had, with the path of the artefact."""
-    return f"Run `autopipe retune {shlex.quote(name)}` on this machine."
+    return f"Run `{again.autopipe('retune', name)}` on this machine."
 
 
 def nearest(artifact: Artifact, here: Hardware) -> tuple[Profile, Match]:

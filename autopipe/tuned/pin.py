@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pydantic
 
+from autopipe import again
 from autopipe.core.workload import Workload
 from autopipe.errors import ArtifactError
 from autopipe.tuned import images, reference
@@ -196,7 +196,7 @@ def _repoint(named: Reference, file: Path) -> str:
     text = reference.text(named)
     if isinstance(named, FileReference):
         text = f"{(file.parent / named.path).resolve()}:{named.attribute}"
-    return shlex.join(["autopipe", "repoint", str(file), text])
+    return again.autopipe("repoint", file, text)
 
 
 def _constant(statement: ast.stmt) -> tuple[str, Any] | None:

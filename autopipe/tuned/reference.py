@@ -7,10 +7,10 @@ workloads an artefact may name is the rule of `autopipe.tuned.pin`.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path, PurePosixPath
 
+from autopipe import again
 from autopipe.core.workload import Workload
 from autopipe.data.url import is_url
 from autopipe.errors import ArtifactError
@@ -101,7 +101,7 @@ def located(reference: FileReference | ImagesReference, artifact: Path, *, with_
         )
     raise ArtifactError(
         f"The file of the artefact's workload is gone: it is not at {tried}.",
-        hint=f"If it was moved or renamed: autopipe repoint {shlex.quote(str(artifact))} NEW.py:{reference.attribute}",
+        hint=f"If it was moved or renamed: {again.autopipe('repoint', artifact, f'NEW.py:{reference.attribute}')}",
     )
 
 

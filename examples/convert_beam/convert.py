@@ -1,6 +1,6 @@
 """Convert the samples of a workload in parts, wherever parts can run: with Apache Beam, or with a pool of processes.
 
-    pip install 'autopipe-tuner[beam]'
+    pip install '.[beam]'
     cd examples/photos
     python ../convert_beam/convert.py train.py:workload --out converted/array --parts 4
     python ../convert_beam/convert.py train.py:workload --out converted/array --parts 4 --pool

@@ -1,5 +1,6 @@
 """Feed a model from a source of your own: any object with `__len__` and `read(index)`.
 
+    pip install '.[demo]'                                    # scikit-image, which the demo set is made of
     python examples/custom_source/make_demo.py               # a demo archive; or PHOTOS_TAR=/path/to/yours
     python examples/custom_source/train.py                   # trains with a configuration chosen by hand
     autopipe tune examples/custom_source/train.py:workload   # measures which configuration is fastest here

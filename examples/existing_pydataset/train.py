@@ -1,5 +1,6 @@
 """Tune a `keras.utils.PyDataset` that exists already, as it is: `ap.wrap` around a function that makes it.
 
+    pip install '.[demo]'                                    # scikit-image, which the demo set is made of
     python examples/existing_pydataset/make_demo.py          # a demo set; or PHOTOS=/path/to/yours
     python examples/existing_pydataset/train.py              # trains as it is
     autopipe tune examples/existing_pydataset/train.py:workload --out tuned-pydataset

@@ -1,5 +1,6 @@
 """Tune a tf.data pipeline that exists already, as it is: `ap.wrap` around the function that makes it.
 
+    pip install '.[demo]'                                    # scikit-image, which the demo set is made of
     python examples/existing_tfdata/make_demo.py             # a demo set; or PHOTOS=/path/to/yours
     python examples/existing_tfdata/train.py                 # trains as it is
     autopipe tune examples/existing_tfdata/train.py:workload --out tuned-tfdata

@@ -1,5 +1,6 @@
 """Classify photos in one folder per class.
 
+    pip install '.[demo]'                                    # scikit-image, which the demo set is made of
     python examples/photos/make_demo.py                      # a demo set; or PHOTOS=/path/to/yours
     python examples/photos/train.py                          # trains with a configuration chosen by hand
     autopipe tune examples/photos/train.py:workload          # measures which configuration is fastest here

@@ -1,5 +1,6 @@
 """Segment images whose masks name each pixel's class by a colour: CamVid's layout, 32 classes.
 
+    pip install '.[demo]'                                    # scikit-image, which the demo set is made of
     python examples/segmentation/make_demo.py                # a demo set; or CAMVID=/path/to/yours
     python examples/segmentation/train.py                    # trains with a configuration chosen by hand
     autopipe tune examples/segmentation/train.py:workload    # measures which configuration is fastest here

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import again, artifact_options, screen
+from autopipe import again
+from autopipe.cli import artifact_options, screen
 
 
 def check(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import again, screen, workload_options
+from autopipe import again
+from autopipe.cli import screen, workload_options
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import again, artifact_options, screen, search_options
+from autopipe import again
+from autopipe.cli import artifact_options, screen, search_options
 
 if TYPE_CHECKING:
     from autopipe.api.retuning import Retuned

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import again, screen, search_options, workload_options
+from autopipe import again
+from autopipe.cli import screen, search_options, workload_options
 from autopipe.errors import ArtifactError
 
 

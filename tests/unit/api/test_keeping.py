@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from autopipe import again
 from autopipe.api import keeping
 from autopipe.core.mode import Mode
 from autopipe.core.step_time import StepTime
@@ -51,9 +52,10 @@ def test_a_step_is_kept_in_this_machines_profile_one_of_each_mode(tmp_path: Path
     ],
 )
 def test_what_is_of_another_machine_or_model_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    path = written(tmp_path, **changes)
+    (tmp_path / "my models").mkdir()
+    path = written(tmp_path / "my models", **changes)
     before = path.read_text()
     with pytest.raises(ArtifactError, match=said) as error:
         keeping.step_time(path, step(Mode.TRAIN), DESCRIBED)
-    assert error.value.hint == f"Run: autopipe retune {path}"
+    assert error.value.hint == f"Run: {again.autopipe('retune', path)}"
     assert path.read_text() == before

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopipe.cli import again
+from autopipe import again
 from autopipe.cli.output import Written, folder_of, reserved, say_where, writable_folder, write_outputs
 from autopipe.cli.workload_options import Chosen
 from autopipe.core.config import PipelineConfig

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autopipe import again
 from autopipe.core.value import Estimate
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
@@ -44,11 +45,11 @@ def test_it_is_told_as_json(autopipe: Autopipe, tuned: Path) -> None:
 
 
 def test_a_profile_without_costs_is_refused_with_what_to_do(autopipe: Autopipe, tmp_path: Path) -> None:
-    old = files.write(artifact(profile(hardware=fingerprint.detect())), tmp_path / "autopipe.json")
+    old = files.write(artifact(profile(hardware=fingerprint.detect())), tmp_path / "my model.json")
     done = autopipe("whatif", str(old))
     assert done.status == 2
     assert "does not keep" in done.err
-    assert "autopipe retune" in done.err
+    assert again.autopipe("retune", old) in done.err
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()

@@ -332,7 +332,7 @@ def _nothing_opened() -> Iterator[None]:
 @pytest.mark.usefixtures("_nothing_opened")
 def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(MissingExtraError, match=r"`fsspec` is not installed.*autopipe-tuner\[remote\]"):
+    with pytest.raises(MissingExtraError, match="`fsspec` is not installed; the extra `remote` brings it"):
         ap.ImageFolder("s3://bucket/photos")
 
 
@@ -344,5 +344,5 @@ def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_the_package_of_a_scheme_it_is_named(url: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(importlib.import_module("fsspec.registry"), "_registry", {})  # what is imported already
-    with pytest.raises(MissingExtraError, match=f"Run: pip install {package}"):
+    with pytest.raises(MissingExtraError, match=f"pip install.* {package}$"):
         ap.ImageFolder(url)

@@ -108,4 +108,4 @@ def test_a_loader_whose_package_is_missing_names_the_extra(monkeypatch: pytest.M
     workload = Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
     with pytest.raises(MissingExtraError) as error:
         build_loader(workload, PipelineConfig(loader=Grain(num_threads=2)))
-    assert "autopipe-tuner[grain]" in str(error.value.hint)
+    assert "the extra `grain` brings it" in error.value.message

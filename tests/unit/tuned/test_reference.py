@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autopipe import again
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ArtifactError
@@ -109,7 +110,7 @@ def test_a_file_that_is_gone_is_named_once_and_with_the_command_that_mends_it(tm
         reference.located(named, tmp_path / "autopipe.json", with_origin=True)
     assert error.value.message.count(str(tmp_path / "train.py")) == 1
     assert error.value.hint == (
-        f"If it was moved or renamed: autopipe repoint {tmp_path / 'autopipe.json'} NEW.py:photos"
+        f"If it was moved or renamed: {again.autopipe('repoint', tmp_path / 'autopipe.json', 'NEW.py:photos')}"
     )
 
 

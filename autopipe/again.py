@@ -1,0 +1,84 @@
+"""The commands that are printed as a next step: as they work when they are pasted where the user stands.
+
+That is not always `autopipe`, `python` and `pip`: a virtual environment may be used without being activated, and
+autopipe may come from a checkout as well as from a release. Nothing of the package is imported here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_DISTRIBUTION = "autopipe-tuner"
+
+
+def autopipe(*arguments: str | os.PathLike[str]) -> str:
+    """Return the line that runs autopipe, as this process does, with some arguments; quoted for a shell."""
+    own = ["autopipe"] if _is_ours("autopipe") else [sys.executable, "-m", "autopipe"]
+    return shlex.join([*own, *(os.fspath(each) for each in arguments)])
+
+
+def this() -> str:
+    """Return the line that runs what this process was asked for; passwords in URLs are left out."""
+    return shlex.join(["autopipe", *(re.sub(r"(://[^/:@]*):(?!\d+/)[^@]*@", r"\1@", each) for each in sys.argv[1:])])
+
+
+def python(*arguments: str) -> str:
+    """Return the line that runs this Python with some arguments; quoted for a shell."""
+    return shlex.join(["python" if _is_ours("python") else sys.executable, *arguments])
+
+
+def installing(*requirements: str) -> str:
+    """Return the line that installs packages for this Python; quoted for a shell."""
+    if _is_ours("pip"):
+        pip = ["pip", "install"]
+    elif importlib.util.find_spec("pip") is not None:
+        pip = [sys.executable, "-m", "pip", "install"]
+    else:  # as in environments that uv makes
+        pip = ["uv", "pip", "install", "--python", sys.executable]
+    return shlex.join([*pip, *requirements])
+
+
+def installing_extra(extra: str) -> str:
+    """Return the line that installs what an extra of autopipe brings, and leaves autopipe itself as it is installed.
+
+    It takes the requirements from what was noted when autopipe was installed, be that a release or a checkout.
+    """
+    if found := list(_requirements(extra)):
+        return installing(*found)
+    checkout = Path(__file__).parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        return installing("-e", f"{checkout}[{extra}]")
+    return installing(f"{_DISTRIBUTION}[{extra}]")
+
+
+def on_nodes(extra: str, version: str) -> str:
+    """Return what to run on other machines, which need a version of autopipe with an extra; quoted for a shell."""
+    if ".dev" in version:  # of no release
+        return f"Run on the nodes, in a checkout of the same version: {shlex.join(['pip', 'install', f'.[{extra}]'])}"
+    return f"Run on the nodes: {shlex.join(['pip', 'install', f'{_DISTRIBUTION}[{extra}]=={version}'])}"
+
+
+def _requirements(extra: str) -> Iterator[str]:
+    """Yield what an extra brings, as pip takes it; nothing where that was not noted when autopipe was installed."""
+    try:
+        lines = importlib.metadata.requires(_DISTRIBUTION) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        if re.search(rf"""\bextra == (['"]){re.escape(extra)}\1""", marker):
+            yield requirement.strip()
+
+
+def _is_ours(command: str) -> bool:
+    """Tell whether a command of the search path belongs to this Python."""
+    found = shutil.which(command)
+    return found is not None and Path(found).parent == Path(sys.executable).parent

@@ -1,0 +1,105 @@
+"""What is printed as a next step works as printed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autopipe import again
+from autopipe.errors import MissingExtraError
+
+
+def test_without_an_activated_environment_the_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert again.autopipe("check", Path("my models/a.json")) == f"{sys.executable} -m autopipe check 'my models/a.json'"
+    assert again.python("-c", "pass") == f"{sys.executable} -c pass"
+
+
+def test_in_an_activated_environment_the_commands_have_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("python", "autopipe"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert again.autopipe("check", "a.json") == "autopipe check a.json"
+    assert again.python("-c", "pass") == "python -c pass"
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str] | None], None]:
+    """Say what was noted when autopipe was installed; None: it was not."""
+
+    def say(lines: list[str] | None) -> None:
+        def requires(name: str) -> list[str]:
+            if lines is None:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return lines
+
+        monkeypatch.setattr(importlib.metadata, "requires", requires)
+
+    return say
+
+
+@pytest.fixture
+def activated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Activate an environment whose `pip` is found by its name."""
+    (tmp_path / "pip").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+
+NOTED = [
+    "keras<3.16,>=3.12",
+    "grain>=0.2.10; extra == 'grain'",
+    "other>=1; extra == 'grain-of-salt'",
+    "nvidia-dali-cuda120<3,>=2.0; (platform_system == 'Linux') and extra == \"dali\"",
+]
+
+
+@pytest.mark.usefixtures("activated")
+@pytest.mark.parametrize(
+    ("extra", "line"),
+    [("grain", "pip install 'grain>=0.2.10'"), ("dali", "pip install 'nvidia-dali-cuda120<3,>=2.0'")],
+)
+def test_an_extra_is_installed_by_what_it_brings_wherever_autopipe_came_from(
+    extra: str, line: str, installed: Callable[[list[str] | None], None]
+) -> None:
+    installed(NOTED)
+    assert again.installing_extra(extra) == line
+    assert MissingExtraError.of(extra, "x").hint == f"Run: {line}"
+
+
+@pytest.mark.usefixtures("activated")
+@pytest.mark.parametrize("noted", [None, NOTED])
+def test_where_nothing_was_noted_of_an_extra_the_checkout_is_installed_with_it(
+    noted: list[str] | None,
+    installed: Callable[[list[str] | None], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed(noted)
+    monkeypatch.setattr(again, "__file__", str(tmp_path / "my copy" / "autopipe" / "again.py"))
+    assert again.installing_extra("otel") == "pip install 'autopipe-tuner[otel]'"
+    (tmp_path / "my copy").mkdir()
+    (tmp_path / "my copy" / "pyproject.toml").touch()
+    assert again.installing_extra("otel") == f"pip install -e '{tmp_path}/my copy[otel]'"
+
+
+def test_packages_go_to_this_python_where_its_pip_is_not_the_one_that_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert again.installing("s3fs") == f"{sys.executable} -m pip install s3fs"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # an environment that uv made
+    assert again.installing("s3fs") == f"uv pip install --python {sys.executable} s3fs"
+
+
+def test_nodes_are_told_a_release_or_a_checkout() -> None:
+    assert again.on_nodes("ray", "1.2") == "Run on the nodes: pip install 'autopipe-tuner[ray]==1.2'"
+    assert again.on_nodes("ray", "1.2.dev0").endswith("in a checkout of the same version: pip install '.[ray]'")
