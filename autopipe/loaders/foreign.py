@@ -26,8 +26,13 @@ class Foreign(LoaderConfig):
     code: str
 
     @property
+    def is_own(self) -> bool:
+        """Whether it is the user's own, and not what `eject` writes."""
+        return ":" in self.code
+
+    @property
     def whose(self) -> str:
-        return f"yours: {self.code}" if ":" in self.code else f"plain code: autopipe eject --to {self.code}"
+        return f"yours: {self.code}" if self.is_own else f"plain code: autopipe eject --to {self.code}"
 
     def worker_count(self) -> int | None:
         return None

@@ -19,7 +19,15 @@ _CLOSE = 1.05  # times: who is no further ahead, and not proved to be ahead at a
 
 
 def sentence(profile: Profile) -> str:
-    """Return what keeps the best baseline slow, what the winner does about it, and what that brings."""
+    """Return what keeps a baseline slow, what the winner does about it, and what that brings.
+
+    The baseline is the user's own pipeline, where one was named to be beaten, with the others beside it; else the best.
+    """
+    own = own_baseline(profile)
+    return _verdict(profile) + ("" if own is None else _beside(profile, own))
+
+
+def _verdict(profile: Profile) -> str:
     rate, rival, model_share = profile.measurement.images_per_second, _rival(profile), share(profile)
     reached = "" if model_share is None else f", {min(1.0, model_share):.0%} of what the model takes"
     if rival is None:
@@ -70,11 +78,11 @@ def action(profile: Profile) -> str:
     if rival is not None and (_is_winner(rival, profile) or _keeps_the_model_busy(profile, rival)):
         return "Leave the pipeline as it is; a faster model, or a faster device for it, is what would help."
     if findings is not None and not findings.proved:
-        return "Search on until it is proved: the same command again goes on with the study."
+        return f"Search on until it is proved: {_how_to_go_on(profile)}."
     contest = None if rival is None else _contest(profile, rival)
     if contest is not None and contest.low <= 1.0:
         leave = "Leave the pipeline as it is, or search" if contest.ratio <= _CLOSE else "Search"
-        return f"{leave} on until it is proved: the same command again goes on with the study."
+        return f"{leave} on until it is proved: {_how_to_go_on(profile)}."
     reached = share(profile)
     if reached is not None and reached >= MODEL_SHARE:
         return "Train with it; the pipeline has nothing more to give, the model is the limit now."
@@ -91,8 +99,14 @@ def machine(profile: Profile) -> str:
     return f"{wording.count(hardware.cores, 'core')} ({hardware.cpu_model}), {gpus}{backend}"
 
 
+def own_baseline(profile: Profile) -> Baseline | None:
+    """Return the user's own pipeline, which a tune was asked to beat; None where none was named."""
+    own = (each for each in profile.baselines if _is_own(each))  # on several devices, too
+    return max(own, key=lambda each: each.images_per_second.value, default=None)
+
+
 def gain(profile: Profile) -> tuple[float, str] | None:
-    """Return how many times faster than the fastest baseline the winner is, and its name; None without one."""
+    """Return how many times faster the winner is than the baseline of the sentence, and its name; None without one."""
     rival = _rival(profile)
     times = None if rival is None else times_faster(profile, rival)
     return None if rival is None or times is None else (times, rival.name)
@@ -109,8 +123,32 @@ def times_faster(profile: Profile, baseline: Baseline) -> float | None:
 # ---------------------------------------------------------------- parts of the sentence
 
 
+def _how_to_go_on(profile: Profile) -> str:
+    if profile.study_url is None:
+        return "its study was in memory, so give the next one a longer budget"
+    return "the same command again goes on with the study"
+
+
+def _is_own(baseline: Baseline) -> bool:
+    found = pick.readable([] if baseline.config is None else [baseline.config])
+    return any(getattr(config.loader, "is_own", False) for config in found)  # only a loader of foreign code can be
+
+
+def _beside(profile: Profile, own: Baseline) -> str:
+    """Return what the baselines reach that the sentence does not compare with."""
+    others = [
+        f"{each.name} {wording.rate(each.images_per_second.value)}" for each in profile.baselines if each is not own
+    ]
+    return f" Beside it: {wording.listed(others)} images/s." if others else ""
+
+
 def _rival(profile: Profile) -> Baseline | None:
-    """Return the fastest baseline, by the confirmation where there was one: what one who knows the trade has today."""
+    """Return the baseline to compare with: the user's own, or the fastest.
+
+    The fastest is what one who knows the trade has today; it is told by the confirmation where there was one.
+    """
+    if (own := own_baseline(profile)) is not None:
+        return own
     contests = {each.name: each for each in profile.baselines if _contest(profile, each) is not None}
 
     def behind(baseline: Baseline) -> float:
@@ -147,9 +185,9 @@ def share(profile: Profile) -> float | None:
 
 
 def _cause(profile: Profile, rival: Baseline) -> str:
-    """Return what keeps a baseline from being faster, or nothing where that is not known."""
+    """Return what keeps a baseline from being faster, or nothing where that is not known, as of somebody's own code."""
     ceiling = None if profile.findings is None else profile.findings.ceiling
-    if ceiling is None or not ceiling.op_costs or rival.config is None:
+    if ceiling is None or not ceiling.op_costs or rival.config is None or _is_own(rival):
         return ""
     config = pick.parse_config(rival.config)
     limits = core_limits.limits(ceiling, config)
@@ -183,7 +221,8 @@ def _work(limits: Limits, ceiling: Ceiling, name: str | None) -> str:
 def _does(profile: Profile, rival: Baseline | None, *, capital: bool = True) -> str:
     """Return what the winner does that the baseline does not, in at most three parts."""
     config = pick.config_of(profile)
-    before = None if rival is None or rival.config is None else pick.parse_config(rival.config)
+    known = None if rival is None or _is_own(rival) else rival.config  # what the user's own code does is not known
+    before = None if known is None else pick.parse_config(known)
     said = wording.listed(_parts(config, before)[:3])
     return said[:1].upper() + said[1:] if capital else said
 

@@ -94,7 +94,9 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
     rate, gain = profile.measurement.images_per_second, headline.gain(profile)
     items = [("images/s, the winner", wording.rate(rate.value), wording.span(rate.low, rate.high))]
     if gain is not None:
-        items.append((f"times {gain[1]}", wording.times(gain[0]), "the baseline that came nearest"))
+        own = headline.own_baseline(profile) is not None
+        which = "the pipeline to be beaten" if own else "the baseline that came nearest"
+        items.append((f"times {gain[1]}", wording.times(gain[0]), which))
     share = headline.share(profile)
     if share is not None:
         items.append(("of the model alone", f"{min(1.0, share):.0%}", "no loader can bring more than all of it"))

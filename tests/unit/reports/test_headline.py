@@ -8,6 +8,7 @@ import pytest
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
+from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
 from autopipe.reports import headline
 from autopipe.tuned.findings import Contest, Findings
@@ -57,10 +58,36 @@ def test_the_baseline_that_comes_nearest_in_the_proof_counts_and_not_the_luckies
     assert headline.gain(found) == (10.0, "theirs")
 
 
+OWN = "make_dataset (yours)"
+
+
+def own(value: float) -> Baseline:
+    return baseline(OWN, value, loader=Foreign(code="bench.py:make_dataset"), device_prefetch=0)
+
+
+def test_the_users_own_pipeline_is_what_the_verdict_compares_with_and_the_others_stand_beside_it() -> None:
+    usual = baseline("tf.data AUTOTUNE", 500.0, loader=Foreign(code="tf.data"), device_prefetch=0)
+    found = profile(contest(OWN, 13.5, 12.0), contest("tf.data AUTOTUNE", 2.0, 1.9), baselines=(own(74.0), usual))
+    assert headline.sentence(found) == (
+        "Reading 24 at a time and loading by threads with 2 workers lift you from 74 to 1,000 images/s, 80% of what "
+        "the model takes. Beside it: tf.data AUTOTUNE 500 images/s."
+    )
+    assert headline.gain(found) == (13.5, OWN)
+
+
+def test_of_the_users_own_pipeline_nothing_is_said_to_be_proved_by_another_ones_rounds() -> None:
+    found = profile(contest("theirs", 10.0, 9.0), baselines=(own(74.0), baseline("theirs", 60.0)))
+    assert "from 74 to 1,000 images/s, 80% of what the model takes, not proved yet." in headline.sentence(found)
+
+
 def test_without_a_proof_it_says_so_and_to_search_on() -> None:
     found = profile(proved=False)
     assert headline.sentence(found).endswith("80% of what the model takes, not proved yet.")
-    assert headline.action(found).startswith("Search on until it is proved")
+    assert headline.action(found) == (
+        "Search on until it is proved: its study was in memory, so give the next one a longer budget."
+    )
+    kept = found.model_copy(update={"study_url": "sqlite:////tuned/study.db"})
+    assert headline.action(kept).endswith("the same command again goes on with the study.")
 
 
 def test_where_a_baseline_keeps_the_model_busy_nothing_is_left_to_gain() -> None:
