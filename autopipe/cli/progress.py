@@ -147,9 +147,18 @@ class Progress:
         self.say("stopped", event.stop.message)
 
     @_search.register
-    def _(self, event: events.StorageWaited) -> None:
-        self._doing, self._detail = f"waiting for the study: {event.reason}", ""
-        self.say("waiting", f"for the study, at most {event.seconds:.0f} s: {event.reason}")
+    def _(self, event: events.StorageWaited | events.WaitingForOthers | events.WaitingForMachine) -> None:
+        """Say what is waited for; the machine is, without that being held against the budget."""
+        match event:
+            case events.StorageWaited():
+                what = f"for the study, at most {event.seconds:.0f} s: {event.reason}"
+            case events.WaitingForOthers():
+                what = event.what
+            case events.WaitingForMachine():
+                self._waiting_since = self._clock()
+                what = f"another tune is measuring on this machine ({event.holder})"
+        self._doing, self._detail = f"waiting: {what}", ""
+        self.say("waiting", what)
 
     @_search.register
     def _(self, event: events.StorageLost) -> None:
@@ -166,23 +175,12 @@ class Progress:
         self.say("joined", f"the study {event.name}, {there}")
 
     @_search.register
-    def _(self, event: events.WaitingForOthers) -> None:
-        self._doing, self._detail = f"waiting: {event.what}", ""
-        self.say("waiting", event.what)
-
-    @_search.register
     def _(self, event: events.TrialGivenBack) -> None:
         self.say("note", f"trial {event.number + 1} was cut off on {event.host}, and is run again")
 
     @_search.register
     def _(self, event: events.ConcludedElsewhere) -> None:
         self.say("result", f"of the study {event.name}, which ended on {event.host} at {event.ended_at:%F %T} UTC")
-
-    @_search.register
-    def _(self, event: events.WaitingForMachine) -> None:
-        self._waiting_since = self._clock()
-        self._doing, self._detail = f"waiting for another tune on this machine ({event.holder})", ""
-        self.say("waiting", f"another tune is measuring on this machine ({event.holder})")
 
     @_search.register
     def _(self, event: events.SpaceTrimmed) -> None:

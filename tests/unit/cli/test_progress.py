@@ -123,7 +123,7 @@ def test_a_budget_that_is_too_short_is_told_with_one_that_is_not() -> None:
 def test_a_study_that_is_lost_is_told_with_the_reason() -> None:
     screen = Screen(terminal=False)
     screen.tell(events.StorageWaited(reason="it is locked", seconds=30.0))
-    assert screen.live().endswith("waiting for the study: it is locked")
+    assert screen.live().endswith("waiting: for the study, at most 30 s: it is locked")
     assert screen.tell(events.StorageLost(reason="the disk is full")) == [
         "waiting   for the study, at most 30 s: it is locked",
         "note      The study cannot be written any more: the disk is full. The search goes on in memory.",
@@ -233,7 +233,7 @@ def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> N
     screen = Screen(budget_seconds=60.0)
     screen.tell(events.WaitingForMachine(holder="process 7"))
     screen.now = 100.0
-    assert screen.live().endswith("waiting for another tune on this machine (process 7)")
+    assert screen.live().endswith("waiting: another tune is measuring on this machine (process 7)")
     screen.tell(events.StudyOpened(name="autopipe", resumed=0, lost=0))
     assert screen.live().startswith("100 s, 60 s left")
 
