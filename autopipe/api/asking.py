@@ -10,7 +10,7 @@ from typing import Final
 
 from autopipe.core.params import Value
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.errors import SpaceError
+from autopipe.errors import ConfigError, SpaceError, shortened
 from autopipe.search import library
 from autopipe.search.settings import Settings
 from autopipe.tuned.request import Request, SimulatedStep
@@ -36,6 +36,25 @@ _OPTIONS: Final = {
     "isolation": "--isolation {}",
     "seed": "--seed {}",
 }
+
+
+_SEEDS: Final = 2**32  # as many as NumPy and Optuna take
+
+
+def require(settings: Settings) -> None:
+    """Refuse a seed or a baseline that there cannot be, before a child is started.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    if not 0 <= settings.seed < _SEEDS:
+        raise ConfigError(f"`seed` must be a whole number from 0 to {_SEEDS - 1}, but got {settings.seed}.")
+    if settings.baseline is not None and not all(settings.baseline.rpartition(":")):
+        raise ConfigError(
+            f"`baseline` must name a function of your own, but got {shortened(settings.baseline)}.",
+            hint="Write `bench.py:make_dataset` or `package.module:make_dataset`. Usual pipelines are compared with "
+            "in any case.",
+        )
 
 
 def kept(settings: Settings, *, retune: bool = False) -> Request:

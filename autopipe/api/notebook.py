@@ -80,7 +80,7 @@ class Live:
             case CeilingMeasured():
                 self._ceiling = self._ceiling or event.ceiling
             case TrialStarted():
-                which = "confirmation" if event.origin.asker is Asker.PROOF else f"trial {event.number}"
+                which = "confirmation" if event.origin.asker is Asker.PROOF else f"trial {event.number + 1}"
                 self._doing = f"{which}: {event.config.short()}"
             case TrialFinished():
                 self._best = self._best if event.best is None else event.best

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from autopipe.errors import ArtifactError
 from autopipe.reports import comparison, story
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint, pick
@@ -39,6 +40,11 @@ class Report:
         """
         file = Path(path)
         file = file / NAME if file.is_dir() else file
+        if file.suffix == ".json":
+            raise ArtifactError(
+                f"A report is a page, with its figures beside it as JSON, but got `{file}` for the page.",
+                hint=f"Name the page: {file.with_suffix('.html')}",
+            )
         files.replace_text(file.with_suffix(".json"), story.json_text(self.document))
         return files.replace_text(file, self.html)
 

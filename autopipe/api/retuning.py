@@ -135,7 +135,9 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     stored = read(Path(path), workload=workload, allow_outside=allow_outside)
     told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
     given = [name for name in told if told[name]]
-    settings = Settings(trials=trials or TRIALS, budget_seconds=BUDGET_SECONDS if budget == AS_BEFORE else budget)
+    settings = Settings(
+        trials=TRIALS if trials is None else trials, budget_seconds=BUDGET_SECONDS if budget == AS_BEFORE else budget
+    )
     run(stored, settings, Watcher(), when=When(stale=if_stale, drifted=if_drifted), given=given)
     named = stored.workload
     return factory.load(
@@ -169,6 +171,7 @@ def run(
     found = machine.detect()
     request = pick.nearest(stored.artifact, fingerprint.of_machine(found, keras_backend=keras_backend()))[0].request
     settings = asking.again(request, settings, given, stored.path.parent)
+    asking.require(settings)
     watcher.on_request(settings)
     require_space(settings, found)
     watcher.on_machine(found)

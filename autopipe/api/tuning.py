@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from autopipe.api import joint_study, notebook
+from autopipe.api import asking, joint_study, notebook
 from autopipe.api.found import Found
 from autopipe.api.search_facts import facts_of, hardware_of
 from autopipe.api.searching import (
@@ -75,7 +75,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         The tuned pipeline; `.study` is the Optuna study.
 
     Raises:
-        ConfigError: `join` without a storage that machines can share.
+        ConfigError: a number or name that cannot be, or `join` without a storage that machines can share.
         WorkloadError: the workload cannot be imported or run.
         NothingMeasuredError: no configuration could be measured; where Ctrl-C ended the search before, it is the
             SearchInterruptedError among them. Later, Ctrl-C ends the search with the best so far.
@@ -139,6 +139,7 @@ def run(
     """
     settings = dataclasses.replace(settings, began=time.monotonic())  # importing the workload is part of it
     refuse_in_trial()
+    asking.require(settings)
     joint_study.require_shared(settings)
     here = machine.detect()
     require_space(settings, here)

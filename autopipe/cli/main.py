@@ -66,7 +66,7 @@ def main() -> None:
     """Run the command line and exit with its status.
 
     0: done. 1: what was compared does not agree. 2: wrong use. 3: nothing could be measured. 4, 5: what was checked is
-    stale, or has drifted. 130: interrupted.
+    stale, or has drifted. 6, 7: of `retune --exit-code`. 130: interrupted.
     """
     arguments, debug = _without_debug(sys.argv[1:])
     warnings.showwarning = _show_warning

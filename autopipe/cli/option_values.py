@@ -98,7 +98,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
             several = f"{key}={','.join(values)}"
             raise ConfigError(
                 f"One configuration takes one value of each setting, but got {several}.",
-                hint=f"Measure them one by one, or let a search try them: autopipe tune --only {several}",
+                hint=f"Measure them one by one, or have `autopipe tune` try them: --only {several}",
             )
     params = dict(from_config(config))
     for key, values in split:
@@ -172,13 +172,14 @@ def _names(key: str, loader: str | None = None) -> list[str]:
     known: Mapping[str, object] = parameter_types()
     if key in known:
         return [key]
+    whose = ""
     if key.startswith("loader."):
-        knob = key.removeprefix("loader.")
-        names = [name for name in known if name.endswith(f".{knob}") and loader in (None, name.partition(".")[0])]
-        if names:
+        knobs = [name for name in known if "." in name and loader in (None, name.partition(".")[0])]
+        if names := [name for name in knobs if name.partition(".")[2] == key.removeprefix("loader.")]:
             return names
-        known = {f"loader.{name.partition('.')[2]}": None for name in known if "." in name}
-    raise ConfigError(f"There is no setting `{key}`.{near(key, known)}", hint=f"There are: {', '.join(known)}")
+        known = {f"loader.{name.partition('.')[2]}": None for name in knobs}
+        whose = "" if loader is None else f" of the loader {loader}"
+    raise ConfigError(f"There is no setting `{key}`{whose}.{near(key, known)}", hint=f"There are: {', '.join(known)}")
 
 
 def _value_of_any(names: list[str], text: str) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +13,13 @@ from autopipe.cli import workload_options
 
 if TYPE_CHECKING:  # imported by commands' modules, and so before `--help` answers
     from autopipe.search.settings import Settings
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number that an option was given, if something can come to an end by it; typer itself refuses nan."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number.")
+    return value
 
 
 PageCache = Literal["warm", "cold", "auto"]
@@ -48,7 +56,9 @@ class SearchOptions:
     )
     max_memory: Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")] = None
     max_workers: Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")] = None
-    max_cpu: Annotated[float | None, typer.Option(min=1, help="CPU that the training may use; 100 is one core.")] = None
+    max_cpu: Annotated[
+        float | None, typer.Option(min=1, callback=finite, help="CPU that the training may use; 100 is one core.")
+    ] = None
     baseline: Annotated[
         str | None,
         typer.Option(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 import pydantic
 
@@ -18,6 +20,8 @@ from autopipe.tuned import check, fingerprint, reference
 from autopipe.tuned.fingerprint import MatchLevel, compare_hardware
 from autopipe.tuned.pick import readable
 from autopipe.tuned.schema import Artifact, Hardware, Profile
+
+_FILE = re.compile(r"(?:sqlite|journal):///(?!file:)([^?]+)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,8 @@ def of_storage(url: str, now: datetime.datetime) -> list[Member]:
     """Return what the studies of a storage know.
 
     Raises:
-        TrialError: the storage cannot be used.
+        ConfigError: the storage is a file that is not there.
+        TrialError: it cannot be used.
     """
     here = fingerprint.detect()
     return _compared([(kept.workload, _studied(kept, here, now)) for kept in _studies(url)])
@@ -86,12 +91,21 @@ def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
     Raises:
         TrialError: the storage cannot be used.
     """
-    oldest = now - datetime.timedelta(days=older_than_days)
+    try:
+        oldest = now - datetime.timedelta(days=older_than_days)
+    except OverflowError:  # before the calendar begins
+        return []
     times = [(each, each.last_at or each.began_at) for each in _studies(url)]
     return [each for each, time in times if time is None or time < oldest]
 
 
 def _studies(url: str) -> list[Kept]:
+    kept_in = _FILE.match(url)
+    if kept_in is not None and not Path(unquote(kept_in[1])).exists():  # opening it would make it
+        raise ConfigError(
+            f"There is no study in `{url}`: no such file.",
+            hint="`autopipe tune` keeps its study beside the artefact, as in sqlite:///tuned/study.db.",
+        )
     return sorted(studies.every(url), key=lambda each: each.name)
 
 

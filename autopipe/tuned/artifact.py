@@ -118,6 +118,9 @@ def _no_file(file: Path) -> ArtifactError:
         return ArtifactError(
             f"The artefact is a file, but `{file}` is a folder.", hint=f"Name the file in it: {file / 'autopipe.json'}"
         )
+    below = file.parent / "tuned" / file.name  # where `autopipe tune` writes it
+    if below.is_file():
+        return ArtifactError(f"There is no artefact `{file}`.", hint=f"Name the one in the folder below: {below}")
     beside = [entry.name for entry in file.parent.glob("*.json")] if file.parent.is_dir() else []
     return ArtifactError(
         f"There is no artefact `{file}`.{near(file.name, beside)}",
@@ -137,7 +140,7 @@ def _migrated(content: JsonObject, name: str, migrations: Mapping[int, Migration
     newer = isinstance(version, int) and version > SCHEMA_VERSION
     raise ArtifactError(
         f"`{name}` has schema_version={shortened(version)}, but this autopipe reads version {SCHEMA_VERSION}.",
-        hint="It was written by a newer release: pip install --upgrade autopipe-tuner"
+        hint="A newer autopipe wrote it; upgrade this one."
         if newer
         else "Run `autopipe tune` again to write a new one.",
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import screen
+from autopipe.cli import screen, search_options
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """What comes after the script is the script's."""
@@ -16,7 +16,9 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 def diagnose(
     script: Annotated[Path, typer.Argument(metavar="train.py", help="Your training script, as it is.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script takes.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How much training to look at.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, callback=search_options.finite, help="How much training to look at.")
+    ] = 10.0,
     steps: Annotated[int | None, typer.Option(min=1, help="How many steps to look at, instead of --seconds.")] = None,
     keep_running: Annotated[
         bool, typer.Option("--keep-running", help="Let the script go on to its end, and look at every fit.")

@@ -57,13 +57,14 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
             f"`--prune` deletes studies of a storage, but `{place}` is none.", hint="Give its URL: sqlite:///study.db"
         )
     found = fleets.old(place, int(number), datetime.datetime.now(datetime.UTC))
+    if not found:
+        screen.say("nothing is so old")
+        return
     for each in found:
         last = "never" if each.last_at is None else f"{each.last_at:%Y-%m-%d}"
         done = "deleted" if really else "would delete"
         screen.say(f"{done}  {each.name} ({each.trials} trials, the last {last})")
     if really:
         studies.remove(place, [each.name for each in found])
-    elif found:
-        screen.say("next      the same with --yes deletes them")
     else:
-        screen.say("nothing is so old")
+        screen.say("next      the same with --yes deletes them")

@@ -37,7 +37,9 @@ def measure(
     page_cache: Annotated[
         PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = "auto",
-    seconds: Annotated[float, typer.Option(min=0.5, help="Most seconds to measure.")] = 5.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.5, callback=search_options.finite, help="Most seconds to measure.")
+    ] = 5.0,
     trace: search_options.Trace = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
 ) -> None:
@@ -52,11 +54,14 @@ def measure(
     from autopipe.loaders.threads import Threads
     from autopipe.reports import single_measurement
     from autopipe.search.settings import Settings
+    from autopipe.tuned import artifact as files
 
     if keep is not None and mode is None:
         raise ConfigError(
             "`--keep` keeps what `--mode` finds.", hint="For example: --mode predict --keep autopipe.json"
         )
+    if keep is not None:
+        files.read(keep)  # before anything is measured
     chosen = workload.chosen()
     usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
     if setting:

@@ -34,7 +34,7 @@ def test_the_line_tells_what_is_done_and_the_best_so_far() -> None:
     )
     live(_started(4, "proof:1"))
     lines = [each["text/plain"] for each in shown]
-    assert lines[0] == "trial 3: threads(workers=2) (2 s)"
+    assert lines[0] == "trial 4: threads(workers=2) (2 s)"  # as the command line counts
     assert lines[2] == "confirmation: threads(workers=2) (7 s, best so far 1,465 images/s)"
 
 
@@ -80,4 +80,4 @@ def test_a_cell_shows_the_line_in_its_own_place() -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     nbclient.NotebookClient(book, timeout=60).execute()
     (output,) = book.cells[0].outputs
-    assert output["data"]["text/plain"].startswith("trial 2: threads(workers=2)")
+    assert output["data"]["text/plain"].startswith("trial 3: threads(workers=2)")

@@ -38,6 +38,20 @@ def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> Non
     assert files.parse(autopipe("show", path, "--json").out.encode()) == artifact()
 
 
+@pytest.mark.parametrize("command", ["show", "check", "retune"])
+def test_from_where_a_tune_was_run_its_artefact_is_named(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tuned").mkdir()
+    files.write(artifact(), tmp_path / "tuned" / "autopipe.json")
+    ended = autopipe(command)
+    assert (ended.status, ended.out) == (2, "")
+    hint = ended.err.splitlines()[-1]
+    assert hint.startswith("hint: Name the one in the folder below: ")
+    assert hint.endswith("tuned/autopipe.json")
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -96,3 +110,9 @@ def test_schema_describes_what_is_written(autopipe: Autopipe) -> None:
     schema = json.loads(autopipe("schema").out)
     assert schema["title"] == "autopipe.json"
     assert set(artifact().model_dump()) == set(schema["properties"])
+
+
+def test_what_could_not_be_kept_is_not_measured(autopipe: Autopipe, tmp_path: Path) -> None:
+    ended = autopipe("measure", "nowhere.py:workload", "--mode", "predict", "--keep", tmp_path / "none.json")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: There is no artefact `{tmp_path / 'none.json'}`")

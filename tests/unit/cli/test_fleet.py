@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import optuna
+import pytest
 
 from autopipe.search import opening
 from autopipe.tuned import artifact as files
@@ -45,3 +46,18 @@ def test_what_cannot_be_pruned_is_said(autopipe: Autopipe, tmp_path: Path) -> No
     assert "is none" in autopipe("fleet", tmp_path, "--prune").err
     ended = autopipe("fleet", "sqlite:///a.db", "--prune", "--older-than", "soon")
     assert (ended.status, "180d" in ended.err) == (2, True)
+
+
+def test_an_age_before_the_calendar_begins_is_that_of_no_study(autopipe: Autopipe, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    optuna.create_study(storage=url, study_name="never run").set_user_attr("digests", {"workload": "w"})
+    ended = autopipe("fleet", url, "--prune", "--older-than", "9999999999d", "--yes")
+    assert (ended.status, ended.err) == (0, "nothing is so old\n")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_a_study_that_is_not_there_is_not_made_by_looking_for_it(autopipe: Autopipe, tmp_path: Path, kind: str) -> None:
+    ended = autopipe("fleet", f"{kind}:///{tmp_path}/studeis")
+    assert (ended.status, ended.out) == (2, "")
+    assert f"There is no study in `{kind}:///{tmp_path}/studeis`: no such file." in ended.err
+    assert list(tmp_path.iterdir()) == []

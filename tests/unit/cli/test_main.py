@@ -87,6 +87,22 @@ def test_a_misspelt_command_or_option_is_wrong_use_and_names_the_near_one(
     assert near in ended.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("measure", "train.py:workload", "--seconds"),
+        ("diagnose", "--seconds"),
+        ("whatif", "--cores"),
+        ("tune", "train.py:workload", "--max-cpu"),
+    ],
+    ids=" ".join,
+)
+def test_what_would_never_end_is_wrong_use(autopipe: Autopipe, arguments: tuple[str, ...]) -> None:
+    ended = autopipe(*arguments, "inf", *(["train.py"] if arguments[0] == "diagnose" else []))
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.splitlines()[-1].endswith("inf is no finite number.")
+
+
 def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:
     ended = autopipe("show", tmp_path / "autopipe.json")
     assert (ended.status, ended.out) == (2, "")

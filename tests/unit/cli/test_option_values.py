@@ -81,13 +81,21 @@ def test_a_configuration_takes_changes() -> None:
 def test_a_configuration_takes_one_value_of_each_setting() -> None:
     with pytest.raises(ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
         option_values.changed(THREADS, ["loader.workers=2,4"])
-    assert raised.value.hint is not None
-    assert raised.value.hint.endswith("autopipe tune --only loader.workers=2,4")
+    assert raised.value.hint == "Measure them one by one, or have `autopipe tune` try them: --only loader.workers=2,4"
 
 
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
     assert option_values.changed(THREADS, ["loader=processes"]).loader == Processes(workers=2)
     assert option_values.changed(THREADS, ["loader=keras", "loader.workers=3"]).loader == Keras(workers=3)
+
+
+def test_a_knob_that_this_loader_does_not_have_is_told_with_those_that_it_has() -> None:
+    with pytest.raises(ConfigError) as raised:
+        option_values.changed(THREADS, ["loader=tfdata", "loader.workers=4"])
+    assert raised.value.message.startswith("There is no setting `loader.workers` of the loader tfdata.")
+    hint = str(raised.value.hint)
+    assert "loader.num_parallel_calls" in hint
+    assert "loader.workers" not in hint
 
 
 def test_a_simulated_step_is_a_time_perhaps_for_so_many_images_or_a_preset() -> None:

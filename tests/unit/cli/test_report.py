@@ -51,3 +51,10 @@ def test_a_file_that_cannot_be_written_is_an_error(autopipe: Autopipe) -> None:
     ended = autopipe("report", "--out", "nowhere/report.html")
     assert ended.status == 2
     assert "cannot be written" in ended.err
+
+
+def test_a_page_does_not_take_the_place_of_its_figures(autopipe: Autopipe, tuned: Path) -> None:
+    ended = autopipe("report", "--out", "mine.json")
+    assert ended.status == 2
+    assert ended.err.splitlines()[-1] == "hint: Name the page: mine.html"
+    assert not Path("mine.json").exists()
