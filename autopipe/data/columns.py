@@ -15,7 +15,7 @@ import numpy as np
 
 from autopipe.core.plain_code import PlainSource
 from autopipe.core.sample import FieldKind, SampleSpec
-from autopipe.core.structure import SLOTS, keyed, label, leaves, mapped
+from autopipe.core.structure import SLOTS, Structure, keyed, label, leaves, mapped, slots_of
 from autopipe.data.arrays import looks_like_image, target_kind
 from autopipe.data.paths import spread
 from autopipe.errors import DataError, near, shortened
@@ -24,6 +24,7 @@ Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """A column; or several, for as many parts: a list of them, or a dictionary of what the model calls each."""
 
 _PROBES = 64  # rows whose sizes are looked at
+_IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,6 +138,14 @@ class Columns(abc.ABC):
         if not 0 <= index < len(self):
             raise IndexError(index)
         return self._row(index)
+
+    def _flat_columns(self) -> tuple[str | None, ...]:
+        """Return the column of each part of a flat sample, see `Structure`; None for a target that is missing."""
+        named = self._selection.packed(self._selection.columns)
+        kinds = keyed(self.x_kind)
+        structure = Structure.of(named, lambda path, _: kinds[path[1]] in _IMAGES)
+        slots: tuple[str | None, ...] = (*slots_of(named), None)
+        return slots[:2] if structure is None else structure.flat(named)
 
     def _find_kinds(self) -> None:
         """Look at the first row."""

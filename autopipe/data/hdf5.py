@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import Batch
 from autopipe.core.script import located
 from autopipe.data.columns import Columns, Names, Selection, missing_column
-from autopipe.data.hdf5_rows import Rows, rows_of
+from autopipe.data.hdf5_rows import Rows, gather_of, rows_of
 from autopipe.data.paths import PathList
 from autopipe.errors import DataError, MissingExtraError
 
@@ -20,9 +24,10 @@ class HDF5(Columns):
     Each process opens the file for itself, once. A dataset of variable-length bytes (`h5py.vlen_dtype("uint8")`) holds
     encoded images; others are taken for images, labels and masks as by `Arrays`.
 
-    Datasets in one piece, and encoded images that are not compressed again, are read without the lock that h5py has for
-    a process, so that threads do not wait for each other. Others, such as those with `compression=`, are read by h5py,
-    and slowly in a shuffled order where they are cut into chunks of many rows: chunks of one row are best.
+    Datasets in one piece, or in chunks of whole rows, and encoded images that are not compressed again, are read
+    without the lock that h5py has for a process, so that threads do not wait for each other; small arrays, whole
+    batches by one call. Others, such as those with `compression=`, are read by h5py, and slowly in a shuffled order
+    where they are cut into chunks of many rows: chunks of one row are best.
 
     Args:
         path: the file; a relative path starts at the folder of the script that writes it.
@@ -57,6 +62,8 @@ class HDF5(Columns):
             for place, column in self._selection.places
         )
         self._find_kinds()
+        self._flat = self._flat_columns()
+        self._gathers = all(gather_of(rows) is not None for rows in self._all_rows())
 
     def __len__(self) -> int:
         return self._count
@@ -66,6 +73,11 @@ class HDF5(Columns):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
+        """What writes rows to the arrays of a batch, see `Source`; None where some are encoded, or read by h5py."""
+        return self._read_many if self._gathers else None
 
     def name(self, index: int) -> str:
         """Return the number of a row, and the file it is in."""
@@ -81,6 +93,14 @@ class HDF5(Columns):
 
     def _row(self, index: int) -> list[Any]:
         return [rows[index] for rows in self._all_rows()]
+
+    def _read_many(self, indices: NDArray[np.int64], out: Batch) -> None:
+        rows_of_column = dict(zip(self._selection.columns, self._all_rows(), strict=True))
+        for column, room in zip(self._flat, out, strict=True):
+            if column is not None:
+                gather = gather_of(rows_of_column[column])
+                assert gather is not None  # else there is no batch half
+                gather(indices, room)
 
     def _all_rows(self) -> list[Rows]:
         """Return the rows of each dataset, opened by this process: a handle that came by a fork is the parent's."""

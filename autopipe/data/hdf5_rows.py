@@ -1,9 +1,10 @@
 """The rows of a dataset in an HDF5 file, read past the library where they lie in the file as they are.
 
 h5py has one lock for a whole process, and takes it for each row: threads that decode would wait for those that read. A
-dataset of numbers in one piece is read where it lies. Images of variable length are read from the global heap, as
-"HDF5 File Format Specification Version 3.0" describes it in III.E. What is compressed, lies in another file, or is
-found not to be what the library reads, is left to the library. What a dataset is to a sample is in `hdf5`.
+dataset of numbers in one piece, or in chunks of whole rows, is read where it lies, many rows by one call where a batch
+wants them. Images of variable length are read from the global heap, as "HDF5 File Format Specification Version 3.0"
+describes it in III.E. What is compressed, lies in another file, or is found not to be what the library reads, is left
+to the library. What a dataset is to a sample is in `hdf5`.
 
 Nothing stays mapped into memory: pages that a process has mapped cannot be dropped for a cold trial.
 """
@@ -11,17 +12,21 @@ Nothing stays mapped into memory: pages that a process has mapped cannot be drop
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
 import os
 import struct
 import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from autopipe.core.gather import gather
 from autopipe.data.paths import spread
 from autopipe.errors import BadSampleError
 
@@ -31,6 +36,9 @@ _HEAP_BYTES = 16  # of its header: signature, version and size
 _OBJECT = struct.Struct("<HH4xQ")  # header of an object in a heap: number, references, bytes
 _ALIGNED = 8  # bytes
 _PROBES = 8  # rows that are compared with what the library reads
+
+Gather: TypeAlias = Callable[[NDArray[np.integer], NDArray[Any]], None]
+"""Writes the rows of some numbers to an array that has a row for each."""
 
 
 class Rows(Protocol):
@@ -47,16 +55,23 @@ def rows_of(dataset: Any, path: str) -> Rows:
         path: its file.
     """
     is_encoded = _is_encoded(dataset)
-    by_library: Rows = _Decoded(dataset) if is_encoded else dataset
+    by_library: Rows = _Decoded(dataset) if is_encoded else _in_own_order(dataset)
     direct: Rows | None = None
     if Path(dataset.file.filename).samefile(path):  # and not behind an external link
-        direct = _heap_rows(dataset, path) if is_encoded else _in_one_piece(dataset, path)
+        direct = _heap_rows(dataset, path) if is_encoded else _in_pieces(dataset, path)
     if direct is not None and _agree(direct, by_library, len(dataset)):
         return direct
     if dataset.ndim == 1 and dataset.dtype.kind in "biuf":  # 8 bytes a row, mostly
         with contextlib.suppress(OSError):  # what is damaged spoils its own rows alone
-            return np.asarray(dataset[:])
+            return np.asarray(_in_own_order(dataset)[:])
     return by_library
+
+
+def gather_of(rows: Rows) -> Gather | None:
+    """Return what writes many rows by one call; None of those that come one by one."""
+    if isinstance(rows, np.ndarray):
+        return functools.partial(gather, rows)
+    return rows.gather if isinstance(rows, _FileRows) else None
 
 
 class _Decoded:
@@ -71,11 +86,13 @@ class _Decoded:
 
 
 class _FileRows:
-    """Arrays of one shape, one behind the other."""
+    """Arrays of one shape, in pieces of as many rows, one behind the other."""
 
-    def __init__(self, path: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, path: str, pieces: tuple[NDArray[np.int64], int], dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
         self._path = path
-        self._offset = offset
+        self._starts, self._per_piece = pieces
         self._dtype = dtype
         self._shape = shape
         self._bytes = math.prod(shape) * dtype.itemsize
@@ -83,10 +100,31 @@ class _FileRows:
         weakref.finalize(self, os.close, self._file)
 
     def __getitem__(self, index: int) -> NDArray[Any]:
-        read = os.pread(self._file, self._bytes, self._offset + index * self._bytes)
+        piece, row = divmod(index, self._per_piece)
+        read = os.pread(self._file, self._bytes, int(self._starts[piece]) + row * self._bytes)
         if len(read) != self._bytes:
             raise BadSampleError(_gone(index, self._path))
-        return np.frombuffer(read, self._dtype).reshape(self._shape)
+        found: NDArray[Any] = np.frombuffer(read, self._dtype).reshape(self._shape)
+        return found if self._dtype.isnative else found.astype(self._dtype.newbyteorder("="))
+
+    def gather(self, indices: NDArray[np.integer], out: NDArray[Any]) -> None:
+        """Write rows to an array that has one for each; those that lie one behind the other are read at once.
+
+        Raises:
+            BadSampleError: one is not in the file any more.
+        """
+        fits = out.dtype == self._dtype and out.flags.c_contiguous
+        room = out if fits else np.empty((len(indices), *self._shape), self._dtype)
+        content, size = room.reshape(-1).view(np.uint8).data, self._bytes
+        pieces, rows = np.divmod(indices, self._per_piece)
+        places = self._starts[pieces] + rows * size
+        runs = np.flatnonzero(np.diff(places, prepend=places[0]) != size)
+        for first, end in itertools.pairwise([*runs.tolist(), len(places)]):
+            read = os.preadv(self._file, [content[first * size : end * size]], places[first])
+            if read != (end - first) * size:
+                raise BadSampleError(_gone(int(indices[first]), self._path))
+        if not fits:
+            out[...] = room
 
 
 class _HeapRows:
@@ -126,19 +164,26 @@ def _is_encoded(dataset: Any) -> bool:
     import h5py
 
     base = h5py.check_vlen_dtype(dataset.dtype)
-    return base is not None and np.dtype(base) == np.uint8
+    return dataset.ndim == 1 and base is not None and np.dtype(base) == np.uint8
 
 
-def _in_one_piece(dataset: Any, path: str) -> Rows | None:
-    """Return the rows of numbers of a dataset that lies in one piece, as they are in the file."""
+def _in_own_order(dataset: Any) -> Any:
+    """Return what reads a dataset in the byte order of this machine: JAX takes no other."""
+    if dataset.dtype.kind not in "iuf" or dataset.dtype.isnative:
+        return dataset
+    return dataset.astype(dataset.dtype.newbyteorder("="))
+
+
+def _in_pieces(dataset: Any, path: str) -> Rows | None:
+    """Return the rows of numbers of a dataset that are in the file as they are; None of others, and of empty ones."""
     import h5py
 
-    offset = dataset.id.get_offset()
-    if offset is None or dataset.ndim < 2 or dataset.dtype.kind not in "biuf":
+    if dataset.ndim < 2 or dataset.dtype.kind not in "biuf" or 0 in dataset.shape:
         return None
     if not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
         return None
-    return _FileRows(path, offset, dataset.dtype, dataset.shape[1:])
+    pieces = _pieces(dataset)
+    return None if pieces is None else _FileRows(path, pieces, dataset.dtype, dataset.shape[1:])
 
 
 def _heap_rows(dataset: Any, path: str) -> Rows | None:
@@ -156,15 +201,15 @@ def _heap_rows(dataset: Any, path: str) -> Rows | None:
 
 
 def _pieces(dataset: Any) -> tuple[NDArray[np.int64], int] | None:
-    """Return where the pieces of a dataset of one axis start, and of how many rows each is; None where unknown."""
-    if dataset.ndim != 1:
-        return None
+    """Return where the pieces of a dataset start, and of how many rows each is; None where there are no such."""
     offset = dataset.id.get_offset()
     if offset is not None:
         return np.array([offset]), len(dataset)
     if dataset.chunks is None or dataset.id.get_create_plist().get_nfilters() or not hasattr(dataset.id, "chunk_iter"):
         return None
-    (rows,) = dataset.chunks
+    rows, *whole = dataset.chunks
+    if tuple(whole) != dataset.shape[1:]:
+        return None
     starts = np.zeros(-(-len(dataset) // rows), np.int64)
 
     def found(chunk: Any) -> None:

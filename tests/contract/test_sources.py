@@ -242,12 +242,16 @@ def in_bytes(images: list[bytes]) -> Any:
     return made
 
 
-def _hdf5(root: Path, x: Any, y: Any) -> Source:
+def hdf5_in_chunks(root: Path, count: int) -> Source:
+    return _hdf5(root, *rows(count), chunks=(4, 2, 2, 3))
+
+
+def _hdf5(root: Path, x: Any, y: Any, **settings: Any) -> Source:
     import h5py
 
     root.mkdir(parents=True, exist_ok=True)
     with h5py.File(root / "set.h5", "w") as file:
-        file.create_dataset("x", data=x, dtype=h5py.vlen_dtype(np.uint8) if x.dtype == object else None)
+        file.create_dataset("x", data=x, dtype=h5py.vlen_dtype(np.uint8) if x.dtype == object else None, **settings)
         file["y"] = y
     return HDF5(root / "set.h5")
 
@@ -289,6 +293,17 @@ def hdf5_of_several(root: Path, count: int) -> Source:
         file["weight"] = np.array(columns["weight"], np.float32)
         file["label"] = np.array(columns["label"])
     return HDF5(root / "set.h5", **SEVERAL)
+
+
+def hdf5_of_several_arrays(root: Path, count: int) -> Source:
+    import h5py
+
+    root.mkdir(parents=True, exist_ok=True)
+    x, y = rows(count)
+    with h5py.File(root / "set.h5", "w") as file:
+        file["image"], file["label"] = x, y
+        file["features"], file["weight"] = np.arange(2 * count).reshape(count, 2), np.arange(count, dtype=np.float32)
+    return HDF5(root / "set.h5", x=["features", "image"], y={"kind": "label"}, sample_weight="weight")
 
 
 def hugging_face_of_several(root: Path, count: int) -> Source:
@@ -348,6 +363,8 @@ CASES = {
     "Arrays in files": Case(mapped, row, "x.npy", None),
     "NPZ": Case(npz, row, "set.npz", None),
     "HDF5": Case(hdf5, row, "set.h5", None),
+    "HDF5 in chunks": Case(hdf5_in_chunks, row, "set.h5", None),
+    "HDF5 of several arrays": Case(hdf5_of_several_arrays, of_several_arrays, "set.h5", None),
     "HDF5 of encoded images": Case(encoded_hdf5, lambda number: (image(number), 7 * number), "set.h5", None),
     "HDF5 of several parts": Case(hdf5_of_several, of_several, "set.h5", None),
     "HuggingFace of several parts": Case(hugging_face_of_several, of_several, "set/data-00000-of-00001.arrow", None),

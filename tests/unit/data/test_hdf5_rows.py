@@ -86,6 +86,61 @@ def test_numbers_in_one_piece_are_read_while_another_thread_holds_the_librarys_l
         assert label == number
 
 
+PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 2, 2, 3), np.uint8)
+AT_ONCE: dict[str, tuple[Any, dict[str, Any]]] = {
+    "in one piece": (PIXELS, {}),
+    "in chunks": (PIXELS, {"chunks": (7, 2, 2, 3)}),
+    "that may grow": (PIXELS, {"maxshape": (None, 2, 2, 3), "chunks": (16, 2, 2, 3)}),
+    "of other byte order": (PIXELS.astype(">f4"), {}),
+    "truths": (PIXELS > 99, {}),
+}
+ORDERS = {"shuffled": [7, 3, 39, 0, 3, 28], "in order": list(range(5, 40)), "with gaps": [4, 5, 6, 9, 10, 2]}
+
+
+@pytest.mark.parametrize(("x", "settings"), AT_ONCE.values(), ids=AT_ONCE)
+def test_arrays_are_read_a_batch_at_a_time_while_another_thread_holds_the_librarys_lock(
+    x: Any, settings: dict[str, Any], tmp_path: Path, locked: ThreadPoolExecutor
+) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file.create_dataset("x", data=x, **settings)
+        file.create_dataset("y", data=np.arange(COUNT), chunks=(5,), compression="gzip")
+    data = HDF5(tmp_path / "set.h5")
+    assert data.read_many is not None
+    for order in ORDERS.values():
+        out = np.zeros((len(order), *x.shape[1:]), x.dtype.newbyteorder("=")), np.zeros(len(order), np.int64)
+        locked.submit(data.read_many, np.array(order), out).result(timeout=30)
+        np.testing.assert_array_equal(out[0], x[order])
+        assert out[1].tolist() == order
+    assert data.read(3)[0].dtype.isnative
+
+
+def test_what_is_encoded_compressed_or_cut_within_rows_has_no_batch_half(tmp_path: Path) -> None:
+    assert HDF5(written(tmp_path / "encoded.h5")).read_many is None
+    for name, settings in (("zip", {"compression": "gzip"}), ("cut", {"chunks": (4, 1, 2, 3)})):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_dataset("x", data=PIXELS, **settings)
+        data = HDF5(tmp_path / f"{name}.h5", y=None)
+        assert data.read_many is None
+        np.testing.assert_array_equal(np.stack([data.read(number) for number in range(COUNT)]), PIXELS)
+
+
+def test_chunks_behind_a_user_block_are_those_that_the_library_reads(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w", userblock_size=512) as file:
+        file.create_dataset("x", data=PIXELS, chunks=(7, 2, 2, 3))
+    data = HDF5(tmp_path / "set.h5", y=None)
+    np.testing.assert_array_equal(np.stack([data.read(number) for number in range(COUNT)]), PIXELS)
+
+
+def test_a_row_of_a_batch_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["x"] = np.zeros((COUNT, 5000), np.uint8)
+    data = HDF5(tmp_path / "set.h5", y=None)
+    os.truncate(tmp_path / "set.h5", (tmp_path / "set.h5").stat().st_size // 2)
+    assert data.read_many is not None
+    with pytest.raises(BadSampleError, match=rf"^row {COUNT - 1} of .*set\.h5 is not in the file any more"):
+        data.read_many(np.array([0, COUNT - 1]), (np.empty((2, 5000), np.uint8), None))
+
+
 def test_what_is_compressed_is_left_to_the_library(tmp_path: Path) -> None:
     data = HDF5(written(tmp_path / "set.h5", chunks=(7,), compression="gzip"))
     assert [data.read(number) for number in range(COUNT)] == [(image(number), number) for number in range(COUNT)]
