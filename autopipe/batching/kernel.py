@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from autopipe.batching.cache import MemoryCache, read_only
 from autopipe.batching.vectorised import WholeBatches, numbers_of
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
-from autopipe.core.sample import Batch, Part, Sample, SampleSpec
+from autopipe.core.sample import Batch, Part, Sample, SampleSpec, cuts
 from autopipe.errors import BadSampleError, WorkloadError
 from autopipe.ops import planner, reading
 
@@ -186,30 +186,33 @@ class Kernel:
         raise error
 
     def _write(self, sample: Sample, out: NDArray[Any], rest: Batch, row: int, index: int) -> None:
-        made_x, made_y, *others = sample
+        rooms = (out, *(None if rows is None else rows[row, ...] for rows in rest))
         try:
-            if made_x is not out:
-                _copy(made_x, out)
-            if rest[0] is not None:
-                rest[0][row] = made_y
-            for made, rows in zip(others, rest[1:], strict=True):
-                _copy(made, rows[row, ...])
-        except (ValueError, TypeError):
+            for made, room in zip(sample, rooms, strict=True):
+                if room is not None and made is not room:
+                    _copy(made, room)
+        except (ValueError, TypeError, OverflowError):
             place = reading.sample_place(self._recipe.source, index)
-            shapes = [out.shape, *(None if rows is None else rows.shape[1:] for rows in rest)]
+            looks = self._listed([None if room is None else made for made, room in zip(sample, rooms, strict=True)])
             raise WorkloadError(
-                f"{place} has {self._listed(map(np.shape, sample))}, but a batch holds {self._listed(shapes)}.",
-                hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops` so that all samples have one size.",
+                f"{place} has {looks}, but a batch holds {self._listed(rooms)}.",
+                hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops` so that all samples have one size, or "
+                "ap.Cast so that they have one dtype.",
             ) from None
 
-    def _listed(self, shapes: Iterable[object]) -> str:
-        *first, last = (f"{label} {shape}" for label, shape in zip(self.spec.labels, shapes, strict=True))
-        return f"{', '.join(first)} and {last}"
+    def _listed(self, parts: Sequence[Any]) -> str:
+        looks = [
+            f"{label} {np.shape(part)} {np.asarray(part).dtype}"
+            for label, part in zip(self.spec.labels, parts, strict=True)
+            if part is not None
+        ]
+        return " and ".join(filter(None, (", ".join(looks[:-1]), looks[-1])))
 
 
 def _copy(made: Any, out: NDArray[Any]) -> None:
-    if np.shape(made) != out.shape:  # NumPy would broadcast a grey image over three channels in silence
-        raise ValueError
+    is_label = type(made) is int and out.ndim == 0  # of which NumPy itself refuses one that is too large
+    if not is_label and (made is None or np.shape(made) != out.shape or cuts(out.dtype, made)):
+        raise ValueError  # NumPy would broadcast, cut, or take None for NaN, in silence
     if not _is_there_already(made, out):
         out[...] = made
 

@@ -135,4 +135,16 @@ class Source(Protocol):
         ...
 
 
+def cuts(dtype: np.dtype[Any], part: Part) -> bool:
+    """Return whether NumPy would cut numbers like a part's to fit a dtype: fractions, and whole ones that are larger.
+
+    A Python integer that is too large raises `OverflowError` by itself.
+    """
+    if dtype.kind not in "iub":
+        return False
+    if isinstance(part, np.ndarray | np.generic):
+        return part.dtype != dtype and not np.can_cast(part.dtype, dtype)
+    return isinstance(part, float)
+
+
 Batch: TypeAlias = tuple[Any, ...]  # arrays (x, y, *others); y is None where there is no target

@@ -8,7 +8,7 @@ import numpy as np
 
 from autopipe.core import digests
 from autopipe.core.plan import Plan, Step
-from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source
+from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source, cuts
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import ConfigError, WorkloadError
@@ -89,11 +89,10 @@ class Conversion:
 
     def _require_dtypes(self, sample: Sample, index: int) -> None:
         for part, field in zip(sample, self.spec.columns, strict=True):
-            if (
-                field is not None
-                and field.kind not in (FieldKind.ENCODED, FieldKind.LABEL)
-                and np.asarray(part).dtype != field.dtype
-            ):
+            if field is None or field.dtype is None or field.kind is FieldKind.ENCODED:
+                continue
+            differs = np.asarray(part).dtype != field.dtype
+            if differs and (field.kind is not FieldKind.LABEL or cuts(field.dtype, part)):
                 place = reading.sample_place(self.source, index)
                 raise WorkloadError(
                     f"Samples must be of one dtype to be kept, but {place} is {np.asarray(part).dtype} "

@@ -340,6 +340,15 @@ def test_a_sample_of_another_dtype_is_named(tmp_path: Path) -> None:
         convert(dataclasses.replace(conversion(), source=Mixed()), ARRAY, tmp_path)
 
 
+def test_a_label_that_is_no_whole_number_is_named(tmp_path: Path) -> None:
+    class Halved(Numbers):
+        def read(self, index: int) -> tuple[Any, Any]:
+            return np.zeros((5, 4, 3), np.uint8), 0.5 if index == 5 else index
+
+    with pytest.raises(Exception, match=r"but sample 5 is float64 where others are int64"):
+        convert(dataclasses.replace(conversion(), source=Halved()), ARRAY, tmp_path)
+
+
 def test_samples_of_unexpected_shapes_are_kept_too(tmp_path: Path) -> None:
     class Ragged(Numbers):
         def read(self, index: int) -> tuple[Any, int]:

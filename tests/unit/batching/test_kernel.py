@@ -1,0 +1,72 @@
+"""What a kernel writes to a batch sample by sample, and what it refuses to cut to fit. At once: test_vectorised.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.batching.kernel import Kernel
+from autopipe.core.job import Recipe
+from autopipe.core.workload import Workload
+from autopipe.errors import WorkloadError
+from autopipe.ops.planner import make_plan
+
+IMAGE = np.zeros((4, 4, 3), np.uint8)
+MASK = np.zeros((4, 4), np.uint8)
+
+
+class Mixed:
+    """Samples that are alike where the planner looks, and one that is not."""
+
+    def __init__(self, usual: Any, odd: Any) -> None:
+        self._usual, self._odd = usual, odd
+
+    def __len__(self) -> int:
+        return 9
+
+    def read(self, index: int) -> Any:
+        return self._odd if index == 1 else self._usual
+
+
+def filled(data: Mixed) -> Any:
+    plan = make_plan(Workload(data=data, ops=[], batch_size=2))
+    recipe = Recipe(
+        source=data,
+        steps=(),
+        fixed_steps=0,
+        fixed_spec=plan.compact,
+        spec=plan.compact,
+        seed=0,
+        on_bad_sample="error",
+    )
+    batch = plan.compact.empty(2)
+    Kernel(recipe).fill(0, np.array([0, 1]), batch)
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "said"),
+    [
+        ((IMAGE, MASK), (IMAGE, MASK.astype(np.uint16) + 300), r"y \(4, 4\) uint16, but .* y \(4, 4\) uint8\."),
+        ((IMAGE, 3), (IMAGE, 0.5), r"y \(\) float64, but .* y \(\) int64"),
+        ((IMAGE, 3), (IMAGE, float("nan")), r"y \(\) float64, but .* y \(\) int64"),
+        ((IMAGE, np.uint8(3)), (IMAGE, 300), r"y \(\) int64, but .* y \(\) uint8"),
+        ((IMAGE, np.zeros(3)), (IMAGE, np.zeros(1)), r"y \(1,\) float64, but .* y \(3,\) float64"),
+        ((IMAGE, 0.5), (IMAGE, None), r"x \(4, 4, 3\) uint8, but .* and y \(\) float64\."),
+        (IMAGE, IMAGE.astype(np.float32) + 0.5, r"x \(4, 4, 3\) float32, but a batch holds x \(4, 4, 3\) uint8"),
+    ],
+    ids=["mask of 16 bits", "fraction", "nan", "large label", "one number for three", "none", "floating point"],
+)
+def test_numbers_for_which_a_batch_has_no_room_are_refused_and_not_cut(usual: Any, odd: Any, said: str) -> None:
+    with pytest.raises(WorkloadError, match=rf"^sample 1 has .*{said}.*ap\.Cast"):
+        filled(Mixed(usual, odd))
+
+
+def test_numbers_that_fit_are_taken() -> None:
+    assert filled(Mixed((IMAGE, 3), (IMAGE, np.uint8(200))))[1].tolist() == [3, 200]
+    assert filled(Mixed((IMAGE, np.float32(0.5)), (IMAGE, 1)))[1].tolist() == [0.5, 1]
+    mixed = filled(Mixed((IMAGE, MASK.astype(np.uint16)), (IMAGE, MASK + 200)))
+    assert mixed[1].dtype == np.uint16
+    assert mixed[1][1].max() == 200
