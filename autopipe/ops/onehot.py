@@ -41,6 +41,11 @@ class OneHot(Op):
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
+        if y is not None and (dtype := np.asarray(y).dtype).kind not in "iu":
+            raise OpError(
+                f"`OneHot` needs whole numbers in y, but got {dtype}.",
+                hint='Put ap.Cast("int64", on="mask") before it.',
+            )
         return x, self._encoded(y, NUMPY)
 
     def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:

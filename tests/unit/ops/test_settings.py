@@ -96,6 +96,8 @@ def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None
         (RandomFlip(), (3, 1), LABELLED, OpError, "needs an image"),
         (RandomContrast(), (IMAGE.astype(np.int32), 1), LABELLED, OpError, "but got int32"),
         (OneHot(3), (IMAGE, None), LABELLED, OpError, "no y"),
+        (OneHot(2), (IMAGE, np.float32(1)), LABELLED, OpError, r"whole numbers in y, but got float32\. .*ap\.Cast"),
+        (OneHot(2), (IMAGE, np.bool_(1)), LABELLED, OpError, "but got bool"),
         (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE), MASKED, BadSampleError, r"\(0, 0, 0\), which is not"),
         (MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE[..., 0]), MASKED, BadSampleError, "colour mask"),
         (Map(lambda x, y: x, on="both"), (IMAGE, 1), LABELLED, OpError, r"return \(x, y\)"),
