@@ -36,6 +36,7 @@ class _Crop(PixelOp):
         width: pixels.
     """
 
+    in_pixels: ClassVar[bool] = True
     height: int
     width: int
 

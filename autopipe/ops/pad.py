@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
@@ -27,6 +27,7 @@ class Pad(PixelOp):
         mask_value: what a mask is padded with.
     """
 
+    in_pixels: ClassVar[bool] = True
     height: int
     width: int
     value: float = 0

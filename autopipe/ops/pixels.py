@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.op import Op, Target
 from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
-from autopipe.errors import OpError, shortened
+from autopipe.errors import BadSampleError, OpError, shortened
 
 
 @dataclasses.dataclass(frozen=True)
 class PixelOp(Op):
     """An op that treats an image, and perhaps its mask, by the same function of pixels.
 
+    Class attributes:
+        in_pixels: whether it is told how many pixels, so that of an image and a mask that differ in size it would take
+            different parts of the scene.
+
     Attributes:
         on: "image", "mask" or "both".
     """
 
+    in_pixels: ClassVar[bool] = False
     on: Literal["image", "mask", "both"] = dataclasses.field(default="both", kw_only=True)
 
     @property
@@ -66,10 +71,17 @@ class PixelOp(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         on_x, on_y = self.touches(spec)
+        x, y = _decoded(x, self) if on_x else x, _decoded(y, self) if on_y else y
+        if self.in_pixels and on_x and on_y and x.shape[:2] != y.shape[:2]:
+            raise BadSampleError(
+                f"`{type(self).__name__}` needs an image and a mask of one size, "
+                f"but the image is {_size(x)} pixels and the mask {_size(y)}.",
+                hint=f'Put ap.Resize before ap.{type(self).__name__}, or give it on="image".',
+            )
         if on_x:
-            x = self.pixels(_decoded(x, self), spec.x.kind, random, out)
+            x = self.pixels(x, spec.x.kind, random, out)
         if on_y and spec.y is not None:
-            y = self.pixels(_decoded(y, self), spec.y.kind, random, None)
+            y = self.pixels(y, spec.y.kind, random, None)
         return x, y
 
     def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
@@ -80,6 +92,10 @@ class PixelOp(Op):
         if on_y and spec.y is not None:
             y = self.pixels_tensorflow(y, spec.y.kind, random)
         return x, y
+
+
+def _size(pixels: NDArray[Any]) -> str:
+    return f"{pixels.shape[0]}x{pixels.shape[1]}"
 
 
 def _decoded(part: Part, op: Op) -> NDArray[Any]:

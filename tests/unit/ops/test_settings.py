@@ -91,6 +91,8 @@ def test_impossible_settings_are_named(make: Any, of: Any, message: str) -> None
     ("op", "sample", "spec", "error", "message"),
     [
         (CenterCrop(7, 7), (IMAGE, 1), LABELLED, BadSampleError, "7x7 out of 6x8"),
+        (RandomCrop(2, 2), (IMAGE, IMAGE[:3, :4, 0]), MASKED, BadSampleError, "image is 6x8 pixels and the mask 3x4"),
+        (Pad(9, 9), (IMAGE, IMAGE[:3, :4, 0]), MASKED, BadSampleError, r"of one size.*ap\.Resize before ap\.Pad"),
         (Resize(4, 4), (b"data", 1), LABELLED, OpError, "Decode"),
         (Rescale(2.0), (b"data", 1), LABELLED, OpError, "Decode"),
         (RandomFlip(), (3, 1), LABELLED, OpError, "needs an image"),
