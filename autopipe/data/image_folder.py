@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.core.plain_code import PlainSource, quoted
 from autopipe.core.sample import FieldKind, SampleSpec
@@ -25,6 +26,7 @@ def samples() -> tuple[list[str], list[int]]:
     found = [(path, label) for label, name in enumerate(CLASSES) for path in images_in(FOLDER / name)]
     return [path for path, _ in found], [label for _, label in found]
 '''
+_PARTS = frozenset((b"train", b"training", b"val", b"valid", b"validation", b"test", b"testing", b"dev", b"eval"))
 _LAYOUT = "One folder for each class is expected, such as `{root}/cat/1.jpg` and `{root}/dog/2.jpg`."
 
 
@@ -67,7 +69,7 @@ class ImageFolder:
         path: str | os.PathLike[str],
         *,
         class_names: Sequence[str] | None = None,
-        labels: Literal["inferred"] | Sequence[int] | None = "inferred",
+        labels: Literal["inferred"] | Sequence[int] | NDArray[np.integer] | None = "inferred",
         label_mode: Literal["int", "categorical", "binary"] | None = "int",
         validation_split: float | None = None,
         subset: Literal["training", "validation"] | None = None,
@@ -76,9 +78,11 @@ class ImageFolder:
         keras_split.check_split(validation_split, subset)
         if label_mode not in ("int", "categorical", "binary", None):
             raise DataError(f'`label_mode` must be "int", "categorical", "binary" or None, but got {label_mode!r}.')
+        is_inferred = isinstance(labels, str)
+        if is_inferred and labels != "inferred":
+            raise DataError(f'`labels` must be "inferred", None or a number for each image, but got {labels!r}.')
         root = places.root_of(path)
         self._mode = None if labels is None else label_mode
-        is_inferred = isinstance(labels, str)
         if is_inferred and self._mode is not None:
             entries = _by_class(root, class_names)
             self.classes = tuple(map(os.fsdecode, entries))
@@ -193,6 +197,8 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
                 + (near(missing[0], known) if missing else "")
             )
         folders = wanted
+    else:
+        _warn_of_layout(root, folders)
     entries = dict(zip(folders, places.walk(root, folders), strict=True))
     _check_counts(root, {folder: len(found) for folder, found in entries.items()})
     if loose:
@@ -202,6 +208,21 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
             stacklevel=3,
         )
     return entries
+
+
+def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
+    """Warn of folders that are none, so that classes are missing, and of those that are no classes."""
+    said = []
+    if lost := places.lost_links(root):
+        said.append(f"{_listed(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
+    if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
+        first = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118
+        said.append(
+            f"{_listed(folders)} are taken for classes, but are called like parts of a data set. "
+            f'Name one of them, such as ap.ImageFolder("{first}").'
+        )
+    for message in said:
+        warnings.warn(message, DataWarning, stacklevel=4)
 
 
 def _all(root: bytes) -> list[Found]:
@@ -220,8 +241,8 @@ def _refuse_class_names(class_names: Sequence[str] | None) -> None:
         raise DataError('`class_names` are folders, so they go with labels="inferred" alone.', hint="Leave them out.")
 
 
-def _checked_labels(labels: Sequence[int] | str | None, count: int) -> list[int]:
-    given: list[Any] = list(labels or ())
+def _checked_labels(labels: Sequence[int] | NDArray[np.integer] | str | None, count: int) -> list[int]:
+    given: list[Any] = [] if labels is None else list(labels)
     if len(given) != count:
         raise DataError(f"`labels` must be one for each of the {count} images, but got {len(given)}.")
     if not all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in given):

@@ -201,7 +201,7 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
                     continue
                 if name.lower().endswith(_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
                     images.append(name)
-                elif entry.is_dir():
+                elif _is_folder(entry):
                     folders.append(name)
                 elif left_out is not None and name.lower().endswith(_OTHER_SUFFIXES):
                     left_out.append(name)
@@ -214,6 +214,22 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
     except OSError as error:
         raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error
     return sorted(images), sorted(folders)
+
+
+def lost_links(directory: bytes) -> list[bytes]:
+    """Return the names of the links in a folder that lead nowhere, sorted; hidden ones and images are left out."""
+    with os.scandir(directory) as entries:
+        lost = [entry.name for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
+    return sorted(name for name in lost if not name.startswith(b".") and not name.lower().endswith(_SUFFIXES))
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself leads to no folder
+            return False
+        raise
 
 
 def _folders_in(folder: Path) -> list[str]:

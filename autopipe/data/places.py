@@ -30,6 +30,11 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     return remote.scan(root) if is_url(root) else paths.scan(root)
 
 
+def lost_links(root: bytes) -> list[bytes]:
+    """Return the names of the links directly in `root` that lead nowhere and are no images; none behind a URL."""
+    return [] if is_url(root) else paths.lost_links(root)
+
+
 def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
     """Return, for each of `folders`, every image below it, folder by folder in sorted order; warn of other images."""
     left_out: list[bytes] = []

@@ -115,6 +115,25 @@ def test_images_beside_the_class_folders_warn(tmp_path: Path) -> None:
     assert len(data) == 2
 
 
+def test_class_folders_that_are_links_to_nowhere_warn(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")
+    (tmp_path / "gone").symlink_to(tmp_path / "unmounted")
+    (tmp_path / "latest").symlink_to("latest")
+    with pytest.warns(DataWarning, match=r"`gone`, `latest` in `.*` are links that lead nowhere") as told:
+        data = ImageFolder(tmp_path)
+    assert (data.classes, [each.filename for each in told]) == (("a", "b"), [__file__])
+    assert len(ImageFolder(tmp_path, class_names=["b", "a"])) == 4
+
+
+def test_parts_of_a_data_set_that_are_taken_for_classes_warn(tmp_path: Path) -> None:
+    write(tmp_path, "Train/cat/1.jpg", "Train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg")
+    with pytest.warns(
+        DataWarning, match=rf'`Train`, `val` are taken for classes.*ap\.ImageFolder\("{tmp_path}/Train"\)'
+    ):
+        data = ImageFolder(tmp_path)
+    assert data.classes == ("Train", "val")
+
+
 def test_a_file_that_vanished_is_a_bad_sample(tmp_path: Path) -> None:
     data = ImageFolder(write(tmp_path, "a/1.jpg", "a/2.jpg"))
     (tmp_path / "a/2.jpg").unlink()
@@ -168,6 +187,7 @@ def test_labels_may_be_given_for_images_in_one_folder(tmp_path: Path) -> None:
         (b"below/z.jpg", 9),
     ]
     assert data.digest() != ImageFolder(root, labels=[7, 7, 3, 8]).digest()
+    assert data.digest() == ImageFolder(root, labels=np.array([7, 7, 3, 9])).digest()
     assert ImageFolder(root, labels=None).read(3) == b"below/z.jpg"
 
 
@@ -191,6 +211,8 @@ def test_a_split_is_the_one_of_keras(tmp_path: Path, seed: int | None, names: li
         ({"class_names": ["cat", "cat"]}, "different folders"),
         ({"labels": [1, 2]}, "one for each of the 4 images, but got 2"),
         ({"labels": [1, 2, 3, 0.5]}, "whole numbers"),
+        ({"labels": np.array([1, 2, 3, 0.5])}, "whole numbers"),
+        ({"labels": "labels.csv"}, r'`labels` must be "inferred", None .* got \'labels\.csv\''),
         ({"labels": [1, 2, 3, 4], "class_names": ["cat"]}, "class_names"),
         ({"labels": [0, 1, 2, 3], "label_mode": "binary"}, "needs two classes, but there are 4"),
         ({"labels": [1, 2, 1, 2], "label_mode": "binary"}, "must be 0 to 1 with"),
