@@ -166,9 +166,10 @@ class Table:
         looked, missing = self._paths.missing()
         if missing:
             shown = "; ".join(f"row {self._rows[index]}: {self._paths.text(index)}" for index in missing[:3])
+            slashes = " Write `/` for the `\\` between folders." if "\\" in self._paths.text(missing[0]) else ""
             raise DataError(
                 f"`{self._csv}` must name images that exist, but {len(missing)} of {looked} are missing: {shown}.",
-                hint=f"Relative paths start at `{os.fsdecode(self._paths.root)}`; pass another as root=.",
+                hint=f"Relative paths start at `{os.fsdecode(self._paths.root)}`; pass another as root=.{slashes}",
             )
 
 
@@ -190,6 +191,7 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
                 row = reader.line_num + 1
                 values = [cells[position].strip() if position < len(cells) else "" for position in wanted]
                 _require_cells(values, row, file)
+                _require_no_more(cells, header, row, file)
                 paths.append(values[0])
                 for column, value in zip(labels, values[1:], strict=True):
                     column.append(value)
@@ -223,6 +225,15 @@ def _require_cells(values: list[str], row: int, file: str) -> None:
         raise DataError(f"Row {row} of `{file}` must have a path and a label, but one of them is empty.")
     if "\0" in values[0]:
         raise DataError(f"Row {row} of `{file}` must name a file, but got {shortened(values[0])}.")
+
+
+def _require_no_more(cells: list[str], header: list[str], row: int, file: str) -> None:
+    """Refuse a row in which a separator within a text has moved what follows to other columns."""
+    if any(map(str.strip, cells[len(header) :])):
+        raise DataError(
+            f"Row {row} of `{file}` must have a cell for each of the {len(header)} columns, but has {len(cells)}.",
+            hint="Put quotes around texts that hold the separator.",
+        )
 
 
 def _delimiter(header: str) -> str:

@@ -159,6 +159,19 @@ def test_an_incomplete_row_is_named(folder: Path, row: str) -> None:
         table(folder, f"path,label\n1.jpg,1\n{row}\n")
 
 
+def test_a_row_whose_cells_are_moved_by_a_separator_in_a_text_is_named(folder: Path) -> None:
+    said = r"Row 3 of .* a cell for each of the 3 columns, but has 4\. Put quotes"
+    with pytest.raises(DataError, match=said):
+        table(folder, "path,seen,label\n1.jpg,a dog,3,\n2.jpg,a cat, asleep,7\n")
+    quoted = table(folder, 'path,seen,label\n1.jpg,a dog,3,\n2.jpg,"a cat, asleep",7\n')
+    assert read_all(quoted) == [(b"1.jpg", 3), (b"2.jpg", 7)]
+
+
+def test_paths_as_on_windows_are_told(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"1 of 1 are missing.*sub\\3\.jpg.*Write `/` for the `\\` between folders"):
+        table(folder, "path,label\nsub\\3.jpg,1\n")
+
+
 def test_a_table_without_rows_is_refused(folder: Path) -> None:
     with pytest.raises(DataError, match="at least one row"):
         table(folder, "path,label\n")
