@@ -35,7 +35,8 @@ class Arrays:
     built alike.
 
     A .npy file stays on disk and each process maps it for itself. An array in memory is copied to each worker process,
-    so save a large one with `numpy.save` and pass its path. Rows are read-only views, never copies.
+    so save a large one with `numpy.save` and pass its path. Rows are read-only views, and copies only where their bytes
+    are in another order than this machine's.
 
     x is taken for images where its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
     numbers in y, one a sample, are labels, and as high and wide as the images (the first of them), masks.
@@ -90,7 +91,7 @@ class Arrays:
 
     def read(self, index: int) -> object:
         """Return a row of x, or of x and y, or of x, y and the weights."""
-        row = tuple([None if rows is None else rows.array[index] for rows in self._columns])
+        row = tuple([None if rows is None else rows.row(index) for rows in self._columns])
         if self._structure is None:
             return row if row[1] is not None else row[0]
         slots = self._structure.packed(row)
@@ -215,6 +216,11 @@ class _Rows:
         self.file = state["file"]
         self.array = state["array"] if self.file is None else _mapped(self.file)
         self.array.flags.writeable = False
+
+    def row(self, index: int) -> Any:
+        """Return a row: a view, or a copy where numbers are in an order of bytes that only NumPy reads."""
+        row = self.array[index]
+        return row if row.dtype.isnative else row.astype(row.dtype.newbyteorder("="))
 
     def digest(self) -> tuple[str, ...]:
         shape = "x".join(map(str, self.array.shape))

@@ -4,13 +4,17 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from autopipe.core.sample import FieldKind
+from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import DataError
+from autopipe.ops.planner import make_plan
+from autopipe.ops.resize import Resize
 
 IMAGES = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABELS = np.array([3, 1, 4, 1])
@@ -26,6 +30,21 @@ def test_samples_are_rows() -> None:
     x, y = parts(Arrays(IMAGES, LABELS), 2)
     np.testing.assert_array_equal(x, IMAGES[2])
     assert y == 4
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_numbers_in_another_order_of_bytes_become_this_machines(tmp_path: Path, *, in_file: bool) -> None:
+    x = np.arange(4 * 6 * 6, dtype=">u2").reshape(4, 6, 6, 1)
+    np.save(tmp_path / "x.npy", x)
+    data = Arrays(tmp_path / "x.npy" if in_file else x, LABELS.astype(">i4"))
+    plan = make_plan(Workload(data=data, ops=[Resize(3, 3)], batch_size=2))
+    assert [plan.source.x.dtype, plan.source.y and plan.source.y.dtype] == [np.dtype("uint16"), np.dtype("int32")]
+    value, _ = parts(data, 3)
+    small, _ = Resize(3, 3).apply((value, 1), plan.source, np.empty(0))
+    np.testing.assert_array_equal(small, cv2.resize(x[3].astype(np.uint16), (3, 3))[..., None])
+    out = np.zeros((2, 6, 6, 1), np.uint16), np.zeros(2, np.int32)
+    data.read_many(np.array([3, 1]), out)
+    np.testing.assert_array_equal(out[0], x[[3, 1]])
 
 
 def test_without_y_a_sample_is_x_alone() -> None:
