@@ -97,7 +97,7 @@ class HuggingFace(Columns):
         row = self._rows[index]
         values = (row.column(number)[0].as_py() for number in range(row.num_columns))
         return [
-            _input(value, index, self._inputs[column]) if column in self._inputs else _target(value)
+            _input(value, index, self._inputs[column]) if column in self._inputs else _target(value, index)
             for column, value in zip(self._selection.columns, values, strict=True)
         ]
 
@@ -139,13 +139,15 @@ def _holds_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, list) and any(map(_holds_nothing, value)))
 
 
-def _target(value: Any) -> Any:
-    if isinstance(value, str) or value is None:
+def _target(value: Any, index: int) -> Any:
+    if isinstance(value, str):
         raise DataError(
             f"labels must be numbers, but got {shortened(value)}.",
             hint='Number them: dataset.class_encode_column("label").',
         )
     array = np.asarray(value)
+    if array.dtype.hasobject:  # a batch would take a null for NaN
+        raise BadSampleError(f"row {index} of the dataset must hold numbers, but holds {shortened(value)}.")
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 

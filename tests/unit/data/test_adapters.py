@@ -10,6 +10,8 @@ from typing import Any
 import datasets
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from autopipe.core.sample import FieldKind
@@ -70,6 +72,22 @@ def test_a_null_among_numbers_is_a_bad_sample() -> None:
     np.testing.assert_array_equal(data.read(2), [np.nan, 4.0])
     with pytest.raises(BadSampleError, match=r"row 1 .* null"):
         data.read(1)
+
+
+@pytest.mark.parametrize("labels", [[3, None], [[0.5, 1.5], [None, 2.5]]])
+def test_a_null_among_targets_is_a_bad_sample(labels: Any) -> None:
+    data = HuggingFace(made(labels))
+    assert data.read(0)[0] == b"one"
+    with pytest.raises(BadSampleError, match=r"row 1 .* must hold numbers, but holds .*None"):
+        data.read(1)
+
+
+def test_parquet_files_are_found_in_folders_below(tmp_path: Path) -> None:
+    for number, name in enumerate(("a.parquet", "b/c/d.parquet")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"image": [b"one"], "label": [number]}), tmp_path / name)
+    data = Parquet(tmp_path / "**" / "*.parquet")
+    assert [data.read(number) for number in range(len(data))] == [(b"one", 0), (b"one", 1)]
 
 
 def test_images_may_be_arrays() -> None:
