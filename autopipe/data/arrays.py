@@ -169,6 +169,8 @@ def _is_image(path: Place, part: Any) -> bool:
 
 def _kind(path: Place, rows: _Rows, first: _Rows) -> FieldKind:
     row, x_row = rows.array[0], first.array[0]
+    if path[0] != "x" and row.dtype.kind in "SU":
+        raise text_refused(f"`{label(path)}`")
     if path[0] == "x":
         return FieldKind.IMAGE if looks_like_image(row.shape, row.dtype) else FieldKind.ARRAY
     return target_kind(x_row.shape, row) if path[0] == "y" else FieldKind.ARRAY
@@ -257,6 +259,14 @@ def _whole_file(array: NDArray[Any]) -> Path | None:
         return None
     same = again.offset == array.offset and again.nbytes == array.nbytes and again.strides == array.strides
     return file if same and again.dtype == array.dtype and array.flags.c_contiguous else None
+
+
+def text_refused(what: str) -> DataError:
+    """Return the error to raise where targets are text: bytes would be taken for masks that are encoded."""
+    return DataError(
+        f"{what} must hold numbers, but holds text.",
+        hint="Number the classes: names, numbers = numpy.unique(texts, return_inverse=True).",
+    )
 
 
 def looks_like_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

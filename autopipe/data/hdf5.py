@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from autopipe.core.sample import Batch
 from autopipe.core.script import located
+from autopipe.core.structure import leaves
+from autopipe.data.arrays import text_refused
 from autopipe.data.columns import Columns, Names, Selection, missing_column
 from autopipe.data.hdf5_rows import Rows, gather_of, rows_of
 from autopipe.data.paths import PathList
@@ -55,6 +57,7 @@ class HDF5(Columns):
         if len(lengths) != 1 or lengths == {0}:
             shown = ", ".join(f"`{column}` {dataset.shape}" for column, dataset in datasets.items())
             raise DataError(f"Datasets of `{self._path}` must be equally long and not empty, but they are {shown}.")
+        self._require_numbers(datasets)
         self._count: int = lengths.pop()
         self._described = " ".join(
             f"{place}={column.replace(' ', '_')}:{datasets[column].dtype.str}"
@@ -109,6 +112,13 @@ class HDF5(Columns):
             datasets = self._datasets()
             self._opened = opened = (os.getpid(), [rows_of(each, self._path) for each in datasets], datasets)
         return opened[1]
+
+    def _require_numbers(self, datasets: dict[str, Any]) -> None:
+        import h5py
+
+        for column in (column for slot in self._selection.slots[1:] for column in leaves(slot)):
+            if h5py.check_string_dtype(datasets[column].dtype) is not None:
+                raise text_refused(f"The dataset `{column}` of `{self._path}`")
 
     def _datasets(self) -> list[Any]:
         """Return the open datasets; they keep the file open, and with it the library's lock of it."""

@@ -152,6 +152,15 @@ def test_arrays_that_are_not_there_and_lengths_that_differ_are_named(tmp_path: P
         NPZ(tmp_path / "set.npz", y=None)
 
 
+@pytest.mark.parametrize("dtype", ["S3", h5py.string_dtype()])
+def test_texts_in_a_file_are_no_targets(tmp_path: Path, dtype: Any) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["x"] = np.zeros((2, 4, 4, 3), np.uint8)
+        file.create_dataset("y", data=[b"cat", b"dog"], dtype=dtype)
+    with pytest.raises(DataError, match=r"The dataset `y` of `.*` must hold numbers, but holds text.*numpy\.unique"):
+        HDF5(tmp_path / "set.h5")
+
+
 def test_columns_become_the_parts_that_a_model_wants(tmp_path: Path) -> None:
     pixels = np.arange(48, dtype=np.uint8).reshape(4, 2, 2, 3)
     with h5py.File(tmp_path / "set.h5", "w") as file:

@@ -118,6 +118,12 @@ def test_what_has_no_rows_of_numbers_is_refused(array: NDArray[Any]) -> None:
         Arrays(array)
 
 
+@pytest.mark.parametrize("names", [np.array(["cat", "dog"]), np.array([b"cat", b"dog"])])
+def test_texts_are_no_targets(names: NDArray[Any]) -> None:
+    with pytest.raises(DataError, match=r"`y\.kind` must hold numbers, but holds text\. .*numpy\.unique"):
+        Arrays(IMAGES[:2], {"kind": names})
+
+
 def test_what_is_no_array_is_refused() -> None:
     with pytest.raises(DataError, match=r"must be a NumPy array .*numpy\.asarray"):
         Arrays([1, 2, 3])  # type: ignore[arg-type]  # the mistake that is tested
