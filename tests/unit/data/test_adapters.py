@@ -219,6 +219,13 @@ def test_a_row_without_an_image_is_a_bad_sample() -> None:
         data.read(1)
 
 
+def test_an_array_of_objects_in_an_archive_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", x=np.zeros((2, 3)), kinds=np.array([None, "cat"]))
+    said = r"^The array `kinds` of `.*/set\.npz` must be one of plain numbers, but .*objects.* without objects"
+    with pytest.raises(DataError, match=said):
+        NPZ(tmp_path / "set.npz", y="kinds")
+
+
 def test_a_changed_archive_is_unpacked_again(tmp_path: Path) -> None:
     for value in (1, 2):
         np.savez(tmp_path / "set.npz", x=np.full((3, 4 + value), value))
