@@ -56,7 +56,7 @@ def only_one(folder: Place, part: tuple[int, int]) -> Iterator[None]:
     """Hold the lock of a part of a folder. The operating system lets go of it however the process ends.
 
     Raises:
-        StorageError: another run holds it.
+        StorageError: another run holds it, or the folder may not be written to.
     """
     lock = filelock.FileLock(place.lock_file(folder, f".lock-{part[0]}-of-{part[1]}"))
     try:
@@ -64,6 +64,10 @@ def only_one(folder: Place, part: tuple[int, int]) -> Iterator[None]:
     except filelock.Timeout as error:
         raise StorageError(
             f"Another conversion is at work on `{folder}`.", hint="Wait for its end, or choose another folder."
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"`{folder}` cannot be written to: {error.strerror or error}.", hint="Choose another folder."
         ) from error
     try:
         yield

@@ -214,6 +214,12 @@ def test_a_file_that_came_into_the_folder_later_is_refused(tmp_path: Path) -> No
         convert(conversion(), ARRAY, tmp_path)
 
 
+def test_a_folder_that_takes_no_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".lock-0-of-1").mkdir()  # as in a folder that is read-only, the lock cannot be opened
+    with pytest.raises(StorageError, match=rf"`{tmp_path}` cannot be written to: .*Choose another folder"):
+        convert(conversion(), ARRAY, tmp_path)
+
+
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set").write_text("")
     with pytest.raises(StorageError, match="cannot be made: File exists"):
