@@ -27,6 +27,8 @@ LOCAL = "local"
 _REACH_SECONDS = 10.0
 _LEAST_STORE_BYTES = 200 << 20  # Ray refuses less than 75 MiB
 _TCP = "ray://"
+_TRIES = 3
+_LOST_BY_SERVER = "Starting Ray client server failed"  # what Ray's proxier.py says
 _AS_IMPORTANT = {"worker_niceness": 0}  # as the training that waits for them; Ray's own choice is 15
 
 
@@ -220,16 +222,33 @@ def _connect(ray: Any, address: str, cores: int, store_bytes: int) -> None:
                 )
             else:
                 _require_reachable(address)
-                ray.init(address=address, **quiet)
+                _join_existing(ray, address, quiet)
     except Exception as error:  # Ray raises whatever it met, and `Exception` itself
         what = "could not be started on this machine" if address == LOCAL else f"at `{address}` cannot be reached"
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        told = str(error).strip().splitlines() or [type(error).__name__]
+        reason = told[-1 if address.startswith(_TCP) else 0]  # a server of Ray answers with a traceback
         hint = (
             None
             if address == LOCAL
             else "Give the address that `ray start --head` prints, or ray://HOST:10001 from outside of the cluster."
         )
         raise LoaderError(f"The Ray cluster {what}: {reason}", hint=hint) from error
+
+
+def _join_existing(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
+    """Join a cluster, again if its server for clients lost the process that it started for this one.
+
+    That server forks while threads of gRPC run, and now and then the child dies at once of it.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            ray.init(address=address, **quiet)
+        except ConnectionAbortedError as error:
+            if _LOST_BY_SERVER not in str(error):
+                raise
+        else:
+            return
+    ray.init(address=address, **quiet)
 
 
 def _require_reachable(address: str) -> None:

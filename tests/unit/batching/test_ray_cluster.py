@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +93,46 @@ def test_a_node_without_autopipe_is_told_what_to_install() -> None:
 def test_another_version_is_refused_with_both() -> None:
     with pytest.raises(LoaderError, match=r"where the training has 0\.0\.1"):
         ray_node.require_same_version("0.0.1")
+
+
+class Server:
+    """Ray's `init`, which fails so often with the server's traceback."""
+
+    def __init__(self, failures: int, traceback: str) -> None:
+        self.left, self.traceback, self.calls = failures, traceback, 0
+
+    def init(self, **options: Any) -> None:
+        self.calls += 1
+        if self.left:
+            self.left -= 1
+            raise ConnectionAbortedError(f"Initialization failure from server:\nTraceback:\n{self.traceback}")
+
+
+LOST = "RuntimeError: Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.\n"
+
+
+@pytest.fixture
+def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "_require_reachable", lambda address: None)
+
+
+@pytest.mark.usefixtures("reachable")
+def test_a_server_that_loses_what_it_started_is_asked_again() -> None:
+    server = Server(2, LOST)
+    ray_cluster._connect(server, "ray://head:10001", 1, 0)
+    assert server.calls == 3
+
+
+@pytest.mark.usefixtures("reachable")
+@pytest.mark.parametrize(
+    ("failures", "traceback", "calls", "reason"),
+    [
+        (9, LOST, 3, "Starting Ray client server failed"),
+        (1, "RuntimeError: Version mismatch: 2.50 and 2.60", 1, "Version mismatch: 2.50 and 2.60"),
+    ],
+)
+def test_what_a_server_answers_is_told_by_its_last_line(failures: int, traceback: str, calls: int, reason: str) -> None:
+    server = Server(failures, traceback)
+    with pytest.raises(LoaderError, match=f"`ray://head:10001` cannot be reached: RuntimeError: {reason}"):
+        ray_cluster._connect(server, "ray://head:10001", 1, 0)
+    assert server.calls == calls
