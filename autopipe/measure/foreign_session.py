@@ -71,9 +71,7 @@ class ForeignSession:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
         self._models: dict[ModelSetup, tuple[Any, Any]] = {}
-        self._epoch_images: int | None = None
         if isinstance(code, str):
-            self._epoch_images = len(workload.data) // workload.batch_size * workload.batch_size
             self._fed = _fed(self._plain(code), self._workload, code)
         else:
             made = _called(code, name)
@@ -120,7 +118,6 @@ class ForeignSession:
                 devices=choose.names(strategy.devices),
                 gpus=min(choose.accelerators(), strategy.devices),
                 tunes_itself=self._fed.settle_seconds > 0,
-                epoch_images=self._epoch_images,
             )
         )
 

@@ -40,7 +40,6 @@ class Trained:
         ended: when the last step had ended.
         alone: images/s of the model on a resident batch; None if that is not known.
         regime: the state of the page cache.
-        epoch_images: images of an epoch of all of the data, after which Keras pauses; None if that is not known.
         devices: names of the devices that trained.
         gpus: how many of them are GPUs: the first ones that CUDA shows.
         tunes_itself: whether tf.data chooses settings while the training runs.
@@ -54,7 +53,6 @@ class Trained:
     ended: float
     alone: float | None
     regime: Regime
-    epoch_images: int | None
     devices: tuple[str, ...]
     gpus: int
     tunes_itself: bool
@@ -112,7 +110,7 @@ def _measured(trained: Trained, reading: Reading, first: float, said: Sequence[s
     assert began is not None  # there is a reading
     usage = trained.usage.between(began, trained.ended).of_gpus(trained.gpus)
     stable = reading.stable or reading.cut_short
-    rate = windows.overall(reading.windows, trained.epoch_images)
+    rate = windows.overall(reading.windows, trained.meter.epoch_images)
     neighbours = [] if stable else disturbed(usage)
     return Measurement(
         config=config.model_dump(mode="json"),

@@ -17,6 +17,7 @@ AUTOTUNE_SECONDS = 1.0
 MOST_BEFORE_SECONDS = 2.0
 """So long a trial reads files besides its windows, at most."""
 _SLOW_STEP_SECONDS = 0.25  # of such steps, none is spent on waiting for workers to spread out
+_SHORT_EPOCH_SECONDS = 1.0  # a first epoch that ends so soon is left out, with what is done in it but once
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class Meter:
     """Follows one training from step to step.
 
     Attributes:
+        epoch_steps: steps of an epoch, after which Keras pauses: whoever trains sets it. A window ends with each epoch,
+            so that whole epochs can be told apart. None: there is no end, or nobody knows when.
         filled_at: when the last of the fill steps had ended; None before.
         began_at: when the first window began; None before.
         reading: what the windows say; None while they say too little.
@@ -49,6 +52,7 @@ class Meter:
         self._rule = rule
         self._start = start or Start()
         self._next_look = max(1, self._start.fill_steps)
+        self.epoch_steps: int | None = None
         self.filled_at: float | None = None
         self.began_at: float | None = None
         self.reading: Reading | None = None
@@ -68,6 +72,11 @@ class Meter:
         """Images per second over all windows so far."""
         spent = self._edges[-1].seconds - self._edges[0].seconds if len(self._edges) > 1 else 0.0
         return self.images / spent if spent > 0 else 0.0
+
+    @property
+    def epoch_images(self) -> int | None:
+        """Images of an epoch, if that is known."""
+        return None if self.epoch_steps is None else self.epoch_steps * self._batch_size
 
     @property
     def discarded_batches(self) -> int:
@@ -106,14 +115,17 @@ class Meter:
         if len(self._edges) == 1 and self._steps > self._began_steps:
             self._add_edge(seconds, waited_seconds)
         if self.reading is None or not self.reading.done:
-            self.reading = windows.read(self._edges, self._rule, burst=self._burst, final=True)
+            self._read(final=True)
 
     @property
     def _burst(self) -> int:
         return self._workers * self._batch_size
 
     def _has_settled(self, seconds: float) -> bool:
-        """Tell whether workers have spread out and the loader has had its time; if not, set the next look."""
+        """Tell whether workers have spread out, the loader has had its time and a short first epoch is over.
+
+        If not, set the next look.
+        """
         assert self.filled_at is not None
         spent, done = seconds - self.filled_at, self._steps - self._filled_steps
         step_seconds = max(spent / done, 1e-6)
@@ -121,6 +133,9 @@ class Meter:
         missing = math.ceil((self._start.settle_seconds - spent) / step_seconds)
         # The first steps come in a burst and say little of the later ones, so no more are waited for than there were.
         self._next_look = max(self._filled_steps + wanted, self._steps + min(missing, done))
+        left = (self.epoch_steps or 0) - self._steps  # of the first epoch
+        if self._next_look <= self._steps and 0 < left * step_seconds <= _SHORT_EPOCH_SECONDS:
+            self._next_look = self._steps + min(left, done)
         return self._next_look <= self._steps
 
     def _window_steps(self, seconds: float, steps: int) -> int:
@@ -134,7 +149,7 @@ class Meter:
     def _add_edge(self, seconds: float, waited_seconds: float) -> None:
         # The steps of one burst, whose batches came together, say nothing of how long the next burst is waited for.
         by_bursts = max(self._workers, self._window_steps(seconds, self._workers))
-        self._next_look = self._steps + min(self._window_steps(seconds, 1), by_bursts)
+        self._next_look = self._steps + self._to_epochs_end(min(self._window_steps(seconds, 1), by_bursts))
         if not self._edges:
             self.began_at, self._began_steps = seconds, self._steps
         mean = sum(self._levels) / len(self._levels) if self._levels else None
@@ -147,4 +162,17 @@ class Meter:
                 queued=None if mean is None else mean * self._batch_size,
             )
         )
-        self.reading = windows.read(self._edges, self._rule, burst=self._burst)
+        self._read(final=False)
+
+    def _to_epochs_end(self, steps: int) -> int:
+        """Return about so many steps: those to the epoch's end, or that of a later one, where they come that near."""
+        if self.epoch_steps is None:
+            return steps
+        left = self.epoch_steps - self._steps % self.epoch_steps
+        whole = max(0, steps - left) // self.epoch_steps * self.epoch_steps
+        return left + whole if left <= 1.5 * steps else steps
+
+    def _read(self, *, final: bool) -> None:
+        self.reading = windows.read(
+            self._edges, self._rule, burst=self._burst, epoch_images=self.epoch_images, final=final
+        )

@@ -38,8 +38,16 @@ class Probe(keras.callbacks.Callback):
         self._cpu_began = 0.0
         self._earlier, self._steps = 0, 0  # in epochs before this one, and in this one
 
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Tell the meter how long an epoch is, if more than one is wanted and Keras knows it by now."""
+        known = self.params or {}
+        if known.get("epochs", 1) > 1 and known.get("steps"):
+            self.meter.epoch_steps = known["steps"]
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Count on; Keras counts from 0 again."""
+        if self._steps:
+            self.meter.epoch_steps = self._steps
         self._earlier, self._steps = self._earlier + self._steps, 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -49,7 +57,7 @@ class Probe(keras.callbacks.Callback):
             self._tell(Phase.FILL)
         if self._report is not None and self.meter.began_at is None:
             self._report.progress(0, 0.0)  # a sign of life: filling a cache takes as long as it takes
-        self._steps = batch + 1
+        self._steps = min(batch + 1, self.meter.epoch_steps or batch + 1)  # of several at once, fewer at an epoch's end
         occupancy = None if self._loader is None else self._loader.occupancy()
         if not self.meter.step(self._earlier + self._steps, None if occupancy is None else occupancy[0]):
             return

@@ -116,7 +116,6 @@ class Session:
             ended=ended,
             alone=alone,
             regime=pages.regime,
-            epoch_images=steps * loader.batch_size,
             devices=choose.names(bench.strategy.devices),
             gpus=min(choose.accelerators(), config.devices),
             tunes_itself=_tunes_itself(config),

@@ -86,13 +86,16 @@ class Reading:
     warnings: tuple[str, ...] = ()
 
 
-def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool = False) -> Reading | None:
+def read(
+    edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, epoch_images: int | None = None, final: bool = False
+) -> Reading | None:
     """Return what the edges of a trial say, or None while they say too little.
 
     Args:
         edges: the beginning, and the ends of the windows so far.
         rule: when to stop.
         burst: images that may arrive together, by which a queue's level goes up and down for nothing.
+        epoch_images: images of an epoch, if that is known: a trial that can hold one goes on until it does.
         final: whether there will be no more windows, for another reason than the rule.
     """
     if len(edges) < 2:
@@ -114,7 +117,8 @@ def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool =
     stable = narrow and drift is None and not filling
     hopeless = enough and rule.hopeless_below is not None and rate.high < rule.hopeless_below
     cut_short = hopeless and not exhausted and not filling and (drift is None or drift < 0)
-    done = exhausted or cut_short or (stable and seconds >= rule.min_seconds)
+    short = epoch_images is not None and _images(kept) < epoch_images <= rule.max_seconds * rate.value
+    done = exhausted or cut_short or (stable and not short and seconds >= rule.min_seconds)
     if not done:
         return Reading(windows=windows, left_out=_images(edges[: first + 1]), rate=rate, done=False, stable=stable)
     rate = stats.estimate(rates)
@@ -130,27 +134,38 @@ def read(edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, final: bool =
 
 
 def overall(windows: Sequence[Window], epoch_images: int | None = None) -> Estimate:
-    """Return the rate of all windows together, pauses between epochs included, with its bootstrap interval.
+    """Return the images of all windows together over the time they took, with its bootstrap interval.
 
-    It is what a clock outside reads; the median of windows leaves out pauses that fall into few of them.
+    It is what a stopwatch reads; the median of windows leaves out pauses that fall into few of them.
 
     Args:
         windows: one after the other.
-        epoch_images: images of an epoch; if it fits in, what is counted is as long as whole epochs, with their pauses.
+        epoch_images: images of an epoch; if one fits in, as many whole ones as there are count, each with its pause.
     """
-    made = sum(window.images for window in windows)
-    spare = made % epoch_images if epoch_images is not None and made >= epoch_images else 0
-    while spare >= windows[0].images:
-        spare -= windows[0].images
-        windows = windows[1:]
-    images = np.array([window.images for window in windows], float)
-    seconds = np.array([window.seconds for window in windows])
+    counted = windows if epoch_images is None else _whole_epochs(windows, epoch_images)
+    images = np.array([window.images for window in counted], float)
+    seconds = np.array([window.seconds for window in counted])
     value = float(images.sum() / seconds.sum())
-    if len(windows) < 2:
+    if len(counted) < 2:
         return Estimate(value=value, low=0.0, high=2 * value)
-    picks = np.random.default_rng(0).integers(len(windows), size=(_RESAMPLES, len(windows)))
+    picks = np.random.default_rng(0).integers(len(counted), size=(_RESAMPLES, len(counted)))
     low, high = np.quantile(images[picks].sum(axis=1) / seconds[picks].sum(axis=1), [0.025, 0.975])
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
+
+
+def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Window]:
+    """Return those windows in a row that are the most whole epochs, of as many the last; all, if there is no epoch.
+
+    An epoch may begin anywhere: from the middle of one to the middle of the next there is one pause, too.
+    """
+    ends = list(itertools.accumulate((window.images for window in windows), initial=0))
+    rows = [
+        (ends[stop] - ends[start], start, stop)
+        for start, stop in itertools.combinations(range(len(ends)), 2)
+        if (ends[stop] - ends[start]) % epoch_images == 0
+    ]
+    _, start, stop = max(rows, default=(0, 0, len(windows)))
+    return windows[start:stop]
 
 
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:

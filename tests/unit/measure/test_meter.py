@@ -225,6 +225,48 @@ def test_steps_that_run_several_at_once_are_counted_all() -> None:
     assert meter.reading.stable
 
 
+def trained(meter: Meter, *, step_seconds: float, pause_seconds: float) -> float:
+    """Train epoch after epoch, with a pause before each but the first, until the meter has enough; return when."""
+    assert meter.epoch_steps is not None
+    seconds = 0.0
+    for number in itertools.count(1):
+        seconds += step_seconds + (pause_seconds if number > 1 and (number - 1) % meter.epoch_steps == 0 else 0.0)
+        if meter.step(number, None) and not meter.look(seconds, 0.0):
+            break
+    return seconds
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("epoch_steps", [1, 7, 31, 64, 130])
+def test_the_rate_of_short_epochs_is_that_of_whole_ones_with_a_pause_each(epoch_steps: int, workers: int) -> None:
+    meter = Meter(BATCH, workers, SEARCH)
+    meter.epoch_steps = epoch_steps
+    trained(meter, step_seconds=0.004, pause_seconds=0.1)
+    assert meter.reading is not None
+    rate = windows.overall(meter.reading.windows, meter.epoch_images).value
+    assert rate == pytest.approx(epoch_steps * BATCH / (epoch_steps * 0.004 + 0.1))
+
+
+def test_a_first_epoch_that_is_short_is_left_out() -> None:
+    short, long = Meter(BATCH, 2, SEARCH), Meter(BATCH, 2, SEARCH)
+    short.epoch_steps, long.epoch_steps = 200, 2000
+    for meter in (short, long):
+        trained(meter, step_seconds=0.004, pause_seconds=0.1)
+    assert short.began_at == pytest.approx(0.8)
+    assert long.began_at == pytest.approx(0.02)
+
+
+def test_a_steady_trial_goes_on_until_it_has_seen_an_epoch_if_one_fits_in() -> None:
+    ended = {}
+    for epoch_seconds in (1.6, 16.0):
+        meter = Meter(BATCH, 1, SEARCH)
+        meter.epoch_steps = round(epoch_seconds / 0.004)
+        ended[epoch_seconds] = trained(meter, step_seconds=0.004, pause_seconds=0.0) - (meter.began_at or 0.0)
+        assert meter.reading is not None
+        assert meter.reading.stable
+    assert ended == pytest.approx({1.6: 1.6, 16.0: 0.8}, abs=0.15)
+
+
 def test_a_trial_of_one_window_has_a_rate_even_while_the_queue_fills() -> None:
     edges = [Edge(seconds=0.0, images=0, queued=0.0), Edge(seconds=2.0, images=100, queued=900.0)]
     reading = windows.read(edges, SEARCH, burst=64, final=True)
