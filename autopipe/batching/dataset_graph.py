@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.kernel import Kernel
+from autopipe.batching.shared_memory import RowLayout
+from autopipe.batching.slots import SlotPool
 from autopipe.batching.vectorised import numbers_of
 from autopipe.core.job import LoadJob
 from autopipe.core.plan import Step
-from autopipe.core.sample import Sample, SampleSpec
+from autopipe.core.sample import Sample, SampleSpec, Source
 from autopipe.data import source as data_source
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu
@@ -47,6 +49,13 @@ class Knobs:
     read_ahead: int
 
 
+def own_threads(knobs: Knobs, source: Source) -> int:
+    """Return how many threads of its own tf.data needs, because reads wait; 0 where the usual one a core will do."""
+    automatic = _AUTO_READS if data_source.remote(source) is not None else 0
+    at_once = max(knobs.read_ahead, automatic if knobs.calls is None else knobs.calls)
+    return cpu.usable_cores() + at_once if at_once > POOL_OF_ITS_OWN * cpu.usable_cores() else 0
+
+
 class Work:
     """What the graph calls in Python. TensorFlow keeps such functions for ever, so `close` lets go of all that they
     hold.
@@ -56,24 +65,25 @@ class Work:
     """
 
     def __init__(self, job: LoadJob, kernel: Kernel, remember: int) -> None:
-        self._held: tuple[LoadJob, Kernel] | None = (job, kernel)
-        self._epoch = (-1, np.empty(0, np.int64))
+        pool = SlotPool(RowLayout(job.recipe.spec, job.order.batch_size), keep=remember)
+        self._held: tuple[LoadJob, Kernel, SlotPool] | None = (job, kernel, pool)
+        self._orders: dict[int, NDArray[np.int64]] = {}  # of the last two epochs: batches are made side by side
         self.requested: collections.deque[tuple[int, int]] = collections.deque(maxlen=remember)
 
     def close(self) -> None:
         self._held = None
 
     def fill(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """Return a whole batch, made by the kernel."""
-        job, kernel = self._open()
+        """Return a whole batch, made by the kernel, in memory that TensorFlow takes without a copy."""
+        job, kernel, pool = self._open()
         epoch, indices = self._batch(job, int(number))
-        batch = job.recipe.spec.empty(len(indices))
+        batch = pool.lend(pool.acquire(), len(indices))
         kernel.fill(epoch, indices, batch)
         return _parts(batch)
 
     def request(self, number: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Return the random numbers of a batch's samples, and their indices."""
-        job, _ = self._open()
+        job, *_ = self._open()
         epoch, indices = self._batch(job, int(number))
         drawn = [numbers_of(step, job.recipe, epoch, indices) for step in job.recipe.steps]
         return [np.concatenate([*drawn, np.zeros((len(indices), _UNUSED))], axis=1), indices]
@@ -84,18 +94,19 @@ class Work:
 
     def fixed(self, index: NDArray[np.int64], *read: Any) -> list[Any]:
         """Return one sample, read now unless it is given, after the ops that give the same in every epoch."""
-        job, kernel = self._open()
+        job, kernel, _ = self._open()
         return _parts(kernel.fixed(int(index), _source_spec(job).aligned(read) if read else kernel.read(int(index))))
 
     def _batch(self, job: LoadJob, number: int) -> tuple[int, NDArray[np.int64]]:
         epoch, batch = divmod(number, job.order.batches)
         self.requested.append((epoch, batch))
-        cached = self._epoch
-        if cached[0] != epoch:
-            cached = self._epoch = (epoch, job.order.epoch(epoch))
-        return epoch, cached[1][batch * job.order.batch_size :][: job.order.batch_size]
+        orders = self._orders
+        if epoch not in orders:
+            before = {number: order for number, order in orders.items() if number == epoch - 1}
+            orders = self._orders = {**before, epoch: job.order.epoch(epoch)}
+        return epoch, orders[epoch][batch * job.order.batch_size :][: job.order.batch_size]
 
-    def _open(self) -> tuple[LoadJob, Kernel]:
+    def _open(self) -> tuple[LoadJob, Kernel, SlotPool]:
         if self._held is None:
             raise LoaderError("The loader was closed while an epoch was being read.")
         return self._held
@@ -111,8 +122,7 @@ class Graph:
         self._work = work
         self._whole_batches = whole_batches
         self._calls = tf.data.AUTOTUNE if knobs.calls is None else knobs.calls
-        automatic = _AUTO_READS if data_source.remote(job.recipe.source) is not None else 0
-        self._at_once = automatic if knobs.calls is None else knobs.calls
+        self._own_threads = own_threads(knobs, job.recipe.source)
         self._read_ahead = knobs.read_ahead
         self._prefetch = tf.data.AUTOTUNE if knobs.prefetch is None else knobs.prefetch
         self._element_spec: Any = None
@@ -139,9 +149,8 @@ class Graph:
         options.autotune.enabled = tf.data.AUTOTUNE in (self._calls, self._prefetch)
         with contextlib.suppress(AttributeError):  # TensorFlow 2.19 has no such option
             options.autotune.min_parallelism = cpu.usable_cores()  # each epoch starts anew, from 1, and may stay there
-        at_once = max(self._read_ahead, self._at_once)
-        if at_once > POOL_OF_ITS_OWN * cpu.usable_cores():  # by default there is a thread a core, and reads wait
-            options.threading.private_threadpool_size = cpu.usable_cores() + at_once
+        if self._own_threads:
+            options.threading.private_threadpool_size = self._own_threads
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         dataset = dataset.with_options(options).apply(tf.data.experimental.assert_cardinality(stop - first))
         self._element_spec = dataset.element_spec

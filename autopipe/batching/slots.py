@@ -8,6 +8,7 @@ consumer keeps many batches, further slots are made.
 from __future__ import annotations
 
 import collections
+import itertools
 import weakref
 from typing import Any
 
@@ -34,7 +35,7 @@ class SlotPool:
         self._layout = layout
         self._keep = keep
         self._free: collections.deque[Slot] = collections.deque()
-        self._made = 0
+        self._numbers = itertools.count(1)
         self._lent: dict[int, tuple[Slot, list[weakref.ref[NDArray[Any]]]]] = {}
 
     def acquire(self) -> Slot:
@@ -42,8 +43,7 @@ class SlotPool:
         try:
             return self._free.pop()  # the one used last is warm in the processor's cache
         except IndexError:
-            self._made += 1
-            return Slot(self._made, self._layout)
+            return Slot(next(self._numbers), self._layout)  # several threads may ask at once
 
     def release(self, slot: Slot) -> None:
         """Take back a slot that was acquired and not lent."""

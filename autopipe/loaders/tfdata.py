@@ -3,9 +3,11 @@
 Samples are read, decoded and taken through the ops that give the same in every epoch by the kernel, as everywhere, so
 all loaders agree on every file; the C++ code that does so lets go of Python's lock. Order and random numbers enter as
 data, once a batch, from the same functions as everywhere. So it gives the batches of the other loaders, within the
-rounding of TensorFlow's own resize after a random op. With `cache="memory"`, and where samples are small and of one
-shape in memory already, the kernel makes whole batches.
-The graph is `autopipe.batching.dataset_graph`.
+rounding of TensorFlow's own kernels after a random op.
+
+The kernel makes whole batches, to the bit those of the other loaders, where TensorFlow would have nothing to do that is
+worth a call of it for each sample: with `cache="memory"`, where small samples are batched at once, and where the random
+ops are flips, crops and resizes. The graph is `autopipe.batching.dataset_graph`.
 """
 
 from __future__ import annotations
@@ -18,18 +20,18 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
-from autopipe.batching.dataset_graph import POOL_OF_ITS_OWN, Graph, Knobs, Work
+from autopipe.batching.dataset_graph import POOL_OF_ITS_OWN, Graph, Knobs, Work, own_threads
 from autopipe.batching.diagnosis import failure_of, refuse_skipping
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.owner import Owner
 from autopipe.batching.streaming import require_memory
 from autopipe.core.config import LoaderConfig
-from autopipe.core.job import LoadJob
+from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader, WorkloadLoader, closed
 from autopipe.core.sample import Batch
 from autopipe.core.strict import LATER
 from autopipe.errors import AutopipeError, LoaderError
-from autopipe.hardware import opencv
+from autopipe.hardware import cpu, opencv
 
 _AUTO_BUFFER = 16  # batches that tf.data's own tuning may come to hold; it was seen to stop below that
 
@@ -38,7 +40,8 @@ class TfData(LoaderConfig):
     """A tf.data pipeline.
 
     Attributes:
-        num_parallel_calls: samples made at a time, or "auto" to have tf.data find out, which takes it 10 to 60 s.
+        num_parallel_calls: samples made at a time, or "auto" to have tf.data find out, which takes it 10 to 60 s; whole
+            batches where the kernel makes them.
         prefetch: finished batches that may wait for the model, or "auto".
         read_ahead: samples that are being read at a time, by a `map` of their own before the one that makes them; 0:
             one `map` does both. For storage that waits.
@@ -72,10 +75,21 @@ class TfData(LoaderConfig):
         refuse_skipping(job, self.kind)
         recipe = job.recipe
         buffered = self.buffered_batches() or _AUTO_BUFFER
-        require_memory(job, buffered + 2)
+        whole = self._makes_whole_batches(recipe)
+        in_work = (self.worker_count() or cpu.usable_cores()) if whole else 1
+        require_memory(job, buffered + in_work + 1)
         opencv.one_thread()
-        cache = MemoryCache.of(recipe)
-        return _TfDataLoader(job, self, cache, buffered)
+        work = Work(job, Kernel(recipe, MemoryCache.of(recipe)), remember=buffered + in_work + 8)
+        return _TfDataLoader(job, buffered, work, Graph(job, self.of_graph(), work, whole_batches=whole))
+
+    def _makes_whole_batches(self, recipe: Recipe) -> bool:
+        kernel = Kernel(recipe)
+        if recipe.cached > 0 or kernel.mixes or (kernel.fills_at_once and not self.read_ahead):
+            return True
+        if own_threads(self.of_graph(), recipe.source):
+            return False  # more samples are read at a time than batches can be held
+        fresh = recipe.steps[recipe.fixed_steps :]
+        return self.read_ahead == 0 and all(step.op.by_opencv or step.op.batchable for step in fresh)
 
 
 class _TfDataLoader(WorkloadLoader):
@@ -83,14 +97,12 @@ class _TfDataLoader(WorkloadLoader):
 
     has_dataset = True
 
-    def __init__(self, job: LoadJob, knobs: TfData, cache: MemoryCache | None, buffered: int) -> None:
+    def __init__(self, job: LoadJob, buffered: int, work: Work, graph: Graph) -> None:
         super().__init__(job, buffered)
         self._owner = Owner()
         self._inherited: _Epoch | None = None
-        kernel = Kernel(job.recipe, cache)
-        self._work = Work(job, kernel, remember=buffered + 8)
-        whole_batches = cache is not None or kernel.mixes or (kernel.fills_at_once and not knobs.read_ahead)
-        self._graph: Graph | None = Graph(job, knobs.of_graph(), self._work, whole_batches=whole_batches)
+        self._work = work
+        self._graph: Graph | None = graph
         self._epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
         # At exit, too: a thread of tf.data that calls Python after the interpreter has gone aborts the process.
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._epochs, self._work)

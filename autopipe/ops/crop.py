@@ -39,6 +39,7 @@ class _Crop(PixelOp):
     in_pixels: ClassVar[bool] = True
     height: int
     width: int
+    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
@@ -142,6 +143,7 @@ class RandomResizedCrop(PixelOp):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: Interpolation = "bilinear"
     draws: ClassVar[int] = 4
+    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)

@@ -28,6 +28,7 @@ class RandomFlip(PixelOp):
     horizontal: bool = True
     vertical: bool = False
     draws: ClassVar[int] = 2
+    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (isinstance(self.horizontal, bool) and isinstance(self.vertical, bool)):

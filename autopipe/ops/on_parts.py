@@ -43,6 +43,11 @@ class _Around(Op):
         return self.op.batchable
 
     @property
+    def by_opencv(self) -> bool:  # type: ignore[override]  # as the op
+        """As the op's own."""
+        return self.op.by_opencv
+
+    @property
     def target(self) -> Target:
         return self.op.target
 

@@ -8,7 +8,7 @@ the two takes another one, by how it happens to round.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import cv2
 import numpy as np
@@ -43,6 +43,7 @@ class Resize(PixelOp):
     height: int
     width: int
     interpolation: Interpolation = "bilinear"
+    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)

@@ -16,9 +16,12 @@ from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.loaders.tfdata import TfData
-from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.loaders.threads import Threads
+from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 
 
@@ -39,6 +42,19 @@ def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, 
         for (x, y), (native_x, native_y) in zip(one_by_one, dataset, strict=True):
             np.testing.assert_array_equal(x, native_x.numpy())
             np.testing.assert_array_equal(y, native_y.numpy())
+
+
+@pytest.mark.parametrize("finish", ["device", "host"])
+def test_after_crops_flips_and_resizes_the_batches_are_those_of_threads_to_the_bit(photos: Path, finish: str) -> None:
+    ops = (RandomResizedCrop(12, 10), RandomFlip(), Resize(20, 20))
+    with (
+        opened(photos, *ops, finish=finish) as loader,
+        opened(photos, *ops, finish=finish, loader=Threads(workers=1)) as threads,
+    ):
+        for epoch in (0, 1):
+            for (x, y), (other_x, other_y) in zip(loader.batches(epoch), threads.batches(epoch), strict=True):
+                np.testing.assert_array_equal(x, other_x)
+                np.testing.assert_array_equal(y, other_y)
 
 
 def test_shapes_are_known_to_tensorflow(photos: Path) -> None:
