@@ -82,9 +82,10 @@ class Loader(abc.ABC):
         """
         state = self._resume
         self._resume = None
-        start = state.batch if state is not None and state.epoch == number else 0
-        for offset, batch in enumerate(self._finished(number, start)):
-            self._position = (number, start + offset + 1)
+        done = state.batch if state is not None and state.epoch == number else 0
+        for batch in self._finished(number, done):
+            done += 1  # `enumerate` would hold a batch until it has the next
+            self._position = (number, done)
             yield self.spec.packed(batch)
             del batch  # the consumer may be done with them: do not hold them while waiting for the next
 

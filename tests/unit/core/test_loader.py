@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,6 +74,29 @@ def test_a_loaded_state_holds_for_its_own_epoch_once() -> None:
 def test_a_state_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Three().load_state_dict({"schema_version": 1, "epoch": 2, "batch": 1, "identity": "three", **changes})
+
+
+class Watchful(Three):
+    """Notes which of its batches are still held when it is asked for the next."""
+
+    def __init__(self) -> None:
+        self.held: list[bool] = []
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for number in range(start, 3):
+            array = np.array([epoch, number])
+            made = weakref.ref(array)
+            yield array, None
+            del array
+            self.held.append(made() is not None)
+
+
+def test_a_batch_that_the_consumer_has_done_with_is_not_held_while_the_next_is_made() -> None:
+    loader = Watchful()
+    epoch = loader.epoch(0)
+    while next(epoch, None) is not None:
+        pass
+    assert loader.held == [False] * 3
 
 
 def test_leaving_the_with_block_closes() -> None:
