@@ -1,16 +1,17 @@
 """Are the printed baselines what the code runs at? Each beside the same code under an outside clock, for every kind of
 data.
 
-    python benchmarks/baselines.py [--only KIND,KIND] [--rounds N] [--seconds S] [--json]
+    python benchmarks/baselines.py [--only KIND,KIND] [--rounds N] [--seconds S] [--rows N] [--json]
 
 Printed is what a tune measures: the code that `autopipe eject --to` writes, in the process that a tune starts for it,
-by a trial's windows. Outside is a script's training on the same file: Keras's own `fit`, whose steps are counted from a
-second after its beginning on, the pauses between epochs included. Both processes live side by side and take turns; the
-one that waits is idle. Shown are medians over rounds, and the median of the ratios within a round, whose target is 0.9
-to 1.1. The data are drawn here: photographs and masks of noise that is smooth, and arrays.
+by a trial's windows. Outside is a script's training on the same file: Keras's own `fit`, and a stopwatch. Both mean the
+same: samples over the time they took, in whole epochs with their pauses, without the first epoch. Of an epoch that does
+not end within a block, what comes after its first second. Both processes live side by side and take turns; the one that
+waits is idle. Shown are medians over rounds, and the median of the ratios within a round, whose target is 0.9 to 1.1.
+The data are drawn here: photographs and masks of noise that is smooth, and arrays, all of whole batches.
 
-Epochs take several seconds, as those of a long training do. In one of less than a second tf.data's AUTOTUNE, which
-begins anew with each, finds the second core or does not, by chance: 1,550 or 3,070 images/s on 2 cores.
+`--rows 25600` makes epochs of arrays so short that pauses are a large part of them. tf.data's AUTOTUNE begins anew with
+each epoch, and in a short one it finds the second core or does not, by chance: 1,550 or 3,070 images/s on 2 cores.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,7 @@ import autopipe as ap
 from autopipe.core.stats import median
 
 FOLDER = "AUTOPIPE_BASELINES_DATA"
-IMAGES, DISTINCT, ROWS, SIZE, BATCH = 16_000, 200, 100_000, 96, 32
-SETTLE_SECONDS = 1.0
+IMAGES, DISTINCT, ROWS, SIZE, BATCH = 16_000, 200, 102_400, 96, 32
 FORMS = {"arrays": ("fit", "tf.data", "keras")}
 PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
 LOW, HIGH = 0.9, 1.1
@@ -57,7 +56,7 @@ class Own:
         return np.array(self.x[index]), int(self.y[index])
 
 
-def draw(folder: Path) -> None:
+def draw(folder: Path, rows_of_arrays: int) -> None:
     """Write the data."""
     random = np.random.default_rng(0)
     photos, small, masks = [], [], []
@@ -81,8 +80,8 @@ def draw(folder: Path) -> None:
     from autopipe.data.records import frame
 
     (folder / "photos.tfrecord").write_bytes(b"".join(frame(serialise(each)) for each in records))
-    np.save(folder / "x.npy", random.integers(0, 256, (ROWS, 24, 24, 3), np.uint8))
-    np.save(folder / "y.npy", random.integers(0, 10, ROWS))
+    np.save(folder / "x.npy", random.integers(0, 256, (rows_of_arrays, 24, 24, 3), np.uint8))
+    np.save(folder / "y.npy", random.integers(0, 10, rows_of_arrays))
 
 
 def write(path: Path, first: Path, contents: list[bytes]) -> None:
@@ -146,6 +145,7 @@ def workload() -> ap.Workload:
 def serve(folder: Path, kind: str, file: Path) -> None:
     """Be the outside script: answer each line `SECONDS` with images/s of `fit` on the plain file."""
     import keras
+    from stopwatch import Stopwatch
 
     made = workloads(folder)[kind]()
     spec = importlib.util.spec_from_file_location("plain", file)
@@ -165,26 +165,12 @@ def serve(folder: Path, kind: str, file: Path) -> None:
         fed["shuffle"] = False  # Keras warns of its own default
     model = made.model()  # type: ignore[misc]  # a function
 
-    class Clock(keras.callbacks.Callback):
-        def on_train_begin(self, logs: Any = None) -> None:
-            self.steps, self.spent, self.first, self.began = 0, 0.0, 0.0, 0.0
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            now = time.perf_counter()
-            self.first = self.first or now
-            if not self.began:
-                self.began = now if now - self.first >= SETTLE_SECONDS else 0.0
-                return
-            self.steps, self.spent = self.steps + 1, now - self.began
-            if self.spent >= self.seconds:
-                self.model.stop_training = True
-
-    clock = Clock()
+    stopwatch = Stopwatch()
     for line in sys.stdin:
-        clock.seconds = float(line)
-        model.fit(**fed, epochs=10**6, callbacks=[clock], verbose=0)
-        print("rate", made.batch_size * clock.steps / clock.spent, flush=True)
+        stopwatch.seconds = float(line)
+        model.fit(**fed, epochs=10**6, callbacks=[stopwatch], verbose=0)
         gc.collect()  # what an iterator still reads ahead ends with it
+        print("rate", made.batch_size * stopwatch.steps_per_second(), flush=True)
 
 
 @contextlib.contextmanager
@@ -222,6 +208,7 @@ def compared(folder: Path, kind: str, form: str, rounds: int, seconds: float) ->
     file.write_text(written.code.replace("drop_remainder=False", "drop_remainder=True"))
     file.with_suffix(".json").write_text(json.dumps(list(written.given)))
     config = PipelineConfig(loader=Foreign(code=form), finish="host", device_prefetch=0)
+    options = {"min_seconds": seconds, "max_seconds": seconds, "page_cache": "warm"}
     found = []
     named = f"{Path(__file__).absolute()}:workload"
     with (
@@ -230,8 +217,9 @@ def compared(folder: Path, kind: str, form: str, rounds: int, seconds: float) ->
         outside(folder, kind, file) as ask,
     ):
         for number in range(rounds + 1):  # the first compiles
-            outcome = measures.measure(config, {"min_seconds": seconds, "max_seconds": seconds, "page_cache": "warm"})
-            theirs = ask(seconds)
+            before = ask(seconds) if number % 2 else None
+            outcome = measures.measure(config, options)
+            theirs = before or ask(seconds)
             if not isinstance(outcome, Measurement):
                 print(f"{kind}, {form}: a block is left out: {outcome.message}", file=sys.stderr)
             elif number:
@@ -246,6 +234,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rows", type=int, default=ROWS, help="of the arrays, which are drawn in whole batches")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
@@ -257,7 +246,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = arguments.folder or Path(place)
         if not (folder / "x.npy").exists():
-            draw(folder)
+            draw(folder, arguments.rows)
         for kind in arguments.only.split(","):
             for form in (each for each in FORMS.get(kind, ("tf.data", "keras")) if each in arguments.forms.split(",")):
                 if not (blocks := compared(folder, kind, form, arguments.rounds, arguments.seconds)):
