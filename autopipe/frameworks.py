@@ -183,11 +183,12 @@ def built(model: Any, batch: Any) -> Iterator[None]:
     """
     import keras
 
-    if keras.backend.backend() == "tensorflow" and _attribute("keras", model, "_distribute_strategy") is None:
-        yield  # is traced from the first batch, which is trained, too
+    names = ("_symbolic_build", "_maybe_symbolic_build")
+    traced = keras.backend.backend() == "tensorflow" and _attribute("keras", model, "_distribute_strategy") is None
+    if traced or vars(model).get(names[0]) is _nothing:
+        yield  # is traced from the first batch, which is trained, too; or is built by a `fit` in which a callback asks
         return
     _attribute("keras", model, "_symbolic_build")(data_batch=batch)
-    names = ("_symbolic_build", "_maybe_symbolic_build")
     for name in names:
         setattr(model, name, _nothing)
     try:

@@ -1,14 +1,17 @@
 """Runs the cheap last ops of a workload inside the compiled step, for as long as a Keras call lasts.
 
 While `applied()` is entered, the model's `train_step`, `test_step` and `predict_step` finish the batch first; after it
-the model is as its owner made it, so that saving, pickling and calling `fit` on other data are unaffected. Compiled
-functions are kept here between calls, so that the next `fit`, or the next trial on the same model, compiles nothing.
+the model is as its owner made it, so that saving, pickling and calling `fit` on other data are unaffected. Within a
+`fit`, callbacks may evaluate and predict on data of their own, so there `validated()` finishes what `fit` itself
+evaluates. Compiled functions are kept here between calls, so that the next `fit`, or the next trial on the same model,
+compiles nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,6 +61,26 @@ class FinishedSteps:
             yield
 
     @contextlib.contextmanager
+    def validated(self, feed: Any, finish: Finish) -> Iterator[None]:
+        """Let a `fit` finish the batches of `feed`, its validation data, when it evaluates the model on them."""
+        model = self._model
+        owners = model.__dict__.get("evaluate")
+        evaluate = model.evaluate
+
+        @functools.wraps(evaluate)
+        def finishing(*arguments: Any, **named: Any) -> Any:
+            if named.get("x") is not feed:  # a callback's own
+                return evaluate(*arguments, **named)
+            with self.applied(train=Finish(), test=finish):
+                return evaluate(*arguments, **named)
+
+        model.evaluate = finishing
+        try:
+            yield
+        finally:
+            _put_back(model, "evaluate", owners)
+
+    @contextlib.contextmanager
     def _finishing(self, kind: str, finish: Finish) -> Iterator[None]:
         model, step, function = self._model, f"{kind}_step", f"{kind}_function"
         owners_step = model.__dict__.get(step)
@@ -69,10 +92,7 @@ class FinishedSteps:
         finally:
             self._keep(kind, finish, getattr(model, function))
             setattr(model, function, owners_function)
-            if owners_step is None:
-                delattr(model, step)
-            else:
-                setattr(model, step, owners_step)
+            _put_back(model, step, owners_step)
 
     def _find(self, kind: str, finish: Finish) -> Any:
         made_by = frameworks.compilation(self._model)
@@ -87,6 +107,14 @@ class FinishedSteps:
         if function is not None and self._find(kind, finish) is None:
             together, made_by = self._model.steps_per_execution, frameworks.compilation(self._model)
             self._compiled.append(_Compiled(kind, finish, together, made_by, function))
+
+
+def _put_back(model: keras.Model, name: str, owners: Any) -> None:
+    """Give a model the attribute that its owner had set, or else its class's."""
+    if owners is None:
+        delattr(model, name)
+    else:
+        setattr(model, name, owners)
 
 
 def _finished(step: Callable[..., Any], finish: Finish) -> Callable[..., Any]:

@@ -123,11 +123,11 @@ class Trainer:
         initial_epoch = arguments.pop("initial_epoch", None)
         fault, own = Fault(), tuple(getattr(callbacks, "callbacks", callbacks) or ())
         with contextlib.ExitStack() as stack:
-            test_finish = self._enter_validation(stack, fault, validation, arguments)
+            self._enter_validation(stack, fault, validation, arguments)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
             wanted = self.setup.steps_per_execution if own_rank else 1
             together = several_steps.together(self.model, wanted, own)
-            self._enter(stack, fault, self.loader, test_finish, together)
+            self._enter(stack, fault, self.loader, Finish(), together)
             session = TrainingCallbacks(
                 ranks.callbacks_of(self._placement.strategy.rank, own),
                 model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
@@ -228,18 +228,18 @@ class Trainer:
 
     def _enter_validation(
         self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any]
-    ) -> Finish:
+    ) -> None:
         loader = self._loader_over(stack, data, arguments.get("validation_steps"))
         if loader is None:
             if data is not None:
                 self._set_batch_size(data, arguments, "validation_batch_size", arguments.get("validation_steps"))
             arguments["validation_data"] = data
-            return Finish()
+            return
         arguments.pop("validation_batch_size", None)  # the loader has its own
         steps = arguments.pop("validation_steps", None) or len(loader)
         replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, steps)))
-        arguments["validation_data"] = replay.feed()
-        return loader.finish
+        arguments["validation_data"] = feed = replay.feed()
+        stack.enter_context(self.steps.validated(feed, loader.finish))
 
     @contextlib.contextmanager
     def _over(self, data: Any, arguments: dict[str, Any]) -> Iterator[Any]:

@@ -113,6 +113,24 @@ def in_order(data: Source) -> Loader:
     return loader
 
 
+class Asks(keras.callbacks.Callback):
+    """Evaluates and predicts in a training, by the trainer, and by the model on data that are finished."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__()
+        self.asked = trainer
+        self.losses: list[list[float]] = []
+        self.difference = 0.0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        x, y = (X * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y]
+        by_trainer = self.asked.evaluate(SlotLoader(shuffle=False), verbose=0)
+        by_model = self.model.evaluate(x, y, batch_size=8, verbose=0)
+        self.losses.append([logs["val_loss"], by_trainer[0], by_model[0]])
+        predicted = self.asked.predict(SlotLoader(shuffle=False), verbose=0)
+        self.difference = float(np.abs(predicted - self.model.predict(x, batch_size=8, verbose=0)).max())
+
+
 class KilledError(Exception):
     """Stands for the end of the process."""
 
@@ -210,9 +228,11 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     out["predicted"] = np.asarray(first.predict(SlotLoader(shuffle=False), verbose=0)).tolist()
     out["short"] = {samples: short(first, samples) for samples in ("13", "9")}  # the last batch holds 5, or 1
     traced = Counting.traced
-    first.fit(epochs=2, verbose=0)
+    asks = Asks(first)
+    first.fit(epochs=2, validation=SlotLoader(shuffle=False), callbacks=[asks], verbose=0)
     out["traced_again"] = Counting.traced - traced
-    shadowed = {"train_step", "test_step", "predict_step", "_symbolic_build", "_maybe_symbolic_build"}
+    out["asked"] = {"losses": asks.losses, "difference": asks.difference}
+    shadowed = {"train_step", "test_step", "predict_step", "evaluate", "_symbolic_build", "_maybe_symbolic_build"}
     out["leftover_attributes"] = sorted(shadowed & set(vars(first.model)))
 
     def on_host() -> ArrayLoader:

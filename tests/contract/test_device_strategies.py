@@ -104,6 +104,14 @@ def test_a_further_fit_compiles_nothing_and_leaves_the_model_clean(pair: tuple[R
     assert run["leftover_attributes"] == []
 
 
+def test_a_callback_may_evaluate_and_predict_on_data_of_its_own(pair: tuple[Run, Run, int]) -> None:
+    run, _, _ = pair
+    assert len(run["asked"]["losses"]) == 2
+    for validated, *asked in run["asked"]["losses"]:
+        np.testing.assert_allclose(asked, validated, rtol=1e-4)
+    assert run["asked"]["difference"] < 1e-4
+
+
 def test_a_training_that_was_cut_is_resumed_within_its_epoch(pair: tuple[Run, Run, int]) -> None:
     run, _, _ = pair
     assert run["resumed_at"] == [1, 4]  # killed after batch 4 of epoch 1, backed up after every second batch

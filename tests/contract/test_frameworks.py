@@ -115,6 +115,27 @@ def test_shapes_are_known_without_computing() -> None:
     assert tuple(spec.shape) == (4, 6)
 
 
+def test_a_model_that_is_being_trained_is_not_built_once_more() -> None:
+    class Shared:
+        _distribute_strategy = "of several devices"
+
+        def __init__(self) -> None:
+            self.built_of: list[int] = []
+
+        def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+            self.built_of.append(data_batch)
+
+        _maybe_symbolic_build = _symbolic_build
+
+    model = Shared()
+    with frameworks.built(model, 1):
+        with frameworks.built(model, 2):  # a callback evaluates it
+            model._symbolic_build(data_batch=3)
+        model._maybe_symbolic_build(data_batch=4)  # Keras's own call, which would take a batch of the training's
+    model._symbolic_build(data_batch=5)
+    assert model.built_of == [1, 5]
+
+
 def test_each_compilation_is_another() -> None:
     model = classifier()
     first = frameworks.compilation(model)

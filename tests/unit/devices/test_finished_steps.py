@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import keras
 import numpy as np
@@ -47,11 +48,30 @@ def test_evaluation_and_prediction_finish_batches_too() -> None:
     np.testing.assert_allclose(trainer.predict(plain, verbose=0), model.predict(finished().x, verbose=0), rtol=1e-5)
 
 
+def test_a_callback_asks_the_model_about_data_of_its_own_which_are_finished_already() -> None:
+    model, ready = classifier(one_hot=True), finished()
+    trainer = Trainer(model, compact())
+    plain = ArrayLoader(X, Y, 4, shuffle=False, finish=compact().finish)
+    losses: list[list[float]] = []
+
+    class Asks(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            asked = model.evaluate(ready.x, ready.y, batch_size=4, verbose=0), trainer.evaluate(compact(), verbose=0)
+            losses.append([logs["val_loss"], *(loss for loss, _ in asked)])
+            by_trainer, by_model = trainer.predict(plain, verbose=0), model.predict(ready.x, verbose=0)
+            np.testing.assert_allclose(by_trainer, by_model, rtol=1e-5)
+
+    history = trainer.fit(epochs=2, validation=compact(), callbacks=[Asks()], verbose=0).history
+    assert [validated for validated, *_ in losses] == history["val_loss"]
+    for validated, *asked in losses:
+        assert asked == pytest.approx([validated, validated], rel=1e-5)
+
+
 def test_afterwards_the_model_is_as_its_owner_made_it() -> None:
     model = classifier(one_hot=True)
     before = set(vars(model))
-    Trainer(model, compact()).fit(epochs=1, verbose=0)
-    assert not {"train_step", "test_step", "predict_step"} & (set(vars(model)) - before)
+    Trainer(model, compact()).fit(epochs=1, validation=compact(), verbose=0)
+    assert not {"train_step", "test_step", "predict_step", "evaluate"} & (set(vars(model)) - before)
     assert model.train_function is None
     ready = finished()
     history = model.fit(ready.x, ready.y, batch_size=4, verbose=0)  # Keras's own fit, on finished data
