@@ -18,16 +18,14 @@ from autopipe.core.config import ModelSetup
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader, LoaderState
 from autopipe.core.sample import Source
+from autopipe.devices import fit_arguments, ranks, several_steps
 from autopipe.devices import model as models
-from autopipe.devices import ranks, several_steps
 from autopipe.devices.feed import Fault, Placement, Replay, Stream
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.resume import TrainingCallbacks, restored
 from autopipe.devices.single import SingleDevice
 from autopipe.devices.strategy import DeviceStrategy
-from autopipe.errors import ModelError, shortened
-
-_OF_THE_WORKLOAD = ("x", "y", "batch_size", "shuffle", "sample_weight", "validation_split")
+from autopipe.errors import ModelError
 
 
 class Trainer:
@@ -93,7 +91,7 @@ class Trainer:
         epochs: int = 1,
         *,
         validation: Any = None,
-        callbacks: Iterable[Any] | None = None,
+        callbacks: Iterable[Any] | keras.callbacks.Callback | None = None,
         **keras_fit_arguments: Any,
     ) -> keras.callbacks.History:
         """Train, and return Keras's history.
@@ -107,7 +105,7 @@ class Trainer:
             validation: samples, a loader, or anything that Keras takes as `validation_data`. Samples are taken in
                 order and without chance: a random crop is one at the centre, a random flip none. Arrays are cut into
                 batches of the workload's size unless `validation_batch_size` is given.
-            callbacks: Keras callbacks.
+            callbacks: Keras callbacks, or one.
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
 
         Raises:
@@ -115,13 +113,13 @@ class Trainer:
                 share the last batch of `validation`.
             AutopipeError: whatever the loader raised, as it raised it.
         """
-        arguments = _checked(keras_fit_arguments)
+        arguments = fit_arguments.checked(keras_fit_arguments)
         if self._placement.strategy.rank[0] > 0:
             arguments.setdefault("verbose", 0)  # one process tells how it goes
         steps = arguments.pop("steps_per_epoch", None) or len(self.loader)
         placement = dataclasses.replace(self._placement, class_weight=arguments.pop("class_weight", None))
         initial_epoch = arguments.pop("initial_epoch", None)
-        fault, own = Fault(), tuple(getattr(callbacks, "callbacks", callbacks) or ())
+        fault, own = Fault(), fit_arguments.callbacks(callbacks)
         with contextlib.ExitStack() as stack:
             self._enter_validation(stack, fault, validation, arguments)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
@@ -284,16 +282,3 @@ class Trainer:
         shape = getattr(data[0] if isinstance(data, tuple) and data else data, "shape", ())
         if shape and (not steps or steps * size > shape[0]):
             self._placement.strategy.check_array_rows(shape[0] % size or size)
-
-
-def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
-    for name in _OF_THE_WORKLOAD:
-        if name in arguments:
-            raise ModelError(
-                f"`fit` does not take `{name}`, because the workload says what is trained, "
-                f"but got {name}={shortened(arguments[name])}.",
-                hint="Set it in the workload.",
-            )
-    if "validation_data" in arguments:
-        raise ModelError("`fit` does not take `validation_data`.", hint="Pass it as validation=...")
-    return dict(arguments)

@@ -212,12 +212,29 @@ def test_evaluate_and_predict_keep_the_order_and_the_last_batch() -> None:
 @pytest.mark.parametrize("name", ["x", "y", "batch_size", "shuffle", "sample_weight", "validation_split"])
 def test_what_the_workload_says_cannot_be_said_again(name: str) -> None:
     with pytest.raises(ModelError, match=f"does not take `{name}`"):
-        Trainer(classifier(), loader()).fit(**{name: 1})  # type: ignore[arg-type]  # the point of the test
+        Trainer(classifier(), loader()).fit(**{name: 1})
 
 
-def test_validation_has_one_name() -> None:
-    with pytest.raises(ModelError, match=r"validation=\.\.\."):
-        Trainer(classifier(), loader()).fit(validation_data=(X, Y))
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("validation_data", "validation=..."),
+        ("validation_split", 'validation=..., such as those of ap.ImageFolder("photos", validation_split=0.2, subset='),
+        ("sample_weight", "samples be (x, y, sample_weight)"),
+    ],
+)
+def test_what_has_another_form_here_is_told_which(name: str, instead: str) -> None:
+    with pytest.raises(ModelError, match=f"does not take `{name}`") as caught:
+        Trainer(classifier(), loader()).fit(**{name: (X, Y)})  # type: ignore[arg-type]  # the point of the test
+    assert instead in str(caught.value.hint)
+
+
+def test_one_callback_needs_no_list() -> None:
+    stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max")
+    history = Trainer(classifier(), loader()).fit(epochs=10, callbacks=stopping, verbose=0)
+    assert len(history.epoch) == 2
+    several = keras.callbacks.CallbackList([keras.callbacks.EarlyStopping("loss", patience=1, mode="max")])
+    assert len(Trainer(classifier(), loader()).fit(epochs=10, callbacks=several, verbose=0).epoch) == 2
 
 
 @pytest.mark.parametrize("where", ["training", "validation"])

@@ -1,0 +1,39 @@
+"""What a trainer's `fit` is given beside its own parameters: which of Keras's arguments it takes, and the callbacks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import keras
+
+from autopipe.errors import ModelError, shortened
+
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("x", "y", "batch_size", "shuffle"), "Set it in the workload."),
+    "sample_weight": "Let the workload's samples be (x, y, sample_weight).",
+    "validation_split": "Pass samples that are not trained as validation=..., such as those of "
+    'ap.ImageFolder("photos", validation_split=0.2, subset="validation", seed=1).',
+    "validation_data": "Pass it as validation=...",
+}
+"""Arguments of Keras's `fit` that a trainer has in another form, and which that is."""
+
+
+def checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are passed on to Keras's `fit`.
+
+    Raises:
+        ModelError: what one of them says is said elsewhere.
+    """
+    for name, hint in _ELSEWHERE.items():
+        if name in arguments:
+            raise ModelError(
+                f"`fit` of a trainer does not take `{name}`, but got {name}={shortened(arguments[name])}.", hint=hint
+            )
+    return dict(arguments)
+
+
+def callbacks(given: Any) -> tuple[Any, ...]:
+    """Return the callbacks of what Keras takes as such: several, a `CallbackList` of them, one, or None."""
+    if isinstance(given, keras.callbacks.CallbackList):
+        return tuple(given.callbacks)
+    return (given,) if isinstance(given, keras.callbacks.Callback) else tuple(given or ())
