@@ -104,6 +104,8 @@ class FinishedSteps:
         return None  # Keras makes it from the step that it finds
 
     def _keep(self, kind: str, finish: Finish, function: Any) -> None:
+        if isinstance(getattr(function, "__self__", None), keras.callbacks.Callback):
+            return  # it stands there in the function's place, because an error kept it from being told of the end
         if function is not None and self._find(kind, finish) is None:
             together, made_by = self._model.steps_per_execution, frameworks.compilation(self._model)
             self._compiled.append(_Compiled(kind, finish, together, made_by, function))

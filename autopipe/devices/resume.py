@@ -43,6 +43,7 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
         """Tell the callbacks that training begins; a checkpoint is restored in here."""
         self.model.stop_training = False
         super().on_train_begin()
+        self._told = list(self.callbacks)
         self._stop = self.model.stop_training
 
     def end(self) -> None:
@@ -50,8 +51,12 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
         super().on_train_end(self._ended)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Each call of `fit` clears the flag; a callback may have set it in `begin()`."""
+        """Each call of `fit` clears the flag; a callback may have set it in `begin()`. Who joined since is told."""
         self.model.stop_training = self._stop
+        joined = [callback for callback in self.callbacks if callback not in self._told]
+        self._told += joined
+        for callback in joined:
+            callback.on_train_begin(logs)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Keep the last logs for `end()`."""

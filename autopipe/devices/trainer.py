@@ -121,6 +121,7 @@ class Trainer:
         initial_epoch = arguments.pop("initial_epoch", None)
         fault, own = Fault(), fit_arguments.callbacks(callbacks)
         with contextlib.ExitStack() as stack:
+            stack.callback(setattr, self, "loader", self.loader)  # a monitor that saw no end leaves its own there
             self._enter_validation(stack, fault, validation, arguments)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
             wanted = self.setup.steps_per_execution if own_rank else 1

@@ -83,6 +83,7 @@ class Onlooker(keras.callbacks.Callback):
         self._look = look or Look()
         self._report = {"data": data, "left_out": left_out}
         self._clock = clock
+        self._seen: Any = None
         self._owners: Any = None
         self._steps = StepClock(clock)
         self._sampler: Sampler | None = None
@@ -99,8 +100,10 @@ class Onlooker(keras.callbacks.Callback):
                 "has a `make_train_function` of its own.",
                 hint="Put what is special into `train_step`.",
             )
+        self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(self._clock), 0, 0, False
-        self._owners = self.model.train_function
+        self.model.make_train_function()  # a trainer's callbacks are told before Keras does
+        self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
         self._sampler = Sampler()
         self._sampler.start()
@@ -128,13 +131,23 @@ class Onlooker(keras.callbacks.Callback):
 
     def leave(self) -> None:
         """Give the model its function back, also where `fit` ended with an error."""
-        if self._owners is not None:
-            self.model.train_function = self._owners
+        if self._seen is not None and self._seen.train_function == self._step:  # else it was compiled anew
+            self._seen.train_function = self._owners
         if self._sampler is not None:
             self._sampler.stop()
-        self._owners, self._sampler, self._batch = None, None, None
+        self._seen, self._owners, self._sampler, self._batch = None, None, None, None
 
     def _step(self, *arguments: Any) -> Any:
+        """Do a step, and look at the clock. Of a `fit` that ends in here, Keras does not tell the end."""
+        try:
+            return self._timed(*arguments)
+        except StopIteration:  # the end of the data
+            raise
+        except BaseException:
+            self.leave()
+            raise
+
+    def _timed(self, *arguments: Any) -> Any:
         """Do what the model's own training function does, and look at the clock."""
         *state, batches = arguments
         fetched = isinstance(

@@ -11,6 +11,7 @@ from autopipe.core.finish import Finish
 from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.keras_ops import KERAS_OPS
 from autopipe.devices.trainer import Trainer
+from autopipe.measure.onlooker import Look, Onlooker
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.scale import Normalize, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
@@ -129,6 +130,19 @@ def test_the_model_is_restored_when_training_fails() -> None:
     with pytest.raises(RuntimeError, match="no error was set"):
         Trainer(model, loader).fit(epochs=1, verbose=0)
     assert "train_step" not in vars(model)
+
+
+def test_a_callback_that_stood_in_the_functions_place_when_training_was_interrupted_is_not_kept() -> None:
+    class Interrupts(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            raise KeyboardInterrupt
+
+    trainer = Trainer(classifier(one_hot=True), compact())
+    onlooker = Onlooker(lambda watched: None, Look(steps=1, alone_seconds=0.05))
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(callbacks=[onlooker, Interrupts()], verbose=0)
+    trainer.fit(callbacks=[onlooker], verbose=0)
+    assert trainer.fit(verbose=0).epoch == [0]
 
 
 def test_nothing_is_put_before_the_steps_where_nothing_is_left_to_do() -> None:

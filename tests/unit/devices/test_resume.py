@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from autopipe.devices.resume import TrainingCallbacks
 from autopipe.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.devices.models import classifier
@@ -103,6 +104,23 @@ def test_backups_at_epochs_resume_at_an_epoch(tmp_path: Path) -> None:
     trainer, loader, _ = run(tmp_path, save_freq="epoch", kill_at=None)
     assert loader.asked[0][:2] == (1, 0)
     assert_same(trainer.model.get_weights(), undisturbed())
+
+
+def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
+    class Joins(keras.callbacks.Callback):
+        begun = 0
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.begun += 1
+
+    first, joined = Joins(), Joins()
+    session = TrainingCallbacks([first], model=classifier(), epochs=1, steps=1, verbose=0)
+    session.begin()
+    session.callbacks = [joined, *session.callbacks]
+    session.on_train_begin()
+    session.on_train_begin()  # where the rest of an epoch comes before, Keras's `fit` is called twice
+    session.end()
+    assert (first.begun, joined.begun) == (1, 1)
 
 
 def test_without_a_backup_training_starts_at_the_beginning(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
+from autopipe.devices.monitor import EpochMonitor
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import ConfigError, ModelError, OpError
 from autopipe.loaders.threads import Threads
@@ -235,6 +236,22 @@ def test_one_callback_needs_no_list() -> None:
     assert len(history.epoch) == 2
     several = keras.callbacks.CallbackList([keras.callbacks.EarlyStopping("loss", patience=1, mode="max")])
     assert len(Trainer(classifier(), loader()).fit(epochs=10, callbacks=several, verbose=0).epoch) == 2
+
+
+def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_loader() -> None:
+    class Interrupts(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 2:
+                raise KeyboardInterrupt
+
+    source = loader()
+    trainer = Trainer(classifier(), source)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Interrupts()], verbose=0)
+    assert trainer.loader is source  # not the one by which the monitor times it
+    trainer.fit(epochs=1, verbose=0)
+    assert [asked[:2] for asked in source.asked] == [(0, 0), (0, 3)]
+    assert trainer.state_dict()["epoch"] == 1
 
 
 @pytest.mark.parametrize("where", ["training", "validation"])

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from autopipe.core.watched import Watched
+from autopipe.devices.trainer import Trainer
 from autopipe.errors import ModelError
 from autopipe.measure import alone, augmentation
 from autopipe.measure.onlooker import Look, Onlooker
+from tests.fakes.loader import ArrayLoader
 
 X = np.random.default_rng(0).random((24, 6, 6, 3), np.float32)
 Y = np.arange(24) % 3
@@ -224,8 +226,44 @@ def test_an_error_of_the_data_is_the_trainings_own_and_the_model_is_left_alone()
     onlooker = Onlooker(lambda watched: None)
     with pytest.raises(Exception, match="ZeroDivisionError"):
         made.fit(broken(), epochs=1, steps_per_epoch=5, verbose=0, callbacks=[onlooker])
-    assert made.train_function == onlooker._step
+    assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+
+
+def test_after_a_training_that_was_interrupted_the_same_callback_watches_the_next() -> None:
+    class Interrupts(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            raise KeyboardInterrupt
+
+    told: list[Watched] = []
+    made, onlooker = model(), Onlooker(told.append, Look(steps=3, alone_seconds=0.05))
+    with pytest.raises(KeyboardInterrupt):
+        made.fit(X, Y, batch_size=4, verbose=0, callbacks=[onlooker, Interrupts()])
+    made.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[onlooker])
+    assert len(told) == 1
+    assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+
+
+def test_the_next_may_be_of_another_model_or_of_the_same_compiled_anew() -> None:
+    first, other = model(), model()
+    onlooker = Onlooker(lambda watched: None)
+    for made in (first, other):
+        onlooker.set_model(made)
+        onlooker.on_train_begin()  # and no end
+    assert first.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
+    other.compile("sgd", "sparse_categorical_crossentropy")
+    other.make_train_function()
+    anew = other.train_function
     onlooker.leave()
+    assert other.train_function is anew
+
+
+def test_the_training_of_a_trainer_is_watched_like_any_other() -> None:
+    told: list[Watched] = []
+    made = model()
+    Trainer(made, ArrayLoader(X, Y, 4)).fit(
+        epochs=2, callbacks=Onlooker(told.append, Look(steps=3, alone_seconds=0.05)), verbose=0
+    )
+    assert [each.batch_size for each in told] == [4]
     assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
 
 
