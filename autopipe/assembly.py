@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import shlex
 import threading
 from collections.abc import Callable
@@ -103,14 +104,15 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     strategy, model = build_model(workload, devices=config.devices, channels=config.channels)
     order = batch_order(workload, shard, strategy.rank)
     strategy.check_rows(order.batch_samples(order.batches - 1))  # now, not at the end of the first epoch
-    loader = build_loader(workload, config, shard=shard, rank=strategy.rank, plan=plan)
-    trainer = Trainer(
-        model,
-        loader,
-        strategy=strategy,
-        device_prefetch=config.device_prefetch,
-        evaluation_loader=lambda data: evaluation_loader(workload, config, data, rank=strategy.rank, model=model),
-    )
+    with contextlib.ExitStack() as stack:
+        trainer = Trainer(
+            model,
+            stack.enter_context(build_loader(workload, config, shard=shard, rank=strategy.rank, plan=plan)),
+            strategy=strategy,
+            device_prefetch=config.device_prefetch,
+            evaluation_loader=functools.partial(evaluation_loader, workload, config, rank=strategy.rank, model=model),
+        )
+        stack.pop_all()  # it is the trainer's from here on
     trainer.setup = config.model_setup
     return trainer
 
@@ -138,13 +140,14 @@ def evaluation_loader(
     workload: Workload,
     config: PipelineConfig,
     data: Source,
+    passes: int | None = None,
     *,
     rank: tuple[int, int] = (0, 1),
     model: keras.Model | None = None,
 ) -> Loader:
     """Return a loader over other data, in order and without chance, for validation and prediction.
 
-    Data that do not fill a batch are one smaller batch. `rank` is as in `build_loader`.
+    Data that do not fill a batch are one smaller batch. `passes`: how often they are read. `rank`: see `build_loader`.
 
     Raises:
         WorkloadError: there are no samples, or not of one size.
@@ -152,7 +155,7 @@ def evaluation_loader(
         AutopipeError: whatever `build_loader` raises.
     """
     with evaluation.naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
-        over, config = evaluation.workload_over(workload, data), config.model_copy(update={"storage": "files"})
+        over, config = evaluation.workload_over(workload, data), evaluation.config_over(config, passes)
         loader = stack.enter_context(build_loader(over, config, rank=rank))
         if model is not None:
             from autopipe.devices import model as models  # imports Keras
@@ -262,14 +265,11 @@ def conversion_of(
         return Conversion.of(workload, plan, cuts[-1])
     if cut not in cuts:
         raise ConfigError(
-            f'storage="{storage.name}" keeps these samples after {_listed(cuts)} of the first ops, but got cut={cut}.',
+            f'storage="{storage.name}" keeps these samples after {" or ".join(map(str, cuts))} of the first ops, '
+            f"but got cut={cut}.",
             hint='Use cut="deepest", or one of these.',
         )
     return Conversion.of(workload, plan, cut)
-
-
-def _listed(cuts: tuple[int, ...]) -> str:
-    return " or ".join([", ".join(map(str, cuts[:-1])), str(cuts[-1])] if len(cuts) > 1 else [str(cuts[0])])
 
 
 def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:

@@ -1,6 +1,6 @@
 """What validation and prediction do to samples: what training does, without chance.
 
-How they are loaded is not decided here; see `autopipe.assembly.evaluation_loader`.
+How a loader is made of it is not decided here; see `autopipe.assembly.evaluation_loader`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+from autopipe.core.config import PipelineConfig
 from autopipe.core.sample import Source
 from autopipe.core.workload import Workload
 from autopipe.errors import DataError, WorkloadError
@@ -31,6 +32,16 @@ def workload_over(workload: Workload, data: Source) -> Workload:
         shuffle=False,
         drop_remainder=False,
     )
+
+
+def config_over(config: PipelineConfig, passes: int | None) -> PipelineConfig:
+    """Return how a tuned training reads other samples: from their files, and into no cache if they are read once.
+
+    Args:
+        config: of the training.
+        passes: how often the samples will be read, if that is known.
+    """
+    return config.model_copy(update={"storage": "files", **({"cache": "none"} if passes == 1 else {})})
 
 
 @contextlib.contextmanager

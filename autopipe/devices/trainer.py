@@ -58,7 +58,7 @@ class Trainer:
         strategy: DeviceStrategy | None = None,
         device_prefetch: int = 0,
         steps: FinishedSteps | None = None,
-        evaluation_loader: Callable[[Source], Loader] | None = None,
+        evaluation_loader: Callable[[Source, int], Loader] | None = None,
     ) -> None:
         """Take over `loader`.
 
@@ -68,7 +68,8 @@ class Trainer:
             strategy: the devices; the first one unless told.
             device_prefetch: batches placed on the device ahead of the one in use.
             steps: compiled steps of the same model, from an earlier trainer.
-            evaluation_loader: makes a loader over samples, in order and without chance, that fits the model.
+            evaluation_loader: makes a loader over samples, in order and without chance, that fits the model. It is also
+                told how often they are read.
 
         Raises:
             ModelError: the model cannot take the loader's batches, or they cannot be shared out between the devices.
@@ -122,7 +123,7 @@ class Trainer:
         fault, own = Fault(), fit_arguments.callbacks(callbacks)
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, self, "loader", self.loader)  # a monitor that saw no end leaves its own there
-            self._enter_validation(stack, fault, validation, arguments)
+            self._enter_validation(stack, fault, validation, arguments, epochs)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
             wanted = self.setup.steps_per_execution if own_rank else 1
             together = several_steps.together(self.model, wanted, own)
@@ -226,9 +227,9 @@ class Trainer:
             stack.enter_context(models.built_from(self.model, train))
 
     def _enter_validation(
-        self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any]
+        self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any], epochs: int
     ) -> None:
-        loader = self._loader_over(stack, data, arguments.get("validation_steps"))
+        loader = self._loader_over(stack, data, arguments.get("validation_steps"), epochs)
         if loader is None:
             if data is not None:
                 self._set_batch_size(data, arguments, "validation_batch_size", arguments.get("validation_steps"))
@@ -244,7 +245,7 @@ class Trainer:
     def _over(self, data: Any, arguments: dict[str, Any]) -> Iterator[Any]:
         fault, steps = Fault(), arguments.get("steps")
         with contextlib.ExitStack() as stack:
-            loader = self._loader_over(stack, data, steps)
+            loader = self._loader_over(stack, data, steps, 1)
             if loader is None:
                 self._set_batch_size(data, arguments, "batch_size", steps)
                 yield data
@@ -254,7 +255,7 @@ class Trainer:
             replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, len(loader))))
             yield replay.feed()
 
-    def _loader_over(self, stack: contextlib.ExitStack, data: Any, steps: int | None) -> Loader | None:
+    def _loader_over(self, stack: contextlib.ExitStack, data: Any, steps: int | None, passes: int) -> Loader | None:
         """Return a loader for `data`, closed with `stack` if it was made here; None where Keras is to take the data."""
         if isinstance(data, Loader):
             self._check_last(data, steps)
@@ -268,7 +269,7 @@ class Trainer:
                 "This trainer cannot load samples itself.",
                 hint="Pass a loader, or make the trainer by ap.build_trainer.",
             )
-        loader = stack.enter_context(self._evaluation_loader(data))
+        loader = stack.enter_context(self._evaluation_loader(data, passes))
         self._check_last(loader, steps)
         return loader
 

@@ -106,7 +106,7 @@ class SlotLoader(ArrayLoader):
             yield self.pool.lend(slot, len(x))
 
 
-def in_order(data: Source) -> Loader:
+def in_order(data: Source, passes: int) -> Loader:
     """Return a loader over the first samples, as many as `data` holds."""
     loader = ArrayLoader(X[: len(data)], Y[: len(data)], 8, shuffle=False)
     loader.finish = SlotLoader().finish

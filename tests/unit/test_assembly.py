@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,18 @@ def workload(photos: Path, **changes: Any) -> Workload:
 
 
 def job(photos: Path, **settings: Any) -> LoadJob:
+    config = PipelineConfig(loader=Threads(workers=1), **settings)
+    return revealed(lambda: build_loader(workload(photos), config))
+
+
+def revealed(build: Callable[[], object]) -> LoadJob:
     def reveal(_: Threads, given: LoadJob) -> Loader:
         raise _Job(given)
 
-    config = PipelineConfig(loader=Threads(workers=1), **settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Threads, "open", reveal)
         with pytest.raises(_Job) as caught:
-            build_loader(workload(photos), config)
+            build()
     found: LoadJob = caught.value.args[0]
     return found
 
@@ -203,6 +208,13 @@ def test_samples_of_no_common_size_without_the_random_ops_are_told_which_are_lef
     with pytest.raises(WorkloadError, match=r"one size.* leave out what is random: `Map`, `RandomFlip`\.") as caught:
         evaluation_loader(made, PipelineConfig(loader=Threads(workers=1)), Few(photos, 6))
     assert "pass a loader of these samples" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("passes", "cached"), [(None, 1.0), (2, 1.0), (1, 0.0)])
+def test_samples_that_are_read_once_take_no_memory(photos: Path, passes: int | None, cached: float) -> None:
+    config = PipelineConfig(loader=Threads(workers=1), cache="memory")
+    made = revealed(lambda: evaluation_loader(workload(photos), config, Few(photos, 6), passes))
+    assert made.recipe.cached == cached
 
 
 def test_nothing_to_evaluate_is_refused(photos: Path) -> None:

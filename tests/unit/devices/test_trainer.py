@@ -11,13 +11,14 @@ import pytest
 
 from autopipe.assembly import build_trainer
 from autopipe.core.config import PipelineConfig
+from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
 from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.devices.monitor import EpochMonitor
 from autopipe.devices.trainer import Trainer
-from autopipe.errors import ConfigError, ModelError, OpError
+from autopipe.errors import ConfigError, LoaderError, ModelError, OpError
 from autopipe.loaders.threads import Threads
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
@@ -116,6 +117,7 @@ def test_class_weights_count_as_in_keras() -> None:
 @pytest.mark.parametrize("kind", ["loader", "source", "arrays"])
 def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> None:
     made: list[ArrayLoader] = []
+    read: list[int] = []
 
     class Samples:
         def __len__(self) -> int:
@@ -124,8 +126,9 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
         def read(self, index: int) -> Any:
             raise NotImplementedError
 
-    def make(data: Any) -> Loader:
+    def make(data: Any, passes: int) -> Loader:
         made.append(loader(shuffle=False))
+        read.append(passes)
         return made[-1]
 
     trainer = Trainer(classifier(), loader(), evaluation_loader=make)
@@ -135,6 +138,7 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
     assert history.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
     assert history.history["val_accuracy"][-1] == pytest.approx(expected["accuracy"])
     assert [source.closed for source in made] == ([True] if kind == "source" else [])
+    assert read == ([2] if kind == "source" else [])
 
 
 def test_a_validation_loader_of_another_size_is_refused_before_training() -> None:
@@ -254,6 +258,23 @@ def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_
     assert trainer.state_dict()["epoch"] == 1
 
 
+def test_a_loader_that_the_model_does_not_fit_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Loader] = []
+    really = Threads.open
+
+    def noted(self: Threads, job: LoadJob) -> Loader:
+        opened.append(really(self, job))
+        return opened[-1]
+
+    monkeypatch.setattr(Threads, "open", noted)
+    data = Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
+    workload = Workload(data=data, ops=[], batch_size=4, model=classifier)
+    with pytest.raises(ModelError, match=r"gets \(None, 6, 6, 3\)"):
+        build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+    with pytest.raises(LoaderError, match="closed"):
+        next(opened[0].batches(0))
+
+
 @pytest.mark.parametrize("where", ["training", "validation"])
 def test_a_loaders_error_comes_out_as_itself(where: str) -> None:
     good, bad = loader(), loader()
@@ -366,7 +387,7 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
 
     made: list[ArrayLoader] = []
 
-    def make(data: Any) -> Loader:
+    def make(data: Any, passes: int) -> Loader:
         made.append(ArrayLoader(X[: len(data)], Y[: len(data)], min(4, len(data)), shuffle=False))
         return made[-1]
 
