@@ -289,7 +289,7 @@ def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:
 def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:
     """Return the digest of what fixes the sequence of batches."""
     return digests.digest(
-        data_source.first_digest(workload.data),
+        data_source.undated(data_source.first_digest(workload.data)),
         digests.ops_digest(tuple(workload.ops)),
         workload.batch_size,
         workload.seed,

@@ -65,6 +65,12 @@ def difference(old: str, new: str) -> str:
     return ", ".join(key for key in (before | after) if before.get(key) != after.get(key))
 
 
+def undated(digest: str) -> str:
+    """Return a digest without the times of files: a copy of the data, on another machine say, is the same data."""
+    dated = ("time", "times")  # or x_time, mask_times: of a part
+    return " ".join(each for each in digest.split() if each.partition("=")[0].rpartition("_")[2] not in dated)
+
+
 def mean_bytes(source: Source) -> float:
     """Return the mean size of a sample as it is read: by the source's `mean_bytes()`, or by reading four samples.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +121,17 @@ def test_what_changes_the_batches_changes_their_digest(photos: Path, changes: di
 def test_what_does_not_change_the_batches_does_not(photos: Path) -> None:
     assert batches_digest(workload(photos)) == batches_digest(workload(photos, on_bad_sample="skip", epochs=3))
     assert batches_digest(workload(photos), (0, 2)) != batches_digest(workload(photos), (1, 2))
+
+
+def test_a_copy_of_the_data_gives_the_same_batches_whenever_it_was_made(photos: Path, tmp_path: Path) -> None:
+    before = batches_digest(workload(photos))
+    copy = tmp_path / "copy"
+    shutil.copytree(photos, copy, copy_function=shutil.copyfile)
+    for file in copy.iterdir():
+        os.utime(file, (1, 1))
+    assert batches_digest(workload(copy)) == before
+    next(copy.glob("*.jpg")).write_bytes(b"another size")
+    assert batches_digest(workload(copy)) != before
 
 
 class Slow:
