@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import shlex
 import sys
 import traceback
 import types
@@ -28,8 +29,9 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     """Import what `reference` names and return the workload in it.
 
     The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under
-    its own name, so that worker processes can import it too. Loading it again gives the same module, and so does the
-    file that this process runs: importing it once more would train, and tune, once more.
+    its own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
+    package's, as for `python -m`. Loading it again gives the same module, and so does a file that was imported
+    already, or that this process runs: importing it once more would train, and tune, once more.
 
     Args:
         reference: "train.py:workload" or "package.module:workload". The attribute is a `Workload`, or a function
@@ -95,14 +97,10 @@ def _import_file(path: Path) -> types.ModuleType:
             hint=f"Paths are taken from the working directory, {Path.cwd()}.",
         )
     path = path.resolve()
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    running = sys.modules["__main__"]
-    if _is_of(running, path):
-        return running
+    if (there := _imported_already(path)) is not None:
+        return there
+    _find_modules_in(path.parent)
     name = _module_name(path)
-    if name in sys.modules:
-        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # only for a file whose ending Python does not know, and this one ends in .py
     assert spec.loader is not None
@@ -111,10 +109,32 @@ def _import_file(path: Path) -> types.ModuleType:
     try:
         with _users_code(f"`{path.name}` could not be imported", path.parent):
             spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if "attempted relative import" not in str(error.__cause__) or (found := _import_in_package(path)) is None:
+            raise
+        return found
     return module
+
+
+def _find_modules_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _imported_already(path: Path) -> types.ModuleType | None:
+    """Return the module that was made of a file: the script that runs, or one under whatever name."""
+    running, *others = sys.modules["__main__"], *sys.modules.copy().values()
+    alike = (module for module in others if Path(_file_of(module) or "").name == path.name)
+    return next((module for module in (running, *alike) if _is_of(module, path)), None)
+
+
+def _import_in_package(path: Path) -> types.ModuleType | None:
+    """Import a file as a module of the package that its folder is; None if that name is another file's."""
+    root = next((above for above in path.parents[1:] if not (above / "__init__.py").is_file()), path.parent)
+    _find_modules_in(root)
+    module = _import_module(".".join(path.relative_to(root).with_suffix("").parts))
+    return module if _is_of(module, path) else None
 
 
 def _module_name(path: Path) -> str:
@@ -131,8 +151,14 @@ def _module_name(path: Path) -> str:
 
 def _is_of(module: types.ModuleType, path: Path) -> bool:
     """Return whether a module was made of the file `path`, which is resolved."""
-    file = getattr(module, "__file__", None)  # None of a namespace package, and no such attribute in a notebook
+    file = _file_of(module)
     return file is not None and Path(file).resolve() == path
+
+
+def _file_of(module: object) -> str | None:
+    """Return a module's file; a namespace package has none, nor has a notebook. Nothing lazy is loaded by asking."""
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return file if isinstance(file, str) else None
 
 
 def _import_module(name: str) -> types.ModuleType:
@@ -184,9 +210,10 @@ def _hint(value: object, attribute: str) -> str:
 
 def _require_callable(function: types.FunctionType, attribute: str, target: str, *, may_call: bool) -> None:
     if not may_call:
+        named = f"{target}:{attribute}"
         raise WorkloadError(
             f"`{attribute}` of `{target}` is a function, and what an artefact alone names is not called.",
-            hint=f"Name it yourself: workload='{target}:{attribute}', or --workload {target}:{attribute}",
+            hint=f"Name it yourself: workload={named!r}, or --workload {shlex.quote(named)}",
         )
     wanted = f"`{attribute}` of `{target}` must be a Workload, or a function without arguments that returns one,"
     _require_no_arguments(function, f"{wanted} but it takes arguments")

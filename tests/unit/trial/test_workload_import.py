@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import pickle
 import sys
 import types
@@ -57,6 +58,35 @@ def test_a_file_in_another_folder_may_import_its_neighbours(write: Write) -> Non
     assert load_workload(f"{path}:workload").batch_size == 4
 
 
+@pytest.mark.parametrize("package", [True, False])
+def test_a_file_may_import_relative_to_the_package_that_its_folder_is(write: Write, *, package: bool) -> None:
+    name = f"package_of_mine_{package}"
+    if package:
+        write(f"{name}/__init__.py", "")
+    write(f"{name}/sizes.py", "size = 4\n")
+    write(f"{name}/train_there.py", "from .sizes import size\n" + GOOD.replace("=2", "=size"))
+    workload = load_workload(f"{name}/train_there.py:workload")
+    assert workload.batch_size == 4
+    assert type(workload.data).__module__ == f"{name}.train_there"
+    assert load_workload(f"{name}/train_there.py:workload") is workload
+
+
+def test_what_else_is_wrong_in_such_a_file_is_what_is_told(write: Write) -> None:
+    write("broken_package/sizes.py", "size = int('many')\n")
+    write("broken_package/train_there.py", "from .sizes import size\n" + GOOD)
+    with pytest.raises(WorkloadError, match=r"ValueError(?s:.*)sizes\.py, line 1"):
+        load_workload("broken_package/train_there.py:workload")
+
+
+def test_a_file_that_is_imported_already_is_taken_whatever_its_name(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("imported_package/train_here.py", GOOD)
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    module = importlib.import_module("imported_package.train_here")
+    assert load_workload("imported_package/train_here.py:workload") is module.workload
+
+
 def test_a_workload_in_a_module(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("package_of_mine/train.py", GOOD)
     monkeypatch.syspath_prepend(str(Path.cwd()))
@@ -76,8 +106,9 @@ def test_a_function_that_takes_arguments_is_not_called(write: Write) -> None:
 
 def test_a_function_that_nobody_but_an_artefact_names_is_not_called(write: Write) -> None:
     write("called.py", GOOD + "\ndef make():\n    raise SystemExit('called')\n")
-    with pytest.raises(WorkloadError, match="is not called"):
+    with pytest.raises(WorkloadError, match="is not called") as caught:
         load_workload("called.py:make", may_call=False)
+    assert str(caught.value.hint).endswith("workload='called.py:make', or --workload called.py:make")
     assert load_workload("called.py:workload", may_call=False).batch_size == 2
 
 
