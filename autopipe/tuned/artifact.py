@@ -101,9 +101,10 @@ def replace_text(path: str | os.PathLike[str], text: str) -> Path:
             stream.write(text.encode())
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # the rest names the temporary file
-        raise ArtifactError(
-            f"`{file}` cannot be written: {why}.", hint="Name a folder that exists and may be written to."
-        ) from error
+        hint = "Name a folder that exists and may be written to."
+        if file.is_dir():
+            hint = f"Name a file in this folder: {file / 'autopipe.json'}"
+        raise ArtifactError(f"`{file}` cannot be written: {why}.", hint=hint) from error
     return file
 
 

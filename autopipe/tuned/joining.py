@@ -84,9 +84,9 @@ def _set_aside(file: Path, why: str) -> None:
 @contextlib.contextmanager
 def alone(file: Path) -> Iterator[None]:
     """Let nobody else write the file meanwhile. Where nothing can be locked, writing goes on, or says what is wrong."""
-    path = file.with_name(f".{file.name}.lock")
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
+            path = file.with_name(f".{file.name}.lock")
             held.callback(os.close, _locked(path))
             held.callback(_remove, path)  # first: whoever waits for it sees that it is gone, and makes another
         yield

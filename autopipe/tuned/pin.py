@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -180,8 +181,8 @@ def _located(named: Reference, file: Path, *, anywhere: bool) -> Workload | Name
 def _outside_hint(named: FileReference | ImagesReference, file: Path) -> str:
     if isinstance(named, ImagesReference):
         return "If you trust the artefact: allow_outside=True, or --allow-outside on the command line."
-    again = f"{(file.parent / named.path).resolve()}:{named.attribute}"
-    return f"If that is your workload, name it: workload={again!r}, or --workload {again}"
+    text = f"{(file.parent / named.path).resolve()}:{named.attribute}"
+    return f"If that is your workload, name it: workload={text!r}, or --workload {shlex.quote(text)}"
 
 
 def _restore_hint(ours: Reference | None, file: Path) -> str:

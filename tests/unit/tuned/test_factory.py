@@ -114,12 +114,14 @@ def test_a_workload_that_is_given_is_used_instead(
 
 
 def test_a_workload_outside_of_the_folder_is_imported_only_if_allowed(tmp_path: Path, importer: _Importer) -> None:
-    (tmp_path / "tuned").mkdir()
+    tmp_path = tmp_path / "my project"
+    (tmp_path / "tuned").mkdir(parents=True)
     (tmp_path / "train.py").touch()
     path = files.write(artifact(workload=FileReference(path="../train.py")), tmp_path / "tuned" / "autopipe.json")
     tuned = factory.load(path, import_workload=importer, here=hardware())
-    with pytest.raises(ArtifactError, match="must stay inside"):
+    with pytest.raises(ArtifactError, match="must stay inside") as caught:
         tuned.make_loader()
+    assert str(caught.value.hint).endswith(f"--workload '{tmp_path / 'train.py'}:workload'")
     assert importer.asked == []
     allowed = factory.load(path, import_workload=importer, here=hardware(), allow_outside=True)
     assert allowed.workload is WORKLOAD

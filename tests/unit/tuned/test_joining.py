@@ -55,11 +55,16 @@ def test_a_file_that_is_no_artefact_is_kept_beside(path: Path) -> None:
     assert files.read(path) == artifact()
 
 
-def test_a_folder_in_its_place_is_refused_and_left_alone(path: Path) -> None:
-    path.mkdir()
-    with pytest.raises(ArtifactError, match="cannot be written"):
-        joining.write(artifact(), path)
-    assert path.is_dir()
+@pytest.mark.parametrize(("name", "inside"), [("tuned", "tuned/autopipe.json"), (".", "autopipe.json")])
+def test_a_folder_in_its_place_is_refused_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, inside: str
+) -> None:
+    (tmp_path / "tuned").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArtifactError, match="cannot be written") as caught:
+        joining.write(artifact(), name)
+    assert caught.value.hint == f"Name a file in this folder: {inside}"
+    assert list(tmp_path.rglob("*")) == [tmp_path / "tuned"]
 
 
 def test_a_folder_that_is_not_there_is_not_made(path: Path) -> None:
