@@ -125,8 +125,9 @@ class Map(Op):
         return {self._plain_name(step): self.function}
 
     def _plain_name(self, step: Step) -> str:
+        """Return a name that neither another function nor anything else in the code has."""
         name = getattr(self.function, "__name__", "")
-        return name if name.isidentifier() and len(name) > 1 else f"function_{step.stream}"
+        return f"{name if name.isidentifier() else 'function'}_{step.stream}"
 
     def _plain_calls(self, step: Step) -> list[tuple[str, ...]]:
         """Return what each call of the function gets."""

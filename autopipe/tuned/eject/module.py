@@ -23,7 +23,7 @@ from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.ops.planner import make_plan
 from autopipe.tuned.eject import arrays_form, grain_form, pydataset_form, tfdata_form
-from autopipe.tuned.eject.written import Written, filled, written
+from autopipe.tuned.eject.written import Written, filled, own_name, written
 
 FIT: Final = "fit"
 FORMS: Final = {
@@ -179,7 +179,7 @@ def _notes(config: PipelineConfig | None, date: datetime.date, parts: Written) -
     if config is not None and config.devices > 1:
         said.append(f"It was tuned for {config.devices} devices; how to share batches out between them is up to you.")
     if parts.functions:
-        own = ", ".join(parts.functions)
+        own = ", ".join(dict.fromkeys(own_name(*named) for named in parts.functions.items()))
         said.append(f"Of the files that hold {own}, only these are needed: one that imports autopipe may do without.")
     if parts.source.given:
         said.append(

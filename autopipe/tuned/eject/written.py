@@ -229,10 +229,17 @@ def _own_imports(parts: Written) -> Lines:
     for name, called in parts.functions.items():
         module = getattr(called, "__module__", None)
         home = sys.modules.get(str(module))
-        if not isinstance(home, types.ModuleType) or module == "__main__" or getattr(home, name, None) is not called:
-            raise PlainCodeError(f"`{name}` cannot be imported: it has to stand at the top level of a file")
-        found.append(f"from {module} import {name}  # your own")
+        own = own_name(name, called)
+        if not isinstance(home, types.ModuleType) or module == "__main__" or getattr(home, own, None) is not called:
+            raise PlainCodeError(f"`{own}` cannot be imported: it has to stand at the top level of a file")
+        found.append(f"from {module} import {own}{'' if own == name else f' as {name}'}  # your own")
     return sorted(found)
+
+
+def own_name(name: str, called: Callable[..., Any]) -> str:
+    """Return what a user's function that is called `name` in the code is called where it stands."""
+    own: str = getattr(called, "__name__", name)
+    return own if own.isidentifier() else name
 
 
 def indented(lines: Lines) -> str:

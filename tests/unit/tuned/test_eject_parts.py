@@ -24,7 +24,7 @@ from autopipe.ops.flip import RandomFlip
 from autopipe.ops.on_parts import On
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.scale import Rescale
-from autopipe.tuned.eject.module import FORMS, eject
+from autopipe.tuned.eject.module import FORMS, eject, module
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 6, 8, 3), np.uint8)
 SMALL = IMAGES[:, :4, :6]
@@ -127,6 +127,29 @@ def test_a_function_of_both_gets_x_before_y() -> None:
     load = functions(data, On(("depth", "numbers"), Map(halved, on="both")))["load"]
     _, numbers, kind, depth = load(IMAGES[0], NUMBERS[1], 1, WEIGHT[3])
     assert (numbers.tolist(), kind, depth) == ([1, 2, 2], 1, 0.5)
+
+
+def load(x: Any) -> Any:
+    return x // 2
+
+
+def augment(x: Any, rng: Any) -> Any:
+    return x // 2 + rng.integers(1, 2, x.shape, np.uint8)
+
+
+def scaled(by: int) -> Any:
+    def times(x: Any) -> Any:
+        return x * by
+
+    return times
+
+
+def test_functions_may_be_called_like_those_of_the_file_or_like_each_other() -> None:
+    made = functions(Arrays(IMAGES, KIND), Map(load), Map(augment, random=True))
+    np.testing.assert_array_equal(made["load"](IMAGES[0], 1)[0], IMAGES[0] // 2)
+    np.testing.assert_array_equal(made["augment"](IMAGES[0], 1, np.random.default_rng(0))[0], IMAGES[0] // 2 + 1)
+    alike = module(workload(Arrays(NUMBERS, KIND), Map(scaled(2)), Map(scaled(3))), "keras", own=False).functions
+    assert [function(1) for function in alike.values()] == [2, 3]
 
 
 @dataclasses.dataclass(frozen=True)
