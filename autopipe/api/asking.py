@@ -58,12 +58,7 @@ def require(settings: Settings) -> None:
 
 
 def kept(settings: Settings, *, retune: bool = False) -> Request:
-    """Return what a profile keeps of the settings of the search that made it.
-
-    Args:
-        settings: of the search.
-        retune: whether it was a retune, whose trials and time are a part of a tune's.
-    """
+    """Return what a profile keeps of the settings of a search; trials and time of a retune are a part of a tune's."""
     simulated = settings.simulate
     trials, budget = (TRIALS, BUDGET) if retune else (1.0, 1.0)
     return Request(

@@ -22,23 +22,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to look at.
+    """What to look at."""
 
-    Attributes:
-        script: the user's own.
-        arguments: of the script.
-        seconds: of training to look at.
-        steps: how many steps instead.
-        keep_running: let the script go on to its end, and look at every `fit`.
-        quiet: send what the script prints on stdout to stderr.
-    """
-
-    script: Path
-    arguments: Sequence[str] = ()
-    seconds: float = 10.0
-    steps: int | None = None
-    keep_running: bool = False
-    quiet: bool = False
+    script: Path  # the user's own
+    arguments: Sequence[str] = ()  # of the script
+    seconds: float = 10.0  # of training to look at
+    steps: int | None = None  # how many steps instead
+    keep_running: bool = False  # let the script go on to its end, and look at every `fit`
+    quiet: bool = False  # send what the script prints on stdout to stderr
 
 
 def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:

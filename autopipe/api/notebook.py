@@ -31,11 +31,7 @@ Show = Callable[[dict[str, str]], None]
 
 
 def progress(budget_seconds: float | None = None) -> OnEvent | None:
-    """Return what shows the progress in the cell that runs; None where no notebook runs.
-
-    Args:
-        budget_seconds: how long everything may take; None for as long as it takes.
-    """
+    """Return what shows the progress in the cell that runs, and the budget if any; None outside of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):  # a terminal has a shell, too

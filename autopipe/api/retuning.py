@@ -61,17 +61,11 @@ KNOWN: Final = 3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """When to retune; always unless one of the first two says otherwise.
+    """When to retune; always unless one of the first two says otherwise."""
 
-    Attributes:
-        stale: if the profile does not fit this machine and workload any more, by fingerprints and age.
-        drifted: if the pipeline, measured again for some 30 s, is slower than it was.
-        dry_run: not at all: only tell whether it would be.
-    """
-
-    stale: bool = False
-    drifted: bool = False
-    dry_run: bool = False
+    stale: bool = False  # if the profile does not fit this machine and workload any more, by fingerprints and age
+    drifted: bool = False  # if the pipeline, measured again for some 30 s, is slower than it was
+    dry_run: bool = False  # not at all: only tell whether it would be
 
     @property
     def always(self) -> bool:
@@ -85,21 +79,13 @@ class When:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retuned:
-    """What came of a retune.
+    """What came of a retune."""
 
-    Attributes:
-        checked: what was found before, where that was asked for; if it fits, nothing was done.
-        would: whether a search would have been run, but for a dry run.
-        result: of the search; None if there was none.
-        profile: this machine's now; None if nothing was written.
-        kept: whether the former configuration stays, because no other was proved faster.
-    """
-
-    checked: Result | None = None
-    would: bool = False
-    result: SearchResult | None = None
-    profile: Profile | None = None
-    kept: bool = False
+    checked: Result | None = None  # what was found before, where that was asked for; if it fits, nothing was done
+    would: bool = False  # whether a search would have been run, but for a dry run
+    result: SearchResult | None = None  # of the search; None if there was none
+    profile: Profile | None = None  # this machine's now; None if nothing was written
+    kept: bool = False  # whether the former configuration stays, because no other was proved faster
 
 
 def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
@@ -236,12 +222,7 @@ def _renewed(stored: Stored, here: Hardware) -> Profile:
 
 
 def chosen(found: Found, former: PipelineConfig | None) -> tuple[Profile | None, bool]:
-    """Return the profile to write, and whether it is the former configuration's.
-
-    Args:
-        found: by the search, in which the former configuration was a rival.
-        former: what this machine had.
-    """
+    """Return the profile to write, and whether it is the `former` configuration's, which was a rival in the search."""
     best = found.result.best_config
     if best is None:
         return None, former is not None

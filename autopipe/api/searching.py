@@ -42,16 +42,10 @@ _LONG_SECONDS = 60.0  # of a budget in which all baselines run
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Watcher:
-    """Who is told what happens.
+    """Who is told what happens."""
 
-    Attributes:
-        on_machine: told the machine, first of all.
-        on_request: told what a retune asks for, with what the tune before it was asked for.
-        on_search: told the events of the search.
-        on_trial: told the phases and the progress of each trial.
-    """
-
-    on_machine: Callable[[Machine], None] = lambda found: None
+    on_machine: Callable[[Machine], None] = lambda found: None  # told the machine, first of all
+    # told what a retune asks for, with what the tune before it was asked for
     on_request: Callable[[Settings], None] = lambda settings: None
     on_search: OnEvent = lambda event: None
     on_trial: Callable[[TrialEvent], None] = lambda event: None

@@ -36,17 +36,11 @@ _UNUSED = 1  # columns of numbers that no op takes: TensorFlow 2.21 crashes wher
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """How much is done at a time; None leaves it to tf.data.
+    """How much is done at a time; None leaves it to tf.data."""
 
-    Attributes:
-        calls: samples, or whole batches, made at a time.
-        prefetch: finished batches that may wait.
-        read_ahead: samples read at a time by a `map` of their own; 0: none.
-    """
-
-    calls: int | None
-    prefetch: int | None
-    read_ahead: int
+    calls: int | None  # samples, or whole batches, made at a time
+    prefetch: int | None  # finished batches that may wait
+    read_ahead: int  # samples read at a time by a `map` of their own; 0: none
 
 
 def own_threads(knobs: Knobs, source: Source) -> int:

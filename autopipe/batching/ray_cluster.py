@@ -144,13 +144,9 @@ def address_of(address: str | None) -> str:
 
 
 def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), avoid: str = "") -> list[str]:
-    """Return a node for each of `count` workers, so that each node has them in proportion to its cores.
+    """Return a node for each of `count` more workers, so that each node has them in proportion to its cores.
 
-    Args:
-        nodes: their cores, by id; at least one.
-        count: how many more workers.
-        taken: the nodes of those that are there.
-        avoid: a node that is taken only where there is no other.
+    Those count that are on `taken` nodes already; one to `avoid` is taken only where there is no other.
     """
     usable = {node: cores for node, cores in nodes.items() if node != avoid} or dict(nodes)
     load = dict.fromkeys(usable, 0)
@@ -169,10 +165,7 @@ def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), av
 
 
 def require_data(missing: Sequence[tuple[str, str]]) -> None:
-    """Refuse to begin where nodes lack files that are here.
-
-    Args:
-        missing: (node, file), as nodes told by `ray_node.lacking`.
+    """Refuse to begin where nodes lack files that are here, by what `ray_node.lacking` told of each node.
 
     Raises:
         DataError: naming the first of both.

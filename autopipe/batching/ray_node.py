@@ -61,11 +61,7 @@ class SlotPlace(NamedTuple):
 class Maker:
     """Makes batches into one block of memory, one at a time; on the training's own machine, into its slots.
 
-    Args:
-        packed: the recipe.
-        rows: samples that a slot holds.
-        owner: whose batches these are.
-        keep: slots that are kept mapped.
+    A slot holds `rows` samples, and `keep` of them are kept mapped.
     """
 
     def __init__(self, packed: bytes, rows: int, owner: Owner, keep: int) -> None:

@@ -39,13 +39,8 @@ class Written:
 def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose another with --out DIR.") -> Path:
     """Return the folder, made if need be; found out before anything is measured, not after.
 
-    Args:
-        folder: to write to.
-        named: what messages call it.
-        hint: what to do if it cannot be written to.
-
     Raises:
-        ArtifactError: it cannot be made or written to.
+        ArtifactError: it cannot be made or written to; the message calls it `named`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,14 +123,7 @@ def folder_of(storage_url: str | None) -> list[Path]:
 
 
 def say_where(written: Written, study: str, config: PipelineConfig, workload: str) -> None:
-    """Say which files there are now, and what to do with them.
-
-    Args:
-        written: the files.
-        study: where the study is.
-        config: what they configure.
-        workload: what names the workload on a command line, quoted for a shell.
-    """
+    """Say which files there are now, and what to do with them; `workload` is quoted for a shell."""
     lines = [
         f"wrote     {written.artifact}, {written.module} and the study {study}",
         f"next      {use(written.module)}",

@@ -29,15 +29,10 @@ _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
-    """Which columns make up x, y and the weights of samples.
+    """Which columns make up x, y and the weights of samples."""
 
-    Attributes:
-        slots: x, y and the weights, as far as there are any, each a column, or a tuple or a dictionary of columns.
-        columns: those columns, each once, those of x first.
-    """
-
-    slots: tuple[Any, ...]
-    columns: tuple[str, ...]
+    slots: tuple[Any, ...]  # x, y and the weights, if any: each a column, or a tuple or dictionary of columns
+    columns: tuple[str, ...]  # those columns, each once, those of x first
 
     @classmethod
     def of(
@@ -81,15 +76,7 @@ class Selection:
 
 
 def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hint: str) -> DataError:
-    """Return the error to raise where data have no such column.
-
-    Args:
-        column: what was asked for.
-        known: the columns that there are.
-        owner: what they are columns of.
-        kinds: what they are called there, such as "columns".
-        hint: what to do.
-    """
+    """Return the error to raise where `owner` has no such column; `kinds` is what they are called there."""
     names = list(known)
     listed = ", ".join(f"`{name}`" for name in names) or "none"
     no = f"{owner} has no {kinds.removesuffix('s')} `{column}`; its {kinds} are {listed}."

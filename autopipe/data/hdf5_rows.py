@@ -48,12 +48,7 @@ class Rows(Protocol):
 
 
 def rows_of(dataset: Any, path: str) -> Rows:
-    """Return what reads the rows of a dataset that has some.
-
-    Args:
-        dataset: an open dataset of h5py.
-        path: its file.
-    """
+    """Return what reads the rows of an open dataset of h5py, which has some, of the file `path`."""
     is_encoded = _is_encoded(dataset)
     by_library: Rows = _Decoded(dataset) if is_encoded else _in_own_order(dataset)
     direct: Rows | None = None

@@ -26,31 +26,18 @@ _FILE = re.compile(r"(?:sqlite|journal):///(?!file:)([^?]+)")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A workload on a machine.
+    """A workload on a machine."""
 
-    Attributes:
-        workload: its name, or its study's.
-        machine: the machine; None where nobody noted it.
-        winner: the fastest configuration; None where nothing was measured.
-        images_per_second: what it does.
-        gain: times the best of its baselines; None where it was compared with nothing.
-        measured_at: when, with time zone; None where nothing was measured.
-        state: whether it fits this machine now: "fits", "stale", or "elsewhere" for another machine.
-        best_on_similar: the highest rate of the same workload on machines like it, images/s; None where there are none.
-        trials: of its study; None for an artefact.
-        place: the artefact's path, or the study's name.
-    """
-
-    workload: str
-    machine: Hardware | None
-    winner: str | None
-    images_per_second: float | None
-    gain: float | None
-    measured_at: datetime.datetime | None
-    state: Literal["fits", "stale", "elsewhere"]
-    best_on_similar: float | None = None
-    trials: int | None = None
-    place: str
+    workload: str  # its name, or its study's
+    machine: Hardware | None  # None where nobody noted it
+    winner: str | None  # the fastest configuration; None where nothing was measured
+    images_per_second: float | None  # what it does
+    gain: float | None  # times the best of its baselines; None where it was compared with nothing
+    measured_at: datetime.datetime | None  # when, with time zone; None where nothing was measured
+    state: Literal["fits", "stale", "elsewhere"]  # here and now; "elsewhere" is another machine's
+    best_on_similar: float | None = None  # images/s of the same workload on machines like it, at most
+    trials: int | None = None  # of its study; None for an artefact
+    place: str  # the artefact's path, or the study's name
 
 
 def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:

@@ -32,25 +32,15 @@ _TOLD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """One line of the ladder.
-
-    Attributes:
-        name: what it is.
-        images_per_second: what it can do.
-        interval: 95 % of it; None where it is arithmetic on what was measured.
-        css: what kind of thing it is.
-        narrowest: whether it is what keeps the winner from being faster.
-        spared: whether the winner does without it.
-        in_training: whether it was seen in training.
-    """
+    """One line of the ladder."""
 
     name: str
     images_per_second: float
-    interval: list[float] | None = None
-    css: str = "part"
-    narrowest: bool = False
-    spared: bool = False
-    in_training: bool = False
+    interval: list[float] | None = None  # 95 % of it; None where it is arithmetic on what was measured
+    css: str = "part"  # what kind of thing it is
+    narrowest: bool = False  # whether it is what keeps the winner from being faster
+    spared: bool = False  # whether the winner does without it
+    in_training: bool = False  # whether it was seen in training
 
 
 def rungs(profile: Profile) -> list[Rung]:

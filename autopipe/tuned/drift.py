@@ -38,21 +38,13 @@ class DriftWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What the artefact says of a pipeline.
+    """What the artefact says of a pipeline."""
 
-    Attributes:
-        images_per_second: measured when it was tuned.
-        data_wait_share: measured when it was tuned.
-        cores: that it could use then; None where that is not known.
-        warm_up_epochs: epochs that do not count, because a cache fills in them.
-        artifact: where it is.
-    """
-
-    images_per_second: Estimate
-    data_wait_share: float
-    cores: int | None = None
-    warm_up_epochs: int = 0
-    artifact: Path = Path("autopipe.json")
+    images_per_second: Estimate  # measured when it was tuned
+    data_wait_share: float  # measured when it was tuned
+    cores: int | None = None  # that it could use then; None where that is not known
+    warm_up_epochs: int = 0  # epochs that do not count, because a cache fills in them
+    artifact: Path = Path("autopipe.json")  # where it is
 
 
 class Cause(enum.StrEnum):
@@ -70,25 +62,14 @@ class Cause(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How a training falls short, and why.
-
-    Attributes:
-        cause: in a word.
-        sentence: the same with figures and the command to run.
-    """
+    """How a training falls short, and why."""
 
     cause: Cause
-    sentence: str
+    sentence: str  # the same with figures and the command to run
 
 
 def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | None:
-    """Say how a training is slower than promised, or return None if it is not, by more than the interval.
-
-    Args:
-        promise: of the artefact.
-        figures: of an epoch.
-        cores: that the process may use now.
-    """
+    """Say how a training on so many `cores` is slower than promised; None if it is not, by more than the interval."""
     then = promise.images_per_second
     rate, waits = figures.images_per_second, figures.data_wait_share
     if then.value - rate <= then.high - then.low:

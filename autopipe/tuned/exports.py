@@ -55,11 +55,7 @@ class Gauges:
     """OpenTelemetry gauges of the figures; how they leave the process is the meter provider's."""
 
     def __init__(self, causes: Collection[str], provider: MeterProvider | None = None) -> None:
-        """Make the gauges, which hold nothing until they are set.
-
-        Args:
-            causes: of drift; each has a series of `autopipe.drifted`.
-            provider: of meters; the global one unless given.
+        """Make the gauges, which hold nothing until they are set; each cause has a series of `autopipe.drifted`.
 
         Raises:
             MissingExtraError: OpenTelemetry is not installed.

@@ -24,19 +24,12 @@ _USUAL_BACKEND = "tensorflow"  # of Keras, where nobody chooses
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a machine gets.
+    """What a machine gets."""
 
-    Attributes:
-        config: what to run.
-        profile: where it comes from.
-        match: how the profile's machine compares with this one.
-        warning: what the user should know; None where the profile is this machine's own.
-    """
-
-    config: PipelineConfig
-    profile: Profile
-    match: Match
-    warning: str | None = None
+    config: PipelineConfig  # what to run
+    profile: Profile  # where it comes from
+    match: Match  # how the profile's machine compares with this one
+    warning: str | None = None  # what the user should know; None where the profile is this machine's own
 
 
 def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str = "autopipe.json") -> Choice:
@@ -92,10 +85,7 @@ def ranked(artifact: Artifact, here: Hardware) -> list[Profile]:
 def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:
     """Return what a retune should try first: each profile's best, then what else did well; nearest machine first.
 
-    Args:
-        artifact: what is known.
-        here: the machine.
-        elsewhere: the best of machines that the artefact has no profile of.
+    `elsewhere` are the best of machines that the artefact has no profile of.
     """
     profiles = ranked(artifact, here)
     best = readable(profile.config for profile in profiles)

@@ -50,10 +50,7 @@ def of_object(workload: Workload) -> FileReference | ModuleReference | None:
 def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference | None:
     """Return the reference as it reads in an artefact in folder `new`.
 
-    Args:
-        reference: as it reads in folder `old`.
-        old: None for a reference whose path is absolute.
-        new: the folder that the artefact is written to.
+    It is given as it reads in folder `old`; None: its path is absolute.
     """
     if reference is None or isinstance(reference, ModuleReference) or _is_remote(reference):
         return reference
