@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from autopipe.core.config import LOADERS, PipelineConfig
 from autopipe.core.description import WrappedDataset
@@ -210,9 +211,22 @@ def _value(name: str, text: str) -> Value:
     raise ConfigError(f"`{name}` cannot be {text!r}.", hint=_hint(name))
 
 
+_KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
+_ENDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+
+
 def _hint(name: str) -> str:
     schema = parameter_types()[name].json_schema()
-    choices = schema.get("enum") or [each.get("const", each.get("type")) for each in schema.get("anyOf", [])]
-    return (
-        f"It takes {', '.join(map(str, choices))}." if choices else f"It takes {schema.get('type', 'another value')}."
-    )
+    choices = schema.get("enum") or [
+        _said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"
+    ]
+    return f"It takes {', or '.join(map(str, choices))}."
+
+
+def _said(schema: Mapping[str, Any]) -> str:
+    """Return in words what a JSON schema of one value allows."""
+    if "const" in schema:
+        return str(schema["const"])
+    ends = [f"{word} {schema[end]}" for end, word in _ENDS.items() if end in schema]
+    kind = _KINDS.get(str(schema.get("type")), "another value")
+    return f"{kind} of {' and '.join(ends)}" if ends else kind

@@ -198,7 +198,8 @@ def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[
     counts = {cost_model.workers_at_once(costs, reading=reading) for reading in (True, False)}
     ahead = {0, cost_model.reads_at_once(costs)} if costs.reads is not None and costs.reads.waits else {0}
     seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
-    caches = {config.cache for config in seen} | ({"memory"} if _has_room(measured, machine.memory_bytes) else set())
+    also = {True: {"memory"}, False: {"none"}, None: set[str]()}[_has_room(measured, machine.memory_bytes)]
+    caches = {config.cache for config in seen} | also  # all that were measured may be cached
     for config in seen:
         fields = type(config.loader).model_fields
         choices = [{name: value for name, value in (("workers", count), ("read_ahead", many)) if name in fields}

@@ -165,6 +165,13 @@ def test_a_cache_that_was_measured_is_left_out_where_there_is_no_room_for_it() -
     assert cache_there(part, memory_bytes=8 * GIB) == "memory"
 
 
+def test_where_nothing_but_caches_was_measured_and_none_has_room_samples_are_made_each_time() -> None:
+    cached = CONFIG.model_copy(update={"cache": "memory"})
+    study = dataclasses.replace(measured(ceiling(), config=cached), cache_bytes=8 * GIB, memory_bytes=16 * GIB)
+    assert PipelineConfig.model_validate(asked(study, memory_bytes=1 * GIB).config).cache == "none"
+    assert PipelineConfig.model_validate(asked(study, memory_bytes=0).config).cache == "none"
+
+
 def test_memory_is_offered_by_its_size_and_a_cache_where_there_is_room() -> None:
     bought, held = (asked(with_sizes(10 * GIB, gib * GIB)).buys[0] for gib in (4, 64))
     assert (bought.what, bought.cache_bytes) == ("memory for all samples", 10 * GIB)
