@@ -161,16 +161,23 @@ class Inverted(RandomFlip):
 @pytest.mark.parametrize(
     ("right", "op", "reason"),
     [
-        (SMALL, RandomCrop(2, 2), "`RandomCrop` acts alike on images that differ in size; put ap.Resize before it"),
-        (IMAGES, Map(halved, on="both"), r"`Map` would get x and y of several parts at once \(x_left, y_0, y_1\)"),
+        (
+            SMALL,
+            On(("left", "right"), RandomCrop(2, 2)),  # not on the masks, of which one would have another size
+            "`RandomCrop` acts alike on images that differ in size; put ap.Resize before it",
+        ),
+        (
+            IMAGES,
+            On(("left", "y.0", "y.1"), Map(halved, on="both")),
+            r"`Map` would get x and y of several parts at once \(x_left, y_0, y_1\)",
+        ),
         (IMAGES, Inverted(), "`Inverted` writes plain code of `x`, but the parts are x_left, x_right, y_0, y_1"),
     ],
 )
 def test_what_cannot_be_written_of_parts_is_said(right: Any, op: Op, reason: str) -> None:
     data = Arrays({"left": IMAGES, "right": right}, (IMAGES[..., 0], IMAGES[..., 1]))
-    placed = On(("left", "y.0", "y.1"), op) if isinstance(op, Map) else op
     with pytest.raises(PlainCodeError, match=reason):
-        eject(workload(data, placed), "keras")
+        eject(workload(data, op), "keras")
 
 
 @pytest.mark.parametrize(
