@@ -71,7 +71,8 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
     single = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
     report.progress(0, 0.0)
-    ops = op_costs.with_lock(single.ops, part, plan, order)
+    ops = op_costs.with_lock(single.ops, part, plan, order, lambda: report.progress(0, 0.0))
+    report.progress(0, 0.0)
     if (
         reading is not None
     ):  # reads wait as long as they do in the state of the page cache in which trials find the files

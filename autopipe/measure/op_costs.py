@@ -138,8 +138,17 @@ def _tail(whole: NDArray[np.float64], slowest: str) -> SampleTail:
     )
 
 
-def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:
-    """Return the costs with the part of each under Python's lock, found by running it in several threads at once."""
+def with_lock(
+    found: Sequence[OpCost],
+    workload: Workload,
+    plan: Plan,
+    indices: Sequence[int],
+    alive: Callable[[], object] = lambda: None,
+) -> tuple[OpCost, ...]:
+    """Return the costs with the part of each under Python's lock, found by running it in several threads at once.
+
+    `alive` is called between ops, each of which may take seconds for a sample.
+    """
     steps = plan.steps
     read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, plan, index)) is not None]
     if not read:
@@ -148,6 +157,7 @@ def with_lock(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: 
     largest = max([1, *(step.after.bytes for step in steps)])
     kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
     for step, cost in zip(steps, found[1:], strict=True):
+        alive()
         numbers = [np.full(step.op.draws, 0.5) for _ in kept]
         try:
             after = [step.op.apply(sample, step.before, random) for sample, random in zip(kept, numbers, strict=True)]

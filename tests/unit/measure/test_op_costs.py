@@ -139,7 +139,9 @@ def test_the_lock_is_asked_of_every_op() -> None:
     workload = _plain(4)
     plan = make_plan(workload)
     single = op_costs(workload, plan, range(4)).ops
-    found = with_lock(single, workload, plan, range(4))
+    signs: list[str] = []
+    found = with_lock(single, workload, plan, range(4), lambda: signs.append("alive"))
+    assert len(signs) == len(plan.steps)
     assert [cost.name for cost in found] == [cost.name for cost in single]
     for cost in found:
         assert 0 <= cost.lock_seconds_per_image <= cost.seconds_per_image
