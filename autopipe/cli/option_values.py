@@ -217,10 +217,10 @@ _ENDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at 
 
 def _hint(name: str) -> str:
     schema = parameter_types()[name].json_schema()
-    choices = schema.get("enum") or [
-        _said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"
-    ]
-    return f"It takes {', or '.join(map(str, choices))}."
+    if "enum" in schema:
+        return f"It takes {', '.join(map(str, schema['enum']))}."
+    said = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    return f"It takes {', or '.join(said)}."
 
 
 def _said(schema: Mapping[str, Any]) -> str:

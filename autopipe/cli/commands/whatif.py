@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import screen, search_options
+from autopipe.cli import screen
 
 
 def whatif(
     artifact: Annotated[Path, typer.Argument(help="The artefact of a tune.")] = Path("autopipe.json"),
-    cores: Annotated[float | None, typer.Option(min=0.1, callback=search_options.finite, help="Usable cores.")] = None,
+    cores: Annotated[float | None, typer.Option(min=0.1, max=1_000_000, help="Usable cores.")] = None,
     step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that share a batch.")] = None,
     read_latency: Annotated[

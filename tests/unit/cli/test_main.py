@@ -92,7 +92,6 @@ def test_a_misspelt_command_or_option_is_wrong_use_and_names_the_near_one(
     [
         ("measure", "train.py:workload", "--seconds"),
         ("diagnose", "--seconds"),
-        ("whatif", "--cores"),
         ("tune", "train.py:workload", "--max-cpu"),
     ],
     ids=" ".join,

@@ -79,15 +79,14 @@ def test_a_setting_that_cannot_be_is_named(pair: str, said: str) -> None:
         ("threads.workers=0", "a whole number of at least 1 and at most 1024"),
         ("cache_fraction=0.0", "a number of more than 0 and at most 1"),
         ("tfdata.prefetch=soon", "a whole number of at least 0 and at most 1024, or auto"),
-        ("cache=disk", "none, or memory"),
+        ("cache=disk", "none, memory"),
         ("keras.use_multiprocessing=2", "true or false"),
     ],
 )
 def test_what_a_setting_takes_is_told_with_its_bounds(pair: str, takes: str) -> None:
     with pytest.raises(ConfigError) as raised:
         option_values.allowed([pair])
-    assert raised.value.hint is not None
-    assert set(raised.value.hint.removeprefix("It takes ").removesuffix(".").split(", ")) == set(takes.split(", "))
+    assert raised.value.hint == f"It takes {takes}."
 
 
 def test_a_configuration_takes_changes() -> None:

@@ -52,6 +52,13 @@ def test_a_profile_without_costs_is_refused_with_what_to_do(autopipe: Autopipe, 
     assert again.autopipe("retune", old) in done.err
 
 
+@pytest.mark.parametrize("cores", ["inf", "1e300", "0"])
+def test_a_machine_that_nobody_has_is_wrong_use(autopipe: Autopipe, tuned: Path, cores: str) -> None:
+    done = autopipe("whatif", str(tuned), "--cores", cores)
+    assert (done.status, done.out) == (2, "")
+    assert "--cores" in done.err
+
+
 PAGE = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()
 COMMANDS = re.findall(r"^autopipe (whatif .*)$", PAGE, re.M)
 
