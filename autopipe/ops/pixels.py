@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from autopipe.core.op import Op, Target
 from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
-from autopipe.errors import BadSampleError, OpError, shortened
+from autopipe.errors import BadSampleError, DataWarning, OpError, shortened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,18 @@ class PixelOp(Op):
     @property
     def target(self) -> Target:
         return self.on
+
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        pairs = [sample for sample in samples if all(isinstance(part, np.ndarray) for part in sample)]
+        apart = [(x, y) for x, y in pairs if _differ(x.shape, y.shape)] if all(self.touches(spec)) else []
+        if apart:
+            warnings.warn(
+                f"{len(apart)} of {len(samples)} images that were looked at have a mask of other proportions, such as "
+                f"{_size(apart[0][0])} and {_size(apart[0][1])} pixels: they do not show the same scene. Photographs "
+                'that are to be rotated by their EXIF tags are, by ap.Decode(orientation="exif").',
+                DataWarning,
+                stacklevel=3,
+            )
 
     def takes_batches(self, spec: SampleSpec) -> bool:
         fields = [field for field, on in zip((spec.x, spec.y), self.touches(spec), strict=True) if on and field]
@@ -92,6 +106,11 @@ class PixelOp(Op):
         if on_y and spec.y is not None:
             y = self.pixels_tensorflow(y, spec.y.kind, random)
         return x, y
+
+
+def _differ(image: tuple[int, ...], mask: tuple[int, ...]) -> bool:
+    """Return whether height and width are in another ratio, by more than one pixel that was rounded off."""
+    return abs(image[0] * mask[1] - image[1] * mask[0]) > max(*image[:2], *mask[:2])
 
 
 def _size(pixels: NDArray[Any]) -> str:

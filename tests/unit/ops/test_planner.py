@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.table import Table
-from autopipe.errors import BadSampleError, DataError, OpError, WorkloadError
+from autopipe.errors import BadSampleError, DataError, DataWarning, OpError, WorkloadError
 from autopipe.ops.color import RandomBrightness
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
@@ -138,3 +139,15 @@ def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said
     assert str(read_failure(OSError("torn"), source, 3)) == f"{said} cannot be read: OSError: torn"
     assert str(read_failure(BadSampleError("It is torn."), source, 3)) == f"{said}: It is torn."
     assert str(op_failure(BadSampleError("It is torn."), Decode(), source, 3)) == f"Decode on {said}: It is torn."
+
+
+def test_masks_that_lie_on_their_side_warn(tmp_path: Path) -> None:
+    for folder, shape in (("images", (40, 60, 3)), ("masks", (60, 40)), ("half", (20, 30)), ("rounded", (13, 20))):
+        (tmp_path / folder).mkdir()
+        for number in range(3):
+            cv2.imwrite(str(tmp_path / folder / f"{number}.png"), np.zeros(shape, np.uint8))
+    ops = [Decode(), Resize(16, 16)]
+    with pytest.warns(DataWarning, match=r"3 of 3 images .* 40x60 and 60x40 pixels.*orientation=\"exif\""):
+        make_plan(Workload(data=ImagePairs(tmp_path / "images", tmp_path / "masks"), ops=ops, batch_size=2))
+    for smaller in ("half", "rounded"):
+        make_plan(Workload(data=ImagePairs(tmp_path / "images", tmp_path / smaller), ops=ops, batch_size=2))
