@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 from optuna.trial import FrozenTrial
 
+from autopipe.hardware import mounts
+
 GRACE_SECONDS = 60.0
 """For so long a trial that runs may have no owner: as its process has just begun it."""
 
@@ -30,7 +32,9 @@ def is_orphan(trial: FrozenTrial, ownerless_seconds: float, lost: Collection[str
         return True
     if owner["host"] != socket.gethostname() or owner.get("processes", _processes()) != _processes():
         return False
-    try:
+    if owner.get("ticks") is not None:
+        return bool(_ticks(owner["pid"]) != owner["ticks"])
+    try:  # a study of an earlier version, by a clock that may have been set since
         return bool(abs(psutil.Process(owner["pid"]).create_time() - owner["started"]) > 1.0)
     except psutil.NoSuchProcess:
         return True
@@ -39,7 +43,14 @@ def is_orphan(trial: FrozenTrial, ownerless_seconds: float, lost: Collection[str
 def me(participant: str | None = None) -> dict[str, Any]:
     """Return what this process is known by in a trial; `participant` is its id where others share the study."""
     mine = {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+    mine["ticks"] = _ticks(os.getpid())
     return mine if participant is None else {**mine, "participant": participant, "processes": _processes()}
+
+
+def _ticks(pid: int) -> int | None:
+    """Return when a process began, in the kernel's ticks since the machine started; None if there is none."""
+    fields = mounts.text_of(mounts.ROOT / f"proc/{pid}/stat").rpartition(") ")[2].split()
+    return int(fields[19]) if len(fields) > 19 else None
 
 
 def _processes() -> str:

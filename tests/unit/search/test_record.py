@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import NoReturn
 
 import optuna
+import psutil
 import pytest
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
@@ -186,6 +187,14 @@ def test_what_a_dead_participant_was_running_is_run_again_and_its_block_of_a_con
     trial = record.ask("b")
     assert (trial.number, trial.user_attrs["origin"]) == (other.number + 1, "baseline:fit")
     assert not record.waiting()
+
+
+def test_a_clock_that_is_set_meanwhile_makes_no_process_dead(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = opened(None)
+    begun(record, space, "x", "a")
+    later = psutil.Process().create_time() + 3600.0
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: later)
+    assert record.recover() == []
 
 
 def test_an_outcome_comes_too_late_for_a_trial_that_was_given_back(space: Space) -> None:
