@@ -43,8 +43,11 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
         return path
 
     yield write
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name in set(sys.modules) - modules:  # not a framework, which cannot be imported twice
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(place.startswith(str(tmp_path)) for place in places):
+            del sys.modules[name]
 
 
 def test_a_workload_in_a_file(write: Write) -> None:
