@@ -75,7 +75,7 @@ def _cheaper_model(watched: Watched) -> str:
 
 def to_paste(watched: Watched) -> str | None:
     """Return code that tunes such a training, for its owner to complete; None where there is nothing to gain."""
-    if watched.verdict not in (Verdict.DATA, Verdict.CORES):
+    if watched.verdict not in (Verdict.DATA, Verdict.CORES) or watched.data == "autopipe":  # which has a workload
         return None
     if watched.data == "arrays":
         return _HEAD + _ARRAYS.format(batch_size=watched.batch_size)

@@ -108,6 +108,8 @@ def kind_of_data(x: Any) -> str:
         return "a generator"
     for kind in type(x).__mro__:
         package = kind.__module__.partition(".")[0]
+        if package == "autopipe":  # what a trainer gives to `fit`
+            return "autopipe"
         if package == "tensorflow" and hasattr(x, "element_spec"):
             return "tf.data.Dataset"
         if package == "keras" and kind.__name__ == "PyDataset":

@@ -10,6 +10,7 @@ import pytest
 
 import autopipe
 from autopipe.reports import training
+from autopipe.trial import onlook
 from tests.unit.core.test_watched import watched
 
 
@@ -28,6 +29,13 @@ def test_a_model_that_is_the_limit_is_told_so_with_what_its_augmentation_takes()
     )
     assert ("augmentation", "RandomFlip in the model: 28.6 ms of its 95.2 ms a step (30%)") in training.rows(seen)
     assert training.to_paste(seen) is None
+
+
+def test_what_autopipe_feeds_has_a_workload_already() -> None:
+    feed = type("Feed", (), {"__module__": "autopipe.frameworks"})()  # as a trainer's, without Keras
+    data = onlook.kind_of_data(feed)
+    assert ("data", "autopipe (jax)") in training.rows(watched(data=data))
+    assert training.to_paste(watched(alone_images_per_second=270.0, waiting_seconds=6.3, data=data)) is None
 
 
 @pytest.mark.parametrize(
