@@ -36,6 +36,14 @@ class PixelOp(Op):
         return self.on
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        x = samples[0][0]
+        if self.touches(spec)[0] and isinstance(x, np.ndarray) and _has_channels_first(x.shape):
+            warnings.warn(
+                f"Channels must come last, but images of shape {x.shape} look as if theirs came first, and are taken to be "
+                f"{x.shape[0]} pixels high. numpy.moveaxis(x, 1, -1) turns an array of such images.",
+                DataWarning,
+                stacklevel=3,
+            )
         pairs = [sample for sample in samples if all(isinstance(part, np.ndarray) for part in sample)]
         apart = [(x, y) for x, y in pairs if _differ(x.shape, y.shape)] if all(self.touches(spec)) else []
         if apart:
@@ -106,6 +114,10 @@ class PixelOp(Op):
         if on_y and spec.y is not None:
             y = self.pixels_tensorflow(y, spec.y.kind, random)
         return x, y
+
+
+def _has_channels_first(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
 
 
 def _differ(image: tuple[int, ...], mask: tuple[int, ...]) -> bool:

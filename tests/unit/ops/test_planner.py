@@ -141,6 +141,13 @@ def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said
     assert str(op_failure(BadSampleError("It is torn."), Decode(), source, 3)) == f"Decode on {said}: It is torn."
 
 
+def test_images_whose_channels_come_first_warn() -> None:
+    data = Arrays(np.zeros((4, 3, 20, 30), np.uint8))
+    with pytest.warns(DataWarning, match=r"images of shape \(3, 20, 30\) .*numpy\.moveaxis\(x, 1, -1\)"):
+        make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
+    make_plan(Workload(data=data, ops=[Rescale(1 / 255)], batch_size=2))
+
+
 def test_masks_that_lie_on_their_side_warn(tmp_path: Path) -> None:
     for folder, shape in (("images", (40, 60, 3)), ("masks", (60, 40)), ("half", (20, 30)), ("rounded", (13, 20))):
         (tmp_path / folder).mkdir()
