@@ -188,8 +188,9 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
     if not folders:
         _refuse_flat(root, len(loose))
     if class_names is not None:
-        wanted = [os.fsencode(name) for name in class_names]
-        missing = [name for name, folder in zip(class_names, wanted, strict=True) if folder not in folders]
+        names = list(map(str, class_names))  # also numbers, of folders that are called so
+        wanted = [os.fsencode(name) for name in names]
+        missing = [name for name, folder in zip(names, wanted, strict=True) if folder not in folders]
         if missing or len(set(wanted)) != len(wanted):
             known = [os.fsdecode(folder) for folder in folders]
             raise DataError(
@@ -242,7 +243,7 @@ def _refuse_class_names(class_names: Sequence[str] | None) -> None:
 
 
 def _checked_labels(labels: Sequence[int] | NDArray[np.integer] | str | None, count: int) -> list[int]:
-    given: list[Any] = [] if labels is None else list(labels)
+    given: list[Any] = list(labels) if isinstance(labels, Iterable) else [labels]
     if len(given) != count:
         raise DataError(f"`labels` must be one for each of the {count} images, but got {len(given)}.")
     if not all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in given):

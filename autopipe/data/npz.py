@@ -86,7 +86,7 @@ def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
     try:
         status = archive.stat()
         with zipfile.ZipFile(archive) as opened:
-            known = [name.removesuffix(".npy") for name in opened.namelist()]
+            known = [name.removesuffix(".npy") for name in opened.namelist() if name.endswith(".npy")]
             for key in keys:
                 if key not in known:
                     hint = 'Name them: ap.NPZ(path, x="...", y="..." or None).'

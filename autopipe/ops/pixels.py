@@ -39,8 +39,8 @@ class PixelOp(Op):
         x = samples[0][0]
         if self.touches(spec)[0] and isinstance(x, np.ndarray) and _has_channels_first(x.shape):
             warnings.warn(
-                f"Channels must come last, but images of shape {x.shape} look as if theirs came first, and are taken to be "
-                f"{x.shape[0]} pixels high. numpy.moveaxis(x, 1, -1) turns an array of such images.",
+                f"Channels must come last, but images of shape {x.shape} look as if theirs came first, and are taken "
+                f"to be {x.shape[0]} pixels high. numpy.moveaxis(x, 1, -1) turns an array of such images.",
                 DataWarning,
                 stacklevel=3,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,13 @@ def test_a_row_without_an_image_is_a_bad_sample() -> None:
     data = HuggingFace(datasets.Dataset.from_dict({"image": [b"one", None]}), label=None)
     with pytest.raises(BadSampleError, match="row 1"):
         data.read(1)
+
+
+def test_an_archive_of_other_files_has_no_arrays(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        archive.writestr("x", "no array")
+    with pytest.raises(DataError, match="has no array `x`; its arrays are none"):
+        NPZ(tmp_path / "photos.zip", y=None)
 
 
 def test_an_array_of_objects_in_an_archive_is_named(tmp_path: Path) -> None:

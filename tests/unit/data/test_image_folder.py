@@ -212,6 +212,8 @@ def test_a_split_is_the_one_of_keras(tmp_path: Path, seed: int | None, names: li
         ({"labels": [1, 2]}, "one for each of the 4 images, but got 2"),
         ({"labels": [1, 2, 3, 0.5]}, "whole numbers"),
         ({"labels": np.array([1, 2, 3, 0.5])}, "whole numbers"),
+        ({"labels": 3}, "one for each of the 4 images, but got 1"),
+        ({"class_names": ["cat", 1]}, r"different folders of .* got \['cat', 1\]"),
         ({"labels": "labels.csv"}, r'`labels` must be "inferred", None .* got \'labels\.csv\''),
         ({"labels": [1, 2, 3, 4], "class_names": ["cat"]}, "class_names"),
         ({"labels": [0, 1, 2, 3], "label_mode": "binary"}, "needs two classes, but there are 4"),
