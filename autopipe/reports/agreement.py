@@ -24,7 +24,7 @@ def render(verification: Verification) -> RenderableType:
     """Return what `autopipe verify` prints: a line for each configuration, and the verdict over all."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("against the first" if verification.compared else "samples", no_wrap=True)
-    table.add_column("configuration")
+    table.add_column("configuration", overflow="fold")
     for number, each in enumerate(verification.agreements):
         if verification.compared:
             verdict = "is the first" if number == 0 and _agrees(each) else _verdict(each)

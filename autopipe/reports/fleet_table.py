@@ -25,7 +25,7 @@ def render(members: Sequence[Member], now: datetime.datetime) -> rich.table.Tabl
     shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
     table = _table(members, now)
     for column in table.columns:
-        shown.add_column(column.title, justify="right" if column.numeric else "left")
+        shown.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
     for cells in table.cells():
         shown.add_row(*cells)
     return shown

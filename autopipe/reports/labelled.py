@@ -12,7 +12,7 @@ def table(lines: Iterable[tuple[str | Text, str | Text]] = ()) -> Table:
     """Return a table of lines, to which more may be added, each behind its label in bold."""
     shown = Table(show_header=False, box=None, pad_edge=False)
     shown.add_column(style="bold", no_wrap=True)
-    shown.add_column()
+    shown.add_column(overflow="fold")  # of a path that is too long for a line nothing is left out
     for label, line in lines:
         shown.add_row(label, line)
     return shown

@@ -59,7 +59,7 @@ def _rates(found: SearchResult, rate: Estimate) -> Table:
     table.add_column("")
     table.add_column("images/s", justify="right", no_wrap=True)
     table.add_column("95 % interval", no_wrap=True)
-    table.add_column("the winner is")
+    table.add_column("the winner is", overflow="fold")
     for each in found.baselines:
         if each.estimate is None:
             table.add_row(each.name, "-", "", _missing(each.failure))
