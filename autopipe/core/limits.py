@@ -34,35 +34,21 @@ class Kind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One limit of a configuration.
-
-    Attributes:
-        kind: what it is.
-        images_per_second: the rate it allows.
-        op: the op that takes most of it, for those kinds that ops make.
-        workers: whether it is the number of workers, and not of cores.
-    """
+    """One limit of a configuration."""
 
     kind: Kind
-    images_per_second: float
-    op: str | None = None
-    workers: bool = False
+    images_per_second: float  # the rate it allows
+    op: str | None = None  # the op that takes most of it, for those kinds that ops make
+    workers: bool = False  # whether it is the number of workers, and not of cores
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """All limits of a configuration; caches count as filled.
+    """All limits of a configuration; caches count as filled."""
 
-    Attributes:
-        limits: the lowest first; the model's is always among them.
-        work: what the loader does for an image.
-        costs: what they were made of.
-        config: whose they are.
-    """
-
-    limits: tuple[Limit, ...]
-    work: Work
-    costs: Costs
+    limits: tuple[Limit, ...]  # the lowest first; the model's is always among them
+    work: Work  # what the loader does for an image
+    costs: Costs  # what they were made of
     config: PipelineConfig
 
     @property

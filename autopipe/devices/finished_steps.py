@@ -44,10 +44,7 @@ class FinishedSteps:
     def applied(self, *, train: Finish, test: Finish, together: int | None = None) -> Iterator[None]:
         """Let the model's steps take compact batches; `test` is for evaluation and prediction.
 
-        Args:
-            train: what is done to a batch before a training step.
-            test: the same before a step of evaluation or prediction.
-            together: how many batches one call trains; None for what the model was compiled with.
+        One call trains `together` batches; None: as many as the model was compiled for.
         """
         model = self._model
         owners = model.steps_per_execution

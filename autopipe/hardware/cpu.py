@@ -13,17 +13,11 @@ from autopipe.hardware import cgroup, mounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpu:
-    """The processor as seen from this process.
+    """The processor as seen from this process."""
 
-    Attributes:
-        model: the name in /proc/cpuinfo, or the architecture where there is none (Arm).
-        cores: logical cores that this process may keep busy; see `usable_cores`.
-        logical_cores: logical cores of the machine, hyper-threads counted.
-    """
-
-    model: str
-    cores: int
-    logical_cores: int
+    model: str  # the name in /proc/cpuinfo, or the architecture where there is none (Arm)
+    cores: int  # logical cores that this process may keep busy; see `usable_cores`
+    logical_cores: int  # logical cores of the machine, hyper-threads counted
 
 
 def detect(root: Path = mounts.ROOT) -> Cpu:

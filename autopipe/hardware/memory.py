@@ -29,14 +29,10 @@ _LEGACY = _Files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Main memory. Two are equal if they are the same size, however full.
+    """Main memory. Two are equal if they are the same size, however full."""
 
-    Attributes:
-        usable_bytes: the least of the machine's memory and the limits of all enclosing cgroups.
-        available_bytes: what could be allocated when this was read, page cache that can be given up counted as free.
-    """
-
-    usable_bytes: int
+    usable_bytes: int  # the least of the machine's memory and the limits of all enclosing cgroups
+    # what could be allocated when this was read, page cache that can be given up counted as free
     available_bytes: int = field(compare=False)
 
 

@@ -13,20 +13,13 @@ from autopipe.hardware.process_tree import TreeReading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One look at a process tree.
+    """One look at a process tree."""
 
-    Attributes:
-        seconds: when, by `time.monotonic`, which on Linux all processes of a machine share.
-        tree: what the tree has taken.
-        machine_cpu_seconds: CPU time of everything on the cores that may be used until now, time stolen by a
-            hypervisor included.
-        gpus: what each GPU does, for anybody.
-    """
-
-    seconds: float
+    seconds: float  # when, by `time.monotonic`, which on Linux all processes of a machine share
     tree: TreeReading
+    # CPU time of everything on the cores that may be used until now, time stolen by a hypervisor included
     machine_cpu_seconds: float
-    gpus: tuple[GpuUse, ...]
+    gpus: tuple[GpuUse, ...]  # what each GPU does, for anybody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +36,7 @@ class Usage:
     samples: tuple[Sample, ...]
 
     def between(self, start_seconds: float, stop_seconds: float) -> Usage:
-        """Return the part from the last sample before `start_seconds` to the first one after `stop_seconds`.
-
-        Args:
-            start_seconds: by `time.monotonic`, of any process on this machine.
-            stop_seconds: likewise.
-        """
+        """Return the part from the last sample before the start to the first after the stop, by `time.monotonic`."""
         times = [sample.seconds for sample in self.samples]
         first, last = bisect_right(times, start_seconds) - 1, bisect_left(times, stop_seconds)
         return Usage(samples=self.samples[max(0, first) : last + 1])

@@ -38,17 +38,11 @@ _ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
-    """What the model does on a batch that is already there.
+    """What the model does on a batch that is already there."""
 
-    Attributes:
-        reading: its rate.
-        core_seconds_per_image: processor time of an image, all threads.
-        transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
-    """
-
-    reading: Reading
-    core_seconds_per_image: float
-    transfer_seconds_per_image: float | None = None
+    reading: Reading  # its rate
+    core_seconds_per_image: float  # processor time of an image, all threads
+    transfer_seconds_per_image: float | None = None  # to the device; None where a batch is used where it lies
 
 
 class Bench:

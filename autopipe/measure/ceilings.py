@@ -42,19 +42,12 @@ _MEMORY_SHARE = 0.8  # of what is free, for its batches
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderCosts:
-    """What it takes to make samples, when all cores do.
+    """What it takes to make samples, when all cores do."""
 
-    Attributes:
-        images_per_second: the loader alone, with nobody waiting for its batches.
-        op_costs: core-seconds by op; their sum is what the loader alone took.
-        reads: how reading scales; None if no sample could be read.
-        tail: how unequal samples are.
-    """
-
-    images_per_second: Estimate
-    op_costs: tuple[OpCost, ...]
-    reads: ReadCosts | None
-    tail: SampleTail
+    images_per_second: Estimate  # the loader alone, with nobody waiting for its batches
+    op_costs: tuple[OpCost, ...]  # core-seconds by op; their sum is what the loader alone took
+    reads: ReadCosts | None  # how reading scales; None if no sample could be read
+    tail: SampleTail  # how unequal samples are
 
 
 def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCosts:

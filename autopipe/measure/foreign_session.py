@@ -47,17 +47,11 @@ _RETURNS: Final = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fed:
-    """What `fit` is given.
+    """What `fit` is given."""
 
-    Attributes:
-        arguments: of `fit`.
-        settle_seconds: how long its own tuning gets before it is timed.
-        workers: threads or processes that make whole batches.
-    """
-
-    arguments: Mapping[str, Any]
-    settle_seconds: float = 0.0
-    workers: int = 1
+    arguments: Mapping[str, Any]  # of `fit`
+    settle_seconds: float = 0.0  # how long its own tuning gets before it is timed
+    workers: int = 1  # threads or processes that make whole batches
 
 
 class ForeignSession:

@@ -29,33 +29,19 @@ _TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it ma
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A training that has ended, as it was watched.
+    """A training that has ended, as it was watched."""
 
-    Attributes:
-        config: what was tried.
-        meter: what the training's clock said.
-        batch_size: of the batches.
-        usage: of the process tree, from before the data were opened.
-        opened: when that was, by `time.monotonic`.
-        ended: when the last step had ended.
-        alone: images/s of the model on a resident batch; None if that is not known.
-        regime: the state of the page cache.
-        devices: names of the devices that trained.
-        gpus: how many of them are GPUs: the first ones that CUDA shows.
-        tunes_itself: whether tf.data chooses settings while the training runs.
-    """
-
-    config: PipelineConfig
-    meter: Meter
+    config: PipelineConfig  # what was tried
+    meter: Meter  # what the training's clock said
     batch_size: int
-    usage: Usage
-    opened: float
-    ended: float
-    alone: float | None
-    regime: Regime
-    devices: tuple[str, ...]
-    gpus: int
-    tunes_itself: bool
+    usage: Usage  # of the process tree, from before the data were opened
+    opened: float  # when that was, by `time.monotonic`
+    ended: float  # when the last step had ended
+    alone: float | None  # images/s of the model on a resident batch; None if that is not known
+    regime: Regime  # the state of the page cache
+    devices: tuple[str, ...]  # names of the devices that trained
+    gpus: int  # how many of them are GPUs: the first ones that CUDA shows
+    tunes_itself: bool  # whether tf.data chooses settings while the training runs
 
 
 def measurement(trained: Trained, loader: TimedLoader, part: Part, *, limited: bool) -> Measurement:

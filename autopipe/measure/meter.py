@@ -22,15 +22,10 @@ _SHORT_EPOCH_SECONDS = 1.0  # a first epoch that ends so soon is left out, with 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What comes before the first window.
+    """What comes before the first window."""
 
-    Attributes:
-        fill_steps: steps in which caches fill; at least one, which waits for the loader to start.
-        settle_seconds: how long the loader needs after that, besides the time in which its workers, who began together,
-            spread out.
-    """
-
-    fill_steps: int = 1
+    fill_steps: int = 1  # steps in which caches fill; at least one, which waits for the loader to start
+    # how long the loader needs after that, besides the time in which its workers, who began together, spread out
     settle_seconds: float = 0.0
 
 

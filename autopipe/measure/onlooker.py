@@ -33,17 +33,11 @@ _FEW_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How long to look.
+    """How long to look."""
 
-    Attributes:
-        seconds: of training, the compiling of its first step left out.
-        steps: how many steps instead, after the first two; None: by `seconds`.
-        alone_seconds: how long the model runs alone, twice where it augments.
-    """
-
-    seconds: float = 10.0
-    steps: int | None = None
-    alone_seconds: float = 1.6
+    seconds: float = 10.0  # of training, the compiling of its first step left out
+    steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
+    alone_seconds: float = 1.6  # how long the model runs alone, twice where it augments
 
     def is_enough(self, steps: list[Step]) -> bool:
         """Tell whether this much was seen."""

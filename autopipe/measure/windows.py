@@ -30,60 +30,37 @@ _PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each windo
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """When a trial has seen enough.
+    """When a trial has seen enough."""
 
-    Attributes:
-        min_seconds: least time in windows that count.
-        max_seconds: most time in windows that count; then the trial ends, stable or not. With those left out, at most
-            twice as long.
-        half_width: the interval is narrow enough at this share of the median on either side.
-        hopeless_below: images/s; a trial whose interval lies wholly below it ends early. None: never.
-    """
-
-    min_seconds: float = 1.0
+    min_seconds: float = 1.0  # least time in windows that count
+    # most time in windows that count; then the trial ends, stable or not. With those left out, at most twice as long
     max_seconds: float = 3.0
-    half_width: float = 0.03
-    hopeless_below: float | None = None
+    half_width: float = 0.03  # the interval is narrow enough at this share of the median on either side
+    hopeless_below: float | None = None  # images/s; a trial whose interval lies wholly below it ends early. None: never
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """The state at the beginning of the first window, or at the end of a window.
+    """The state at the beginning of the first window, or at the end of a window."""
 
-    Attributes:
-        seconds: when, on the trial's clock, with all work before it done.
-        images: images trained on since the first edge.
-        waited_seconds: how long the model waited for batches since then.
-        queued: images that waited in the loader's queue, on average since the edge before; None where it cannot tell.
-    """
-
-    seconds: float
-    images: int
-    waited_seconds: float = 0.0
+    seconds: float  # when, on the trial's clock, with all work before it done
+    images: int  # images trained on since the first edge
+    waited_seconds: float = 0.0  # how long the model waited for batches since then
+    # images that waited in the loader's queue, on average since the edge before; None where it cannot tell
     queued: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the windows say so far.
+    """What the windows say so far."""
 
-    Attributes:
-        windows: those that count. Where a queue emptied, their images are those that the loader made.
-        left_out: images trained on in windows at the beginning that do not count, because a queue still filled.
-        rate: images per second.
-        done: whether to stop.
-        stable: whether the interval is narrow enough and nothing drifts.
-        cut_short: whether it stopped because it could not win any more.
-        warnings: what is wrong, with advice; once it is done.
-    """
-
-    windows: tuple[Window, ...]
-    left_out: int
-    rate: Estimate
-    done: bool
-    stable: bool
-    cut_short: bool = False
-    warnings: tuple[str, ...] = ()
+    windows: tuple[Window, ...]  # those that count. Where a queue emptied, their images are those that the loader made
+    left_out: int  # images trained on in windows at the beginning that do not count, because a queue still filled
+    rate: Estimate  # images per second
+    done: bool  # whether to stop
+    stable: bool  # whether the interval is narrow enough and nothing drifts
+    cut_short: bool = False  # whether it stopped because it could not win any more
+    warnings: tuple[str, ...] = ()  # what is wrong, with advice; once it is done
 
 
 def read(

@@ -51,17 +51,11 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """What is left of a space.
+    """What is left of a space."""
 
-    Attributes:
-        space: as it was, but for what the user limited it to with `only`.
-        candidates: the configurations that can run, each canonical form once.
-        drops: why the others are left out, the commonest reason first.
-    """
-
-    space: Space
-    candidates: tuple[Candidate, ...]
-    drops: tuple[Drop, ...]
+    space: Space  # as it was, but for what the user limited it to with `only`
+    candidates: tuple[Candidate, ...]  # the configurations that can run, each canonical form once
+    drops: tuple[Drop, ...]  # why the others are left out, the commonest reason first
 
 
 def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
@@ -123,11 +117,7 @@ def convertible(space: Space, facts: Facts, limits: Limits) -> tuple[Candidate, 
 def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits, bounds: Mapping[str, int] | None = None) -> Trimmed:
     """Leave out what is of no use, now that `facts` know more; nothing if that would leave nothing.
 
-    Args:
-        trimmed: the space and its candidates.
-        facts: what is known.
-        limits: what the user allows.
-        bounds: what was measured, for a space that names it.
+    `bounds` are what was measured, for a space that names it.
 
     Raises:
         SpaceError: a parameter cannot take a value that follows from what was measured.

@@ -86,20 +86,11 @@ def excesses(measurement: Measurement, limits: Limits, cache_bytes: int | None =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """All that was measured of one configuration.
-
-    Attributes:
-        config: the configuration.
-        key: of its canonical form.
-        measurements: oldest first, at least one.
-        estimate: images/s over all their windows.
-        value: what the study maximises.
-        feasible: whether it is what the user allows, by its settings and by every measurement.
-    """
+    """All that was measured of one configuration."""
 
     config: PipelineConfig
-    key: str
-    measurements: tuple[Measurement, ...]
-    estimate: Estimate
-    value: float
-    feasible: bool
+    key: str  # of its canonical form
+    measurements: tuple[Measurement, ...]  # oldest first, at least one
+    estimate: Estimate  # images/s over all their windows
+    value: float  # what the study maximises
+    feasible: bool  # whether it is what the user allows, by its settings and by every measurement

@@ -20,74 +20,46 @@ STUDY = "autopipe"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a search is asked for.
+    """What a search is asked for."""
 
-    Attributes:
-        space: the name of a shipped search space, or a YAML file.
-        storage: where the study is kept: an Optuna storage URL such as "sqlite:///study.db"; None keeps it in memory.
-        trials: how many trials at most, baselines included and the confirmation run's blocks not.
-        budget_seconds: how long at most, the confirmation run included; None for as long as it takes.
-        began: the reading of `clock` at which the budget began: before the workload was imported, say; None: when the
-            search does.
-        seed: of everything random in the search.
-        sampler: what chooses the next configuration.
-        seeding: whether baselines and predictions are tried first.
-        known: configurations that did well elsewhere or before, tried instead of the predictions.
-        limits: what the user allows.
-        baseline: the user's own pipeline, "FILE.py:function", which the winner has to beat.
-        convert: whether samples may be kept in another form; None: only if epochs are known, to judge its cost by.
-        page_cache: the state of the files before a trial: "warm", "cold" or "auto".
-        isolation: "warm", one process for many trials, or "process", one for each.
-        simulate: a simulated accelerator in place of the workload's model.
-        virtual_devices: into how many devices the CPU is split, for a rehearsal; 0 leaves it whole.
-        hosts: how many hosts share each batch; one host's part of it is tuned.
-        epochs: charge one-time costs (cache fill, conversion, start) over this many epochs; None: steady rate only.
-        patience: stop after this many trials in a row without a gain beyond the interval.
-        ceiling_share: a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough
-            where measurements stray so far that more cannot be told.
-        reached_share: a search that has begun ends at this share of the ceiling. It is the higher one: by then a trial
-            costs little, and 3 % would be given away.
-        finalists: how many of the best are proved, beside the baselines.
-        blocks: fewest and most of the confirmation, which two end where the budget is used up; (0, 0) leaves it out.
-        study_name: in the storage; one study is one workload on one kind of machine.
-        digests: what must be equal to go on with a study, e.g. `{"workload": ..., "hardware": ...}`.
-        fresh: begin anew even if there is such a study.
-        join: share the study with other processes that search for the same on machines like this one.
-        options: what a trial of a configuration is asked for beyond the usual.
-        command: the line that repeats it, for whoever reads the result.
-        clock: monotonic seconds.
-    """
-
-    space: str = "default"
+    space: str = "default"  # the name of a shipped search space, or a YAML file
+    # an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory
     storage: str | None = None
-    trials: int = 30
-    budget_seconds: float | None = 120.0
+    trials: int = 30  # how many trials at most, baselines included and the confirmation run's blocks not
+    budget_seconds: float | None = 120.0  # with the confirmation run; None for as long as it takes
+    # the reading of `clock` at which the budget began, such as before the import of the workload; None: with the search
     began: float | None = None
-    seed: int = 0
-    sampler: Sampler = SURROGATE
-    seeding: bool = True
-    known: Sequence[PipelineConfig] = ()
+    seed: int = 0  # of everything random in the search
+    sampler: Sampler = SURROGATE  # what chooses the next configuration
+    seeding: bool = True  # whether baselines and predictions are tried first
+    known: Sequence[PipelineConfig] = ()  # did well elsewhere or before; tried instead of the predictions
     limits: Limits = field(default_factory=Limits)
-    baseline: str | None = None
-    convert: bool | None = None
-    page_cache: Literal["warm", "cold", "auto"] = "auto"
-    isolation: Literal["warm", "process"] = "warm"
-    simulate: SimulatedAccelerator | None = None
-    virtual_devices: int = field(default_factory=virtual.asked)
-    hosts: int = 1
-    epochs: int | None = None
-    patience: int = 10
+    baseline: str | None = None  # the user's own pipeline, "FILE.py:function", which the winner has to beat
+    convert: bool | None = None  # whether samples may be kept in another form; None: only if epochs are known
+    page_cache: Literal["warm", "cold", "auto"] = "auto"  # the state of the files before a trial
+    isolation: Literal["warm", "process"] = "warm"  # "warm", one process for many trials, or "process", one for each
+    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
+    virtual_devices: int = field(default_factory=virtual.asked)  # that the CPU is split into; 0 leaves it whole
+    hosts: int = 1  # how many hosts share each batch; one host's part of it is tuned
+    epochs: int | None = None  # over which one-time costs (cache fill, conversion, start) are charged; None: none are
+    patience: int = 10  # stop after this many trials in a row without a gain beyond the interval
+    # a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough where measurements
+    # stray so far that more cannot be told
     ceiling_share: float = 0.97
+    # a search that has begun ends at this share of the ceiling, the higher one: by then a trial costs little, and 3 %
+    # would be given away
     reached_share: float = 0.99
-    finalists: int = 3
+    finalists: int = 3  # how many of the best are proved, beside the baselines
+    # fewest and most of the confirmation, which two end where the budget is used up; (0, 0) leaves it out
     blocks: tuple[int, int] = (3, 6)
-    study_name: str = STUDY
-    digests: Mapping[str, str] = field(default_factory=dict)
-    fresh: bool = False
-    join: bool = False
+    study_name: str = STUDY  # in the storage; one study is one workload on one kind of machine
+    digests: Mapping[str, str] = field(default_factory=dict)  # what must be equal to go on with a study
+    fresh: bool = False  # begin anew even if there is such a study
+    join: bool = False  # share the study with other processes that search for the same on machines like this one
+    # what a trial of a configuration is asked for beyond the usual
     options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
-    command: str = ""
-    clock: Callable[[], float] = time.monotonic
+    command: str = ""  # the line that repeats it, for whoever reads the result
+    clock: Callable[[], float] = time.monotonic  # monotonic seconds
 
     def __post_init__(self) -> None:
         if not isinstance(self.trials, int) or self.trials < 1:

@@ -60,14 +60,8 @@ def run(
 ) -> SearchResult:
     """Find the fastest configuration of a space, and prove it.
 
-    A study that is there already is gone on with. Ctrl-C ends the search; what was found so far is returned.
-
-    Args:
-        space: what may be tried.
-        measurer: runs the trials.
-        facts: what is known about machine and workload.
-        settings: how to search.
-        on_event: is told what happens; see `autopipe.search.events`.
+    A study that is there already is gone on with. Ctrl-C ends the search; what was found so far is returned. Of what
+    happens, `on_event` is told; see `autopipe.search.events`.
 
     Returns:
         The best configuration with its evidence. `best_config` is None if no configuration could be measured.

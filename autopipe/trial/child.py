@@ -39,27 +39,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What a child is started with.
+    """What a child is started with."""
 
-    Attributes:
-        workload: its name ("train.py:workload"), or the object itself, which then travels by cloudpickle.
-        session: the "module:callable" that makes the session from the workload.
-        directory: the working directory; None for the parent's own.
-        environment: variables in addition to the parent's own.
-        sys_path: folders in addition to the child's own.
-        simulate: a simulated accelerator in place of the workload's model.
-        hosts: how many hosts share each batch; what is measured is one host's part of it.
-        code: what a session of foreign code runs; see `autopipe.trial.protocol.Load`.
-    """
-
+    # its name ("train.py:workload"), or the object itself, which then travels by cloudpickle
     workload: str | Workload | protocol.Reference
-    session: str = protocol.DEFAULT_SESSION
-    directory: Path | None = None
-    environment: tuple[tuple[str, str], ...] = ()
-    sys_path: tuple[str, ...] = ()
-    simulate: SimulatedAccelerator | None = None
-    hosts: int = 1
-    code: str | None = None
+    session: str = protocol.DEFAULT_SESSION  # the "module:callable" that makes the session from the workload
+    directory: Path | None = None  # the working directory; None for the parent's own
+    environment: tuple[tuple[str, str], ...] = ()  # variables in addition to the parent's own
+    sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
+    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
+    hosts: int = 1  # how many hosts share each batch; what is measured is one host's part of it
+    code: str | None = None  # what a session of foreign code runs; see `autopipe.trial.protocol.Load`
 
 
 class Child:
@@ -151,11 +141,9 @@ class Child:
             time.sleep(_POLL_SECONDS)
 
     def end(self, grace_seconds: float, *, politely: bool = False) -> None:
-        """End the process and everything it started. Calling it twice is fine.
+        """End the process and everything it started, with so long to clean up in. Calling it twice is fine.
 
-        Args:
-            grace_seconds: what it gets to clean up in.
-            politely: whether to ask it by `Close` rather than SIGTERM.
+        It is asked by `Close` if that is to be done politely, else by SIGTERM.
         """
         family = group.descendants(self.pid)
         try:

@@ -37,18 +37,12 @@ _Answer = TypeVar("_Answer", bound=Value)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recycling:
-    """When a child is replaced by a fresh one. After a failure it always is.
+    """When a child is replaced by a fresh one. After a failure it always is."""
 
-    Attributes:
-        isolation: "warm" keeps a child for many trials, since importing a framework takes seconds; "process" takes a
-            fresh one for each.
-        trials: the most that one child serves.
-        growth_bytes: how much more memory it may hold than after its first trial.
-    """
-
+    # "warm" keeps a child for many trials, as importing a framework takes seconds; "process": a fresh one for each
     isolation: Literal["warm", "process"] = "warm"
-    trials: int = 50
-    growth_bytes: int = 1 << 30
+    trials: int = 50  # the most that one child serves
+    growth_bytes: int = 1 << 30  # how much more memory it may hold than after its first trial
 
 
 def _process_settings(setup: ModelSetup) -> Hashable:

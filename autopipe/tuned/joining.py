@@ -46,10 +46,7 @@ def write(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
 def renew(known: Artifact, profile: Profile, path: Path) -> Path:
     """Write a profile into an artefact, in the place of its machine's or beside the others, and return the path.
 
-    Args:
-        known: the artefact as it was read before, for the case that it is not there any more.
-        profile: the profile.
-        path: the artefact's file.
+    `known` is the artefact as it was read before, for the case that it is not there any more.
 
     Raises:
         ArtifactError: the file cannot be written.

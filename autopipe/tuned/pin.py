@@ -33,28 +33,18 @@ _REFERENCE: pydantic.TypeAdapter[Reference] = pydantic.TypeAdapter(Reference)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """A workload that may be imported.
+    """A workload that may be imported."""
 
-    Attributes:
-        text: "train.py:workload" with an absolute path, or "package.module:workload".
-        may_call: whether the name may be a function, which is called: code has named it, and not the artefact alone.
-    """
-
-    text: str
-    may_call: bool
+    text: str  # "train.py:workload" with an absolute path, or "package.module:workload"
+    may_call: bool  # whether the name may be a function, which is called: code has named it, and not the artefact alone
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """What a generated module says of the artefact beside it.
+    """What a generated module says of the artefact beside it."""
 
-    Attributes:
-        workload: the only one that the artefact may name; None if it may name none.
-        held: False for a module of an earlier version, which leaves the choice to the artefact.
-    """
-
-    workload: Reference | None = None
-    held: bool = True
+    workload: Reference | None = None  # the only one that the artefact may name; None if it may name none
+    held: bool = True  # False for a module of an earlier version, which leaves the choice to the artefact
 
 
 def parse(pinned: Mapping[str, Any]) -> Pin:

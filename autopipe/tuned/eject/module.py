@@ -41,17 +41,11 @@ _MOST_OF_MEMORY: Final = 0.5  # that arrays may take
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlainModule:
-    """A file of plain code, and what its code needs of the user's.
+    """A file of plain code, and what its code needs of the user's."""
 
-    Attributes:
-        code: of the file.
-        given: what its function or class is called with, by name.
-        functions: the user's own, by their names in the code, where it does not import them.
-    """
-
-    code: str
-    given: Mapping[str, Any]
-    functions: Mapping[str, Callable[..., Any]]
+    code: str  # of the file
+    given: Mapping[str, Any]  # what its function or class is called with, by name
+    functions: Mapping[str, Callable[..., Any]]  # the user's own that the code does not import, by name
 
 
 def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan, *, own: bool = True) -> str | None:
@@ -66,10 +60,7 @@ def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan
 def eject(workload: Workload, config: PipelineConfig | str, *, today: datetime.date | None = None) -> str:
     """Return a module that feeds the workload as the configuration says, and does not import autopipe.
 
-    Args:
-        workload: what is trained.
-        config: how it is fed; or one of `FORMS`, with its usual settings.
-        today: the date to write into it.
+    The arguments are those of `module`.
 
     Raises:
         PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.

@@ -58,29 +58,17 @@ $functions
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a workload's ops and source write of themselves, in NumPy or in TensorFlow.
+    """What a workload's ops and source write of themselves, in NumPy or in TensorFlow."""
 
-    Attributes:
-        source: how samples are got at.
-        constants: lines at the top of the file.
-        prefix: what is the same in every epoch.
-        body: what differs from epoch to epoch.
-        mixing: what puts the samples of a batch into one another.
-        suffix: what is done to a whole batch.
-        finished: the variables of a sample's parts in a batch.
-        packed: a batch as the model takes it: with its parts in dictionaries or tuples, where it has several.
-        functions: the user's own, by their names in the code.
-    """
-
-    source: PlainSource
-    constants: Lines
-    prefix: Lines
-    body: Lines
-    mixing: Lines
-    suffix: Lines
-    finished: str
-    packed: str
-    functions: Mapping[str, Callable[..., Any]]
+    source: PlainSource  # how samples are got at
+    constants: Lines  # lines at the top of the file
+    prefix: Lines  # what is the same in every epoch
+    body: Lines  # what differs from epoch to epoch
+    mixing: Lines  # what puts the samples of a batch into one another
+    suffix: Lines  # what is done to a whole batch
+    finished: str  # the variables of a sample's parts in a batch
+    packed: str  # a batch as the model takes it: with its parts in dictionaries or tuples, where it has several
+    functions: Mapping[str, Callable[..., Any]]  # the user's own, by their names in the code
 
     @property
     def given(self) -> str:
