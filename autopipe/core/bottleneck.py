@@ -16,6 +16,8 @@ MODEL_SHARE = 0.9
 AS_FAST = 0.97
 """Of the best's rate: a baseline that reaches it leaves nothing to gain."""
 
+_FAR = 3.0  # times what is reached, as where three equal parts take turns: a limit beyond that explains nothing
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
@@ -51,13 +53,13 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
     reached = limits.images_per_second if rate is None else rate
     share = reached / limits.model_images_per_second if model_share is None else model_share
     others = [each for each in limits.limits if each.kind is not Kind.MODEL]
-    if not others and (share < MODEL_SHARE or rate is None):
+    if not others and (share < MODEL_SHARE or (rate is None and model_share is None)):
         return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(limits.model_images_per_second)))
     if share >= MODEL_SHARE:
         found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
     else:
         found = _in_the_way(limits, others, reached)
-    if found.images_per_second <= limits.model_images_per_second:
+    if found.images_per_second <= min(limits.model_images_per_second, _FAR * reached):
         return Bottleneck(limit=found, sentence=_SENTENCES[found.kind](limits, found))
     return Bottleneck(limit=None, sentence=_unexplained(limits, found))
 

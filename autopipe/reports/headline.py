@@ -191,7 +191,8 @@ def _cause(profile: Profile, rival: Baseline) -> str:
         return ""
     config = pick.parse_config(rival.config)
     limits = core_limits.limits(ceiling, config)
-    found = bottleneck.bottleneck(limits, rival.images_per_second.value)
+    share = rival.images_per_second.value / limits.model_images_per_second
+    found = bottleneck.bottleneck(limits, model_share=share)
     if found.limit is None:
         return ""
     match found.kind:

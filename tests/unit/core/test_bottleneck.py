@@ -60,6 +60,14 @@ def test_a_limit_above_the_models_own_rate_is_not_said_to_be_in_the_way() -> Non
     )
 
 
+def test_a_limit_far_above_what_is_reached_does_not_explain_it() -> None:
+    """With one batch an epoch nearly all of the time goes into pauses."""
+    assert bottleneck(limits(ceiling(), THREADS), rate=1000.0).kind is Kind.OP  # the cores: 2,700
+    found = bottleneck(limits(ceiling(), THREADS), rate=200.0)
+    assert found.limit is None
+    assert "the next one, Decode, is 2,700 images/s" in found.sentence
+
+
 def test_the_sentence_tells_what_the_network_to_other_cores_would_carry() -> None:
     sentence = bottleneck(limits(ceiling(), THREADS, facts(compact_bytes=150_000))).sentence
     assert "5 more cores elsewhere would feed the model, 855 MB/s through the network;" in sentence
