@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Mapping
 from typing import Any, Final
 
 import keras
@@ -22,13 +24,20 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that are passed on to Keras's `fit`.
 
     Raises:
-        ModelError: what one of them says is said elsewhere.
+        ModelError: what one of them says is said elsewhere, or `class_weight` has no numbers of classes.
     """
     for name, hint in _ELSEWHERE.items():
         if name in arguments:
             raise ModelError(
                 f"`fit` of a trainer does not take `{name}`, but got {name}={shortened(arguments[name])}.", hint=hint
             )
+    weights = arguments.get("class_weight")
+    named = isinstance(weights, Mapping) and all(isinstance(each, numbers.Number) for each in weights)
+    if weights is not None and not named:
+        raise ModelError(
+            f"`class_weight` must map the number of a class to its weight, but got {shortened(weights)}.",
+            hint="Write class_weight=dict(enumerate(weights)); names are numbered as in `data.classes`.",
+        )
     return dict(arguments)
 
 

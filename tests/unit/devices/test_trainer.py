@@ -234,6 +234,12 @@ def test_what_has_another_form_here_is_told_which(name: str, instead: str) -> No
     assert instead in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("weights", [[5.0, 0.5, 1.0], np.ones(3), {"cat": 5.0, "dog": 0.5}], ids=str)
+def test_weights_that_name_no_numbers_of_classes_are_refused(weights: Any) -> None:
+    with pytest.raises(ModelError, match=r"map the number of a class.*dict\(enumerate\(weights\)\)"):
+        Trainer(classifier(), loader()).fit(class_weight=weights, verbose=0)
+
+
 def test_one_callback_needs_no_list() -> None:
     stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max")
     history = Trainer(classifier(), loader()).fit(epochs=10, callbacks=stopping, verbose=0)
