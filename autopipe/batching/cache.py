@@ -20,7 +20,7 @@ from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.core import randomness
 from autopipe.core.gather import gather
 from autopipe.core.job import Recipe
-from autopipe.core.sample import Batch, Part, Sample, SampleSpec
+from autopipe.core.sample import Batch, Part, Sample, SampleSpec, has_room
 from autopipe.errors import LoaderError
 
 _STREAM = 0xFFFF_FFFE  # random numbers that no op has
@@ -86,13 +86,15 @@ class MemoryCache:
         return bool(row >= 0 and self._filled[row])
 
     def put(self, index: int, *sample: Part) -> None:
-        """Keep a sample, if it is one of those that are kept."""
+        """Keep a sample, if it is one of those that are kept, and like the others; one that is not is met again."""
         row = index if self._rows is None else self._rows[index]
         if row < 0:
             return
-        for part, rows in zip(sample, self._parts, strict=True):
-            if rows is not None:
-                rows[row] = part
+        rooms = [(rows[row, ...], part) for part, rows in zip(sample, self._parts, strict=True) if rows is not None]
+        if not all(has_room(room, part) for room, part in rooms):
+            return
+        for room, part in rooms:
+            room[...] = part
         self._filled[row] = True
 
     def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:

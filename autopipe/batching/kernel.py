@@ -18,7 +18,7 @@ from autopipe.batching.cache import MemoryCache, read_only
 from autopipe.batching.vectorised import WholeBatches, numbers_of
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
-from autopipe.core.sample import Batch, Part, Sample, SampleSpec, cuts
+from autopipe.core.sample import Batch, Part, Sample, SampleSpec, has_room
 from autopipe.errors import BadSampleError, WorkloadError
 from autopipe.ops import planner, reading
 
@@ -211,8 +211,8 @@ class Kernel:
 
 def _copy(made: Any, out: NDArray[Any]) -> None:
     is_label = type(made) is int and out.ndim == 0  # of which NumPy itself refuses one that is too large
-    if not is_label and (made is None or np.shape(made) != out.shape or cuts(out.dtype, made)):
-        raise ValueError  # NumPy would broadcast, cut, or take None for NaN, in silence
+    if not is_label and not has_room(out, made):
+        raise ValueError
     if not _is_there_already(made, out):
         out[...] = made
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.core.structure import Structure
 
@@ -133,6 +134,11 @@ class Source(Protocol):
     def read(self, index: int) -> Any:
         """Return `(x, y)`, `x` alone or `(x, y, sample_weight)`, of the sample at `index`."""
         ...
+
+
+def has_room(room: NDArray[Any], part: Part) -> bool:
+    """Return whether NumPy writes a part to an array as it is: it would broadcast, cut numbers, or make NaN of None."""
+    return part is not None and np.shape(part) == room.shape and not cuts(room.dtype, part)
 
 
 def cuts(dtype: np.dtype[Any], part: Part) -> bool:

@@ -27,7 +27,7 @@ LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
 def test_a_sample_is_there_once_it_was_put() -> None:
     cache = MemoryCache(SampleSpec(IMAGE, LABEL), 5)
     assert cache.get(3) is None
-    cache.put(3, np.full((2, 2, 3), 9), 4)
+    cache.put(3, np.full((2, 2, 3), 9, np.uint8), 4)
     sample = cache.get(3)
     assert sample is not None
     assert (sample[0].tolist(), sample[1]) == (np.full((2, 2, 3), 9).tolist(), 4)
@@ -36,7 +36,7 @@ def test_a_sample_is_there_once_it_was_put() -> None:
 
 def test_samples_without_a_target_are_kept_too() -> None:
     cache = MemoryCache(SampleSpec(IMAGE, None), 2)
-    cache.put(0, np.zeros((2, 2, 3)), None)
+    cache.put(0, np.zeros((2, 2, 3), np.uint8), None)
     sample = cache.get(0)
     assert sample is not None
     assert sample[1] is None
@@ -64,7 +64,7 @@ def test_a_part_of_the_samples_is_kept_and_takes_that_much_memory() -> None:
     cache = MemoryCache.of(recipe(spec, count, 0.3))
     assert cache is not None
     for index in range(count):
-        cache.put(index, np.full((2, 2, 3), index % 256), index)
+        cache.put(index, np.full((2, 2, 3), index % 256, np.uint8), index)
     kept = {index: sample for index in range(count) if (sample := cache.get(index)) is not None}
     assert len(kept) == cache.filled == 300
     assert all((int(x[0, 0, 0]), y) == (index % 256, index) for index, (x, y) in kept.items())
@@ -79,7 +79,7 @@ def test_every_worker_keeps_the_same_samples() -> None:
     second = MemoryCache.of(recipe(spec, 100, 0.5), first.block)
     assert second is not None
     for index in range(100):
-        first.put(index, np.zeros((2, 2, 3)), index)
+        first.put(index, np.zeros((2, 2, 3), np.uint8), index)
     assert all(second.get(index) is None or second.get(index)[1] == index for index in range(100))  # type: ignore[index]  # None was asked for
     assert second.filled == 50
 
@@ -88,14 +88,14 @@ def test_every_worker_keeps_the_same_samples() -> None:
 def test_what_is_kept_can_only_be_read(shared: bool) -> None:
     target = Field(FieldKind.MASK, (2, 2), np.dtype("uint8"))
     cache = MemoryCache(SampleSpec(IMAGE, target), 2)
-    cache.put(1, np.full((2, 2, 3), 9), np.full((2, 2), 5))
+    cache.put(1, np.full((2, 2, 3), 9, np.uint8), np.full((2, 2), 5, np.uint8))
     sample = (MemoryCache(SampleSpec(IMAGE, target), 2, block=cache.block) if shared else cache).get(1)
     assert sample is not None
     for part, value in zip(sample, (9, 5), strict=True):
         with pytest.raises(ValueError, match="read-only"):
             part += 1
         assert part.max() == value
-    cache.put(1, np.full((2, 2, 3), 7), np.full((2, 2), 6))
+    cache.put(1, np.full((2, 2, 3), 7, np.uint8), np.full((2, 2), 6, np.uint8))
     assert (sample[0].max(), sample[1].max()) == (7, 6)
 
 

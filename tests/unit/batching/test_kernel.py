@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
 from autopipe.core.job import Recipe
 from autopipe.core.workload import Workload
@@ -30,7 +31,7 @@ class Mixed:
         return self._odd if index == 1 else self._usual
 
 
-def filled(data: Mixed) -> Any:
+def filled(data: Mixed, cached: float = 0.0) -> Any:
     plan = make_plan(Workload(data=data, ops=[], batch_size=2))
     recipe = Recipe(
         source=data,
@@ -40,9 +41,10 @@ def filled(data: Mixed) -> Any:
         spec=plan.compact,
         seed=0,
         on_bad_sample="error",
+        cached=cached,
     )
     batch = plan.compact.empty(2)
-    Kernel(recipe).fill(0, np.array([0, 1]), batch)
+    Kernel(recipe, MemoryCache.of(recipe)).fill(0, np.array([0, 1]), batch)
     return batch
 
 
@@ -62,6 +64,14 @@ def filled(data: Mixed) -> Any:
 def test_numbers_for_which_a_batch_has_no_room_are_refused_and_not_cut(usual: Any, odd: Any, said: str) -> None:
     with pytest.raises(WorkloadError, match=rf"^sample 1 has .*{said}.*ap\.Cast"):
         filled(Mixed(usual, odd))
+
+
+def test_a_sample_of_another_shape_is_named_where_samples_are_cached_too() -> None:
+    for cached in (0.0, 1.0):
+        with pytest.raises(
+            WorkloadError, match=r"^sample 1 has x \(5, 4, 3\) uint8 and y \(\) int64, but a batch holds"
+        ):
+            filled(Mixed((IMAGE, 3), (np.zeros((5, 4, 3), np.uint8), 3)), cached)
 
 
 def test_numbers_that_fit_are_taken() -> None:
