@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -157,11 +158,9 @@ def test_a_module_of_an_earlier_version_that_trusted_the_artefact_says_how_to_re
     use = USE_MODULE.format(folder=str(path.parent))
     done = _python(use, project)
     assert "was written by an earlier version" in done.stderr
-    command = done.stderr.rpartition("Write it again, with the workload in it: ")[2].split()
-    assert command[:2] == ["autopipe", "repoint"]
-    renewed = subprocess.run(
-        [sys.executable, "-m", *command], cwd="/", capture_output=True, text=True, check=False, timeout=60
-    )
+    command = shlex.split(done.stderr.rpartition("Write it again, with the workload in it: ")[2])
+    assert "repoint" in command
+    renewed = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=60)
     assert renewed.returncode == 0, renewed.stderr
     assert _python(use, Path("/")).returncode == 0
 
