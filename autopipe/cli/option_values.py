@@ -108,9 +108,9 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
             if kind != params["loader"]:
                 workers = next((value for name, value in params.items() if name.endswith(".workers")), 1)
                 params = {name: value for name, value in params.items() if "." not in name} | {"loader": kind}
-                own = LOADERS[kind].model_fields.get("workers")
-                if own is not None and own.is_required():
-                    params[f"{kind}.workers"] = workers
+                knobs = LOADERS[kind].model_fields.items()
+                needed = [name for name, field in knobs if field.is_required() and field.annotation is int]
+                params |= {f"{kind}.{name}": workers for name in needed}  # threads that it must be told, too
     for key, values in split:
         if key != "loader":
             for name in _names(key, str(params["loader"])):
