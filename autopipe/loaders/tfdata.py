@@ -40,8 +40,8 @@ class TfData(LoaderConfig):
     """A tf.data pipeline.
 
     Attributes:
-        num_parallel_calls: samples made at a time, or "auto" to have tf.data find out, which takes it 10 to 60 s; whole
-            batches where the kernel makes them.
+        num_parallel_calls: samples made at a time, or "auto" to have tf.data find out, which takes it 10 to 60 s. Where
+            the kernel makes whole batches it is those, by default one a core.
         prefetch: finished batches that may wait for the model, or "auto".
         read_ahead: samples that are being read at a time, by a `map` of their own before the one that makes them; 0:
             one `map` does both. For storage that waits.

@@ -15,6 +15,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
+from autopipe.hardware import cpu
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
@@ -78,6 +79,16 @@ def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path) -> N
             parsed = tf.data.Options()._to_proto()
             parsed.ParseFromString(options[-1].attr["serialized_options"].s)
             assert (parsed.autotune_options.enabled, parsed.deterministic) == (tuned, True)
+
+
+@pytest.mark.parametrize(("calls", "at_once"), [("auto", cpu.usable_cores()), (1, 1)])
+def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any, at_once: int) -> None:
+    import tensorflow as tf
+
+    with opened(photos, loader=TfData(num_parallel_calls=calls)) as made:
+        nodes = {node.name: node for node in made._graph._variant.graph.as_graph_def().node}  # type: ignore[attr-defined]  # nothing public tells
+        (batches,) = [node for node in nodes.values() if node.op == "ParallelMapDatasetV2"]
+        assert at_once == tf.make_ndarray(nodes[batches.input[-1]].attr["value"].tensor)
 
 
 def test_ops_are_traced_once_however_many_epochs_run(photos: Path) -> None:
