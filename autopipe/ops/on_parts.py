@@ -149,8 +149,13 @@ class OnParts(_Around):
             self.op.check(_of(sample, lane), SampleSpec(x, y))
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
-        for lane, x, y in self._lanes(spec):
-            self.op.look([_of(sample, lane) for sample in samples], SampleSpec(x, y))
+        lanes = list(self._lanes(spec))
+        masks = [lane[1] for lane, _, _ in lanes]
+        for lane, x, y in lanes:
+            if masks.count(lane[1]) > 1:  # of which image it is the mask nobody has said
+                self.op.look([_of(sample, (lane[0], None)) for sample in samples], SampleSpec(x, None))
+            else:
+                self.op.look([_of(sample, lane) for sample in samples], SampleSpec(x, y))
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         made = list(sample)

@@ -49,8 +49,9 @@ class PixelOp(Op):
         if apart:
             warnings.warn(
                 f"{len(apart)} of {len(samples)} images that were looked at have a mask of other proportions, such as "
-                f"{_size(apart[0][0])} and {_size(apart[0][1])} pixels: they do not show the same scene. Photographs "
-                'that are to be rotated by their EXIF tags are, by ap.Decode(orientation="exif").',
+                f"{_size(apart[0][0])} and {_size(apart[0][1])} pixels: unless masks were stretched, they do not show "
+                "the same scene. Photographs that are to be rotated by their EXIF tags are, by "
+                'ap.Decode(orientation="exif").',
                 DataWarning,
                 stacklevel=3,
             )
