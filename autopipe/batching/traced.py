@@ -19,6 +19,7 @@ from autopipe.core.job import Recipe
 from autopipe.core.order import Order
 from autopipe.core.plan import Step
 from autopipe.core.sample import Source
+from autopipe.data import source as data_source
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class _TracedSource:
     def __init__(self, source: Source, log: TraceLog) -> None:
         self._source = source
         self.read = noted(source.read, "read", log)
-        many = getattr(source, "read_many", None)
+        many = data_source.batch_half(source)
         self.read_many = None if many is None else noted(many, "read", log)
 
     def __len__(self) -> int:

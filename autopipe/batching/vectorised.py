@@ -18,6 +18,7 @@ from autopipe.core import randomness
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, SampleSpec
+from autopipe.data import source as data_source
 
 _MOST_BYTES = 1 << 16  # of a sample: one that an op has to be taken through leaves the processor's cache in a batch
 ReadMany = Callable[[NDArray[np.int64], Batch], None]
@@ -40,7 +41,7 @@ class WholeBatches:
         fixed, rest = recipe.steps[: recipe.fixed_steps], recipe.steps[recipe.fixed_steps :]
         if not _all_take_batches(rest, recipe.fixed_spec):
             return None
-        read_many = getattr(recipe.source, "read_many", None)
+        read_many = data_source.batch_half(recipe.source)
         if not _all_take_batches(fixed, recipe.fixed_spec):
             read_many = None
         return None if read_many is None and cache is None else cls(recipe, cache, read_many)

@@ -10,13 +10,14 @@ import contextlib
 import os
 import textwrap
 import weakref
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.core.plain_code import Lines, PlainSource, names, part_of, shape_lines, tensor_type, unpacked
-from autopipe.core.sample import FieldKind, Part, SampleSpec, Source
+from autopipe.core.sample import Batch, FieldKind, Part, SampleSpec, Source
 from autopipe.errors import PlainCodeError
 
 _UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
@@ -179,14 +180,26 @@ def plain_from_files(
     )
 
 
+def batch_half(source: Source) -> Callable[[NDArray[np.integer], Batch], None] | None:
+    """Return the source's `read_many`; None if it has none, or has a `read` that it does not speak of."""
+    found: Callable[[NDArray[np.integer], Batch], None] | None = _beside_read(source, "read_many")
+    return found
+
+
+def _beside_read(source: Source, method: str) -> Any:
+    """Return a method, unless a class below that of the method, or one around it, has a `read` of its own."""
+    if method not in getattr(source, "__dict__", {}):
+        for kind in type(source).__mro__:
+            if method in vars(kind):
+                break
+            if "read" in vars(kind):
+                return None
+    return getattr(source, method, None)
+
+
 def _own(source: Source, method: str, spec: SampleSpec) -> PlainSource | None:
     """Return what a source writes of itself; None if it writes nothing, or has a `read` that it does not speak of."""
-    for kind in type(source).__mro__:
-        if method in vars(kind):
-            break
-        if "read" in vars(kind):
-            return None
-    ask = getattr(source, method, None)
+    ask = _beside_read(source, method)
     made = ask(spec) if callable(ask) else None
     assert made is None or isinstance(made, PlainSource)
     return made

@@ -33,7 +33,7 @@ class Subset:
     @property
     def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
         """The source's batch half, if it has one."""
-        read_many = getattr(self._source, "read_many", None)
+        read_many = data_source.batch_half(self._source)
         return None if read_many is None else lambda indices, out: read_many(indices * self._stride, out)
 
     def name(self, index: int) -> str:

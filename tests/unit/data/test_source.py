@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from autopipe.data import source
+from autopipe.data.arrays import Arrays
 
 
 class Own:
@@ -56,3 +57,35 @@ def test_a_difference_names_the_parts() -> None:
     assert source.difference("a=1", "b=1") == "a, b"
     assert source.difference("a=1", "a=1") == ""
     assert source.difference("mine", "yours") == "mine, yours"
+
+
+class Shifted(Arrays):
+    """A user's own reading of what has a batch half."""
+
+    def read(self, index: int) -> object:
+        x, y = super().read(index)
+        return x, y + 1
+
+
+class Around:
+    """A user's source that hands on whatever it does not do itself."""
+
+    def __init__(self, inner: Arrays) -> None:
+        self._inner = inner
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def read(self, index: int) -> object:
+        return self._inner.read(len(self) - 1 - index)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def test_a_batch_half_counts_only_beside_the_read_that_it_speaks_of() -> None:
+    arrays = np.zeros((4, 2, 2, 3), np.uint8), np.arange(4)
+    assert source.batch_half(Arrays(*arrays)) is not None
+    assert source.batch_half(Shifted(*arrays)) is None
+    assert source.batch_half(Around(Arrays(*arrays))) is None
+    assert source.batch_half(Own()) is None
