@@ -59,7 +59,8 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
         found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
     else:
         found = _in_the_way(limits, others, reached)
-    if found.images_per_second <= min(limits.model_images_per_second, _FAR * reached):
+    far = share < MODEL_SHARE and found.images_per_second > _FAR * reached
+    if found.images_per_second <= limits.model_images_per_second and not far:
         return Bottleneck(limit=found, sentence=_SENTENCES[found.kind](limits, found))
     return Bottleneck(limit=None, sentence=_unexplained(limits, found))
 

@@ -96,12 +96,12 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
     found = core_limits.limits(ceiling, config)
     low, high = rate / (1 + error), min(rate * (1 + error), max(rate, found.model_images_per_second))
     most = max(rate, found.images_per_second)
-    limit = bottlenecks.bottleneck(found, model_share=most / found.model_images_per_second)
+    limit = bottlenecks.bottleneck(found, most)
     return WhatIf(
         images_per_second=Estimate(value=rate, low=low, high=high),
         config=config.model_dump(mode="json"),
         limit=most,
-        limit_kind=str(limit.kind),
+        limit_kind="unknown" if limit.kind is None else str(limit.kind),
         sentence=limit.sentence,
         model_images_per_second=found.model_images_per_second,
         error=error,

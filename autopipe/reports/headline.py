@@ -83,6 +83,8 @@ def action(profile: Profile) -> str:
     if contest is not None and contest.low <= 1.0:
         leave = "Leave the pipeline as it is, or search" if contest.ratio <= _CLOSE else "Search"
         return f"{leave} on until it is proved: {_how_to_go_on(profile)}."
+    if (best := _ahead(profile, rival)) is not None:
+        return f"{best.name} is faster still: `autopipe eject` prints it. Or search on: {_how_to_go_on(profile)}."
     reached = share(profile)
     if reached is not None and reached >= MODEL_SHARE:
         return "Train with it; the pipeline has nothing more to give, the model is the limit now."
@@ -142,6 +144,13 @@ def _beside(profile: Profile, own: Baseline) -> str:
     return f" Beside it: {wording.listed(others)} images/s." if others else ""
 
 
+def _ahead(profile: Profile, rival: Baseline | None) -> Baseline | None:
+    """Return the fastest of the baselines beside `rival` that the winner does not come up to."""
+    times = {each.name: times_faster(profile, each) for each in profile.baselines if each is not rival}
+    ahead = {name: factor for name, factor in times.items() if factor is not None and factor * _CLOSE < 1}
+    return next((each for each in profile.baselines if ahead and each.name == min(ahead, key=ahead.__getitem__)), None)
+
+
 def _rival(profile: Profile) -> Baseline | None:
     """Return the baseline to compare with: the user's own, or the fastest.
 
@@ -191,8 +200,8 @@ def _cause(profile: Profile, rival: Baseline) -> str:
         return ""
     config = pick.parse_config(rival.config)
     limits = core_limits.limits(ceiling, config)
-    share = rival.images_per_second.value / limits.model_images_per_second
-    found = bottleneck.bottleneck(limits, model_share=share)
+    rate = rival.images_per_second.value
+    found = bottleneck.bottleneck(limits, max(rate, limits.images_per_second), rate / limits.model_images_per_second)
     if found.limit is None:
         return ""
     match found.kind:

@@ -80,6 +80,12 @@ def test_of_the_users_own_pipeline_nothing_is_said_to_be_proved_by_another_ones_
     assert "from 74 to 1,000 images/s, 80% of what the model takes, not proved yet." in headline.sentence(found)
 
 
+def test_a_baseline_that_beats_the_winner_is_advised_though_the_users_own_is_beaten() -> None:
+    usual = baseline("tf.data AUTOTUNE", 2000.0, loader=Foreign(code="tf.data"), device_prefetch=0)
+    found = profile(contest(OWN, 13.5, 12.0), contest("tf.data AUTOTUNE", 0.5, 0.4), baselines=(own(74.0), usual))
+    assert headline.action(found).startswith("tf.data AUTOTUNE is faster still: `autopipe eject` prints it.")
+
+
 def test_without_a_proof_it_says_so_and_to_search_on() -> None:
     found = profile(proved=False)
     assert headline.sentence(found).endswith("80% of what the model takes, not proved yet.")
