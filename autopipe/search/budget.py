@@ -24,7 +24,7 @@ from autopipe.search.storage import Patience
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
 _CEILING_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
 _FIRST_SHARE = 1 / 3  # of the time that is left, for the first setup with the ops and the reads
-_ROUNDS, _AS_FAST = 3, 0.9  # of two setups by turns, at most; of a rate, while nobody else is busy
+_ROUNDS, _AS_FAST = 3, 1.1  # of two setups by turns, at most; times slower, while nobody else is busy
 _ALONE_SECONDS, _ALONE_STEPS = 3.0, 15  # that it takes at first sight: the start, and steps
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
@@ -100,36 +100,45 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
         other = _alone(session, setup)
         took = max(took, clock() - began)
         if other is not None:
-            found = _by_turns(session, [*found, other.with_loader_of(found[0])], wanted)
+            found = _by_turns(session, [*found, other.with_loader_of(found[0])], wanted, took)
     return found
 
 
-def _by_turns(session: Session, found: list[Ceiling], wanted: Sequence[ModelSetup]) -> list[Ceiling]:
+def _by_turns(
+    session: Session, found: list[Ceiling], wanted: Sequence[ModelSetup], reading_seconds: float
+) -> list[Ceiling]:
     """Measure the last setup again if it seems to bring nothing, beside the one that it was compared with.
 
     Somebody else may have been busy during one of the two readings, and no trial will tell. Where the machine is not as
-    fast as it was, there is another round.
+    fast as it was, there is another round; and if it stays so, the last one tells how much faster than the other it is.
     """
     usual, last = setups.rival(found), found[-1]
+    if usual is None:
+        return found
+    known = usual.model_images_per_second.value
     for _ in range(_ROUNDS):
-        useless = setups.pointless(found, wanted, session.settings.limits.only)
-        if usual is None or not setups.hopeless(last.setup, useless):
+        hopeless = setups.hopeless(last.setup, setups.pointless(found, wanted, session.settings.limits.only))
+        if not hopeless or 2 * reading_seconds > _CEILING_SHARE * session.seconds_left():
             break
-        again = {each.setup: _alone(session, each.setup) for each in (usual, last)}
-        now = again[usual.setup]
-        if now is None:
+        one, other = _alone(session, usual.setup), _alone(session, last.setup)
+        if one is None or other is None:
             break
-        as_fast = now.model_images_per_second.value >= _AS_FAST * usual.model_images_per_second.value
-        found = [_taken(each, again.get(each.setup), only_higher=as_fast) for each in found]
-        if as_fast:
+        slower = max(1.0, known / one.model_images_per_second.value)
+        found = [*found[:-1], _taken(found[-1], _faster(other, slower))]
+        if slower <= _AS_FAST:
             break
     return found
 
 
-def _taken(known: Ceiling, again: Ceiling | None, *, only_higher: bool = True) -> Ceiling:
-    """Return a ceiling with another reading of the model in it."""
-    lower = again is not None and again.model_images_per_second.value <= known.model_images_per_second.value
-    if again is None or (lower and only_higher):
+def _faster(ceiling: Ceiling, times: float) -> Ceiling:
+    rate = ceiling.model_images_per_second
+    values = {name: times * value for name, value in rate.model_dump().items()}
+    return ceiling.model_copy(update={"model_images_per_second": Estimate(**values)})
+
+
+def _taken(known: Ceiling, again: Ceiling) -> Ceiling:
+    """Return a ceiling with another reading of the model in it, if that is higher."""
+    if again.model_images_per_second.value <= known.model_images_per_second.value:
         return known
     return known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
 
