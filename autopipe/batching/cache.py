@@ -11,6 +11,7 @@ What it hands out can only be read: an op that wrote into it would change the sa
 
 from __future__ import annotations
 
+import contextlib
 from typing import Self
 
 import numpy as np
@@ -93,9 +94,10 @@ class MemoryCache:
         rooms = [(rows[row, ...], part) for part, rows in zip(sample, self._parts, strict=True) if rows is not None]
         if not all(has_room(room, part) for room, part in rooms):
             return
-        for room, part in rooms:
-            room[...] = part
-        self._filled[row] = True
+        with contextlib.suppress(OverflowError):  # a whole number of Python's own; who makes the batch names the sample
+            for room, part in rooms:
+                room[...] = part
+            self._filled[row] = True
 
     def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:
         """Write samples to the arrays of a batch, if all of them are there; return whether they are."""

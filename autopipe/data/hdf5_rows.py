@@ -32,6 +32,7 @@ from autopipe.errors import BadSampleError
 
 _REFERENCE = np.dtype([("bytes", "<u4"), ("heap", "<u8"), ("number", "<u4")])  # to an image, in a dataset
 _ADDRESS_BYTES = (8, 8)  # of addresses and of sizes, in the files that are read past the library
+_MOST_CHUNKS = 200_000  # whose places are looked up: every process does it anew
 _HEAP_BYTES = 16  # of its header: signature, version and size
 _OBJECT = struct.Struct("<HH4xQ")  # header of an object in a heap: number, references, bytes
 _ALIGNED = 8  # bytes
@@ -176,6 +177,8 @@ def _in_pieces(dataset: Any, path: str) -> Rows | None:
     if dataset.ndim < 2 or dataset.dtype.kind not in "biuf" or 0 in dataset.shape:
         return None
     if not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
+        return None
+    if dataset.chunks is not None and len(dataset) > _MOST_CHUNKS * dataset.chunks[0]:
         return None
     pieces = _pieces(dataset)
     return None if pieces is None else _FileRows(path, pieces, dataset.dtype, dataset.shape[1:])

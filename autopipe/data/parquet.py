@@ -44,7 +44,8 @@ class Parquet(HuggingFace):
         sample_weight: Names | None = None,
     ) -> None:
         if isinstance(files, str | os.PathLike):
-            found = sorted(glob.glob(located_pattern(files), recursive=True))  # noqa: PTH207  absolute patterns too
+            matches = glob.glob(located_pattern(files), recursive=True)  # noqa: PTH207  absolute patterns too
+            found = sorted(filter(os.path.isfile, matches))
         else:
             found = [os.fspath(located(each)) for each in files]
         if not found:

@@ -57,7 +57,9 @@ class Probe(keras.callbacks.Callback):
             self._tell(Phase.FILL)
         if self._report is not None and self.meter.began_at is None:
             self._report.progress(0, 0.0)  # a sign of life: filling a cache takes as long as it takes
-        self._steps = min(batch + 1, self.meter.epoch_steps or batch + 1)  # of several at once, fewer at an epoch's end
+        ended, known = batch + 1, self.meter.epoch_steps
+        together = self.model.steps_per_execution  # of them, the last call of an epoch may train fewer
+        self._steps = known if known is not None and known < ended < known + together else ended
         occupancy = None if self._loader is None else self._loader.occupancy()
         if not self.meter.step(self._earlier + self._steps, None if occupancy is None else occupancy[0]):
             return

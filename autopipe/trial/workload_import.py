@@ -99,7 +99,7 @@ def _import_file(path: Path) -> types.ModuleType:
     path = path.resolve()
     if (there := _imported_already(path)) is not None:
         return there
-    _find_modules_in(path.parent)
+    added = _find_modules_in(path.parent)
     name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # only for a file whose ending Python does not know, and this one ends in .py
@@ -111,15 +111,22 @@ def _import_file(path: Path) -> types.ModuleType:
             spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if "attempted relative import" not in str(error.__cause__) or (found := _import_in_package(path)) is None:
+        if "attempted relative import" not in str(error.__cause__):
+            raise
+        if added:  # modules of a package hide none of Python's own that have the same name
+            sys.path.remove(str(path.parent))
+        if (found := _import_in_package(path)) is None:
             raise
         return found
     return module
 
 
-def _find_modules_in(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+def _find_modules_in(folder: Path) -> bool:
+    """Have modules looked for in a folder; return whether they were not before."""
+    if str(folder) in sys.path:
+        return False
+    sys.path.insert(0, str(folder))
+    return True
 
 
 def _imported_already(path: Path) -> types.ModuleType | None:

@@ -34,6 +34,12 @@ def test_a_sample_is_there_once_it_was_put() -> None:
     assert cache.filled == 1
 
 
+def test_a_whole_number_that_has_no_room_is_not_kept() -> None:
+    cache = MemoryCache(SampleSpec(IMAGE, Field(FieldKind.LABEL, (), np.dtype("uint8"))), 2)
+    cache.put(1, np.zeros((2, 2, 3), np.uint8), 300)
+    assert cache.get(1) is None
+
+
 def test_samples_without_a_target_are_kept_too() -> None:
     cache = MemoryCache(SampleSpec(IMAGE, None), 2)
     cache.put(0, np.zeros((2, 2, 3), np.uint8), None)

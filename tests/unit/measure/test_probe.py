@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
 from autopipe.measure.windows import StopRule
@@ -19,9 +21,10 @@ class Counted(Meter):
         return False
 
 
-def counted(params: dict[str, int | None], *epochs: list[int]) -> Counted:
-    """Return a meter after epochs in which steps ended with these numbers."""
+def counted(params: dict[str, int | None], *epochs: list[int], together: int = 1) -> Counted:
+    """Return a meter after epochs in which steps ended with these numbers, so many by one call."""
     probe = Probe(meter := Counted())
+    probe.set_model(types.SimpleNamespace(steps_per_execution=together))
     probe.set_params(params)
     probe.on_train_begin()
     for number, ends in enumerate(epochs):
@@ -32,7 +35,7 @@ def counted(params: dict[str, int | None], *epochs: list[int]) -> Counted:
 
 
 def test_of_several_steps_at_once_only_those_of_the_epoch_count() -> None:
-    meter = counted({"epochs": 9, "steps": 10}, [3, 7, 11], [3, 7, 11])
+    meter = counted({"epochs": 9, "steps": 10}, [3, 7, 11], [3, 7, 11], together=4)
     assert meter.told == [4, 8, 10, 14, 18, 20]
 
 
@@ -44,3 +47,7 @@ def test_the_meter_knows_epochs_from_the_beginning_or_from_the_first_ones_end() 
 
 def test_a_training_of_one_epoch_has_no_pause_to_count() -> None:
     assert counted({"epochs": 1, "steps": 10}, [0, 1]).epoch_images is None
+
+
+def test_an_epoch_that_is_longer_than_the_one_before_counts_whole() -> None:
+    assert counted({"epochs": 9, "steps": None}, [0, 1], [0, 1, 2, 3]).told == [1, 2, 3, 4, 5, 6]

@@ -72,6 +72,7 @@ def test_a_file_may_import_relative_to_the_package_that_its_folder_is(write: Wri
     assert workload.batch_size == 4
     assert type(workload.data).__module__ == f"{name}.train_there"
     assert load_workload(f"{name}/train_there.py:workload") is workload
+    assert str(Path(name).resolve()) not in sys.path  # its modules hide none of Python's own
 
 
 def test_what_else_is_wrong_in_such_a_file_is_what_is_told(write: Write) -> None:
