@@ -149,13 +149,11 @@ class OnParts(_Around):
             self.op.check(_of(sample, lane), SampleSpec(x, y))
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
-        lanes = list(self._lanes(spec))
-        masks = [lane[1] for lane, _, _ in lanes]
-        for lane, x, y in lanes:
-            if masks.count(lane[1]) > 1:  # of which image it is the mask nobody has said
-                self.op.look([_of(sample, (lane[0], None)) for sample in samples], SampleSpec(x, None))
-            else:
-                self.op.look([_of(sample, lane) for sample in samples], SampleSpec(x, y))
+        images = {lane[0] for lane in self.lanes}
+        for (x_at, y_at), x, y in self._lanes(spec):
+            if len(images) > 1:  # nobody has said of which of them there is a mask
+                y_at = y = None
+            self.op.look([_of(sample, (x_at, y_at)) for sample in samples], SampleSpec(x, y))
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         made = list(sample)

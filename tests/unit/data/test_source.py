@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def test_a_difference_names_the_parts() -> None:
 class Shifted(Arrays):
     """A user's own reading of what has a batch half."""
 
-    def read(self, index: int) -> object:
+    def read(self, index: int) -> Any:
         x, y = super().read(index)
         return x, y + 1
 
@@ -76,7 +77,7 @@ class Around:
     def __len__(self) -> int:
         return len(self._inner)
 
-    def read(self, index: int) -> object:
+    def read(self, index: int) -> Any:
         return self._inner.read(len(self) - 1 - index)
 
     def __getattr__(self, name: str) -> object:

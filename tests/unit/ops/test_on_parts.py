@@ -9,7 +9,6 @@ import pytest
 
 from autopipe.core import randomness
 from autopipe.core.op import Op
-from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, WorkloadError
@@ -142,14 +141,3 @@ def test_without_chance_the_same_parts_are_acted_on() -> None:
     assert On(("left", "right"), RandomCrop(3, 3)).without_chance() == On(("left", "right"), CenterCrop(3, 3))
     assert On("left", Resize(2, 2)).without_chance() == On("left", Resize(2, 2))
     assert On("left", RandomFlip()).without_chance() is None
-
-
-def test_which_of_two_images_a_mask_belongs_to_is_not_guessed() -> None:
-    x = {"left": np.zeros((8, 60, 40, 3), np.uint8), "right": np.zeros((8, 40, 60, 3), np.uint8)}
-    data = Arrays(x, np.zeros((8, 60, 40, 1), np.uint8))  # a warning would be an error here
-    plan = make_plan(Workload(data=data, ops=[Resize(6, 6)], batch_size=4))
-    assert [field.kind for field in plan.source.columns if field is not None] == [
-        FieldKind.IMAGE,
-        FieldKind.MASK,
-        FieldKind.IMAGE,
-    ]
