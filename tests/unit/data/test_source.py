@@ -64,8 +64,8 @@ class Shifted(Arrays):
     """A user's own reading of what has a batch half."""
 
     def read(self, index: int) -> Any:
-        x, y = super().read(index)
-        return x, y + 1
+        sample: Any = super().read(index)
+        return sample[0], sample[1] + 1
 
 
 class Around:
