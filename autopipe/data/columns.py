@@ -18,7 +18,7 @@ from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.core.structure import SLOTS, Structure, keyed, label, leaves, mapped, slots_of
 from autopipe.data.arrays import looks_like_image, target_kind
 from autopipe.data.paths import spread
-from autopipe.errors import DataError, near, shortened
+from autopipe.errors import BadSampleError, DataError, near, shortened
 
 Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """A column; or several, for as many parts: a list of them, or a dictionary of what the model calls each."""
@@ -135,14 +135,20 @@ class Columns(abc.ABC):
         return slots[:2] if structure is None else structure.flat(named)
 
     def _find_kinds(self) -> None:
-        """Look at the first row."""
-        row = dict(zip(self._selection.columns, self._values(0), strict=True))
+        """Look at the first row, or, where that is bad, at the first of some others that is not."""
+        row = dict(zip(self._selection.columns, self._first_good(), strict=True))
         x, *targets = self._selection.slots
         kinds = {column: _input_kind(row[column]) for column in leaves(x)}
         first = next((column for column, kind in kinds.items() if kind is not FieldKind.ARRAY), next(iter(kinds)))
         shape = np.shape(row[first])
         self.x_kind = mapped(kinds.__getitem__, x)
         self.y_kind = mapped(lambda column: _target_kind(shape, row[column]), targets[0]) if targets else None
+
+    def _first_good(self) -> list[Any]:
+        for row in spread(len(self), _PROBES):
+            with contextlib.suppress(BadSampleError):
+                return self._values(row)
+        return self._values(0)
 
 
 def _slot(name: str, names: Any) -> Any:

@@ -66,6 +66,14 @@ def test_labels_are_what_their_column_says() -> None:
     np.testing.assert_array_equal(places.read(1)[1], [3, 4])
 
 
+def test_a_first_row_that_is_bad_is_one_sample_and_not_the_set() -> None:
+    rows = {"image": [[1.0, 2.0]] * 3, "label": [None, 1, 0]}
+    data = HuggingFace(datasets.Dataset.from_dict(rows))
+    assert data.read(1)[1] == 1
+    with pytest.raises(BadSampleError, match="row 0"):
+        data.read(0)
+
+
 def test_a_null_among_numbers_is_a_bad_sample() -> None:
     rows = {"image": [[1.0, 2.0], [3.0, None], [float("nan"), 4.0]]}
     features = datasets.Features({"image": datasets.Sequence(datasets.Value("float32"))})
