@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,11 @@ def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
     return of_file(located(tuned))
 
 
-def of_file(path: Path, *, use: str = "") -> Report:
+def of_file(path: Path, *, use: Callable[[Profile], str] = lambda profile: "") -> Report:
     """Return the report of the profile in an artefact whose machine is most like this one; see `of_profile`."""
     artifact = files.read(path)
-    return of_profile(artifact, pick.nearest(artifact, fingerprint.detect())[0], use=use)
+    profile = pick.nearest(artifact, fingerprint.detect())[0]
+    return of_profile(artifact, profile, use=use(profile))
 
 
 def of_profile(artifact: Artifact, profile: Profile, *, use: str = "") -> Report:

@@ -14,7 +14,6 @@ from pathlib import Path
 from autopipe import again
 from autopipe.api import reporting
 from autopipe.cli import screen
-from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
 from autopipe.hardware.memory import size_text
 from autopipe.tuned import artifact as files
@@ -98,22 +97,31 @@ def write_report(artifact: Path, profile: Profile) -> Path | None:
     Without room for it, None is returned, and `autopipe report` can write it later.
     """
     try:
-        found = reporting.of_profile(files.read(artifact), profile, use=use_beside(artifact))
+        found = reporting.of_profile(files.read(artifact), profile, use=use_beside(artifact, profile))
         return found.save(artifact.with_name(reporting.NAME))
     except ArtifactError:
         return None
 
 
-def use_beside(artifact: Path) -> str:
-    """Return the line that trains with the generated module beside an artefact, or nothing where there is none."""
+def use_beside(artifact: Path, profile: Profile) -> str:
+    """Return the line that uses the generated module beside an artefact, or nothing where there is none."""
     module = artifact.with_name(MODULE_NAME)
-    return use(module) if module.is_file() else ""
+    return use(module, simulated=is_simulated(profile)) if module.is_file() else ""
 
 
-def use(module: Path) -> str:
-    """Return the line that trains with the generated module."""
-    train = again.python("-c", f"import {module.stem} as t; t.make_trainer().fit(epochs=1)")
-    return f"(cd {shlex.quote(str(module.parent))} && {train})"
+def is_simulated(profile: Profile) -> bool:
+    """Whether an accelerator stood in the model's place."""
+    return profile.request is not None and profile.request.simulate is not None
+
+
+def use(module: Path, *, simulated: bool) -> str:
+    """Return the line that trains with the generated module.
+
+    Where an accelerator was simulated, there need be no model: then it goes through the batches of an epoch.
+    """
+    does = "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))" if simulated else "t.make_trainer().fit(epochs=1)"
+    line = again.python("-c", f"import {module.stem} as t; {does}")
+    return f"(cd {shlex.quote(str(module.parent))} && {line})"
 
 
 def folder_of(storage_url: str | None) -> list[Path]:
@@ -122,11 +130,12 @@ def folder_of(storage_url: str | None) -> list[Path]:
     return [Path(file).parent] if sqlite and file else []
 
 
-def say_where(written: Written, study: str, config: PipelineConfig, workload: str) -> None:
+def say_where(written: Written, study: str, tuned: Tuned, workload: str) -> None:
     """Say which files there are now, and what to do with them; `workload` is quoted for a shell."""
+    config, simulated = tuned.config, is_simulated(tuned.profile)
     lines = [
         f"wrote     {written.artifact}, {written.module} and the study {study}",
-        f"next      {use(written.module)}",
+        f"next      {use(written.module, simulated=simulated)}",
         f"          {again.autopipe('check', written.artifact)}",
     ]
     if written.report is not None:

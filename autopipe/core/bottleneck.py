@@ -17,6 +17,7 @@ AS_FAST = 0.97
 """Of the best's rate: a baseline that reaches it leaves nothing to gain."""
 
 _FAR = 3.0  # times what is reached, as where three equal parts take turns: a limit beyond that explains nothing
+_BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Bottleneck:
     """What keeps a configuration from being faster.
 
     Attributes:
-        limit: the one in its way; None where no limit that was measured explains the rate.
+        limit: the one in its way; None where nothing that was measured comes near the rate.
         sentence: the same in words, with what would lift it.
     """
 
@@ -62,18 +63,47 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
     far = share < MODEL_SHARE and found.images_per_second > _FAR * reached
     if found.images_per_second <= limits.model_images_per_second and not far:
         return Bottleneck(limit=found, sentence=_SENTENCES[found.kind](limits, found))
-    return Bottleneck(limit=None, sentence=_unexplained(limits, found))
+    return Bottleneck(limit=None, sentence=_unexplained(limits, found)) if far else _between(limits, reached, found)
 
 
 _UNKNOWN = "on a batch that is already there the model takes {} images/s; what making one costs is not known."
 
 
 def _unexplained(limits: Limits, following: Limit) -> str:
-    what = f"{following.kind}" if following.op is None else f"{following.op}"
     return (
         "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
-        f"{what}, is {_text(following.images_per_second)} images/s; {_takes(limits)}"
+        f"{_name(following)}, is {_text(following.images_per_second)} images/s; {_takes(limits)}"
     )
+
+
+def _between(limits: Limits, reached: float, following: Limit) -> Bottleneck:
+    """Return what is in the way where each limit alone allows the model's rate, and all of them together do not.
+
+    Where model and loader keep the cores busy, it is the loader's work on them; else what lies between the two.
+    """
+    does, costs = limits.work, limits.costs
+    cores, model = costs.cores or 1.0, costs.model_core_seconds
+    loader = cost_model.received_core_seconds(does) if limits.config.loader.works_elsewhere else does.core_seconds
+    if does.paid and reached * (loader + model) >= _BUSY * cores:
+        dearest = max(does.paid, key=lambda op: op.wall_seconds_per_image).name
+        sentence = (
+            f"model and loader share {cores:g} core{'' if cores == 1 else 's'}, of which an image takes {_ms(model)} "
+            f"in the model and {_ms(loader)} in the loader, most of that in {dearest}: together they reach "
+            f"{_text(reached)} images/s; {_takes(limits)}"
+        )
+        found = Limit(kind=Kind.OP, images_per_second=following.images_per_second, op=dearest)
+    else:
+        sentence = (
+            f"time is lost between loader and model, as in pauses between epochs: together they reach "
+            f"{_text(reached)} images/s, where {_name(following)} allows {_text(following.images_per_second)}; "
+            f"{_takes(limits)}"
+        )
+        found = Limit(kind=Kind.HAND_OVER, images_per_second=following.images_per_second)
+    return Bottleneck(limit=found, sentence=sentence)
+
+
+def _name(limit: Limit) -> str:
+    return f"{limit.kind}" if limit.op is None else f"{limit.op}"
 
 
 def _in_the_way(limits: Limits, others: list[Limit], reached: float) -> Limit:

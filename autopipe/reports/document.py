@@ -15,7 +15,7 @@ def document(summary: Summary, artifact: str | None) -> dict[str, Any]:
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: on
     how many rounds `interval` rests, and if fewer than three, then on the trials as well), `ceiling`
     (model images/s, bound, shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null
-    where no limit that was measured explains the rate),
+    where nothing that was measured comes near the rate),
     `devices` (for each number of them: whether they are `virtual`, the model alone and the best configuration),
     `accelerator_utilisation` (of a simulated one, 0 to 1, by pipeline), `conversions` (storage, cut, seconds
     and bytes to convert, epochs until it pays), `trials`, `failed`, `seconds`, `measuring_seconds` (while something was

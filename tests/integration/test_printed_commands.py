@@ -13,6 +13,7 @@ import pytest
 
 from autopipe.cli.output import say_where, write_outputs
 from autopipe.tuned import factory, fingerprint, reference
+from autopipe.tuned.request import Request, SimulatedStep
 from tests.fakes.profiles import digest, profile
 from tests.fakes.workload_script import TRAIN
 
@@ -21,16 +22,18 @@ SAVE = "import os\nimport autopipe as ap\nnp.save(os.path.dirname(__file__) + '/
 RELATIVE = TRAIN.replace("import autopipe as ap", SAVE).replace('np.zeros((256, 4), "float32"), ', '"x.npy", ')
 
 
-def _printed(home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def _printed(
+    home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatch, request: Request | None = None
+) -> list[str]:
     """Return the lines that a tune of `home/train.py` prints at its end, run in folder `stands` with `--out out`."""
     monkeypatch.chdir(stands)
     named = reference.parse(os.path.relpath(home / "train.py", stands) + ":workload")
     here = fingerprint.detect().model_copy(update={"keras_backend": "jax"})
-    known = profile(hardware=here, workload=digest(samples=256, batch_size=4))
+    known = profile(hardware=here, workload=digest(samples=256, batch_size=4), request=request)
     out.mkdir(parents=True, exist_ok=True)
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
     with contextlib.redirect_stderr(io.StringIO()) as shown:
-        say_where(write_outputs(tuned, [out]), "study.db", tuned.config, "train.py:workload")
+        say_where(write_outputs(tuned, [out]), "study.db", tuned, "train.py:workload")
     lines = shown.getvalue().splitlines()
     assert (out / "report.html").is_file()
     assert lines[1] == f"report    {out / 'report.html'}"
@@ -59,3 +62,18 @@ def test_each_printed_command_works_as_printed(
         assert done.returncode in (0, 4), f"{line}\n{done.stderr}"  # 4: the profile is not of this model
         assert "Traceback" not in done.stderr
     assert sys.executable in lines[1] or lines[1].startswith("autopipe check")
+
+
+@pytest.mark.slow
+def test_the_line_after_a_tune_with_a_simulated_accelerator_needs_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN.replace(", model=build_model", ""))
+    request = Request(simulate=SimulatedStep(step_seconds=0.01, batch_size=4))
+    lines = _printed(tmp_path, tmp_path, Path("tuned"), monkeypatch, request=request)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax"}
+    done = subprocess.run(
+        ["bash", "-c", lines[0]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "256"

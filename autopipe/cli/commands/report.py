@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +36,7 @@ def report(
             f"A report is of one artefact, but {len(paths)} were given.", hint="`--compare` sets them side by side."
         )
     file = reporting.located(paths[0])
-    made = reporting.compare(paths) if compare else reporting.of_file(file, use=use_beside(file))
+    made = reporting.compare(paths) if compare else reporting.of_file(file, use=functools.partial(use_beside, file))
     if as_json:
         print(story.json_text(made.document), end="")
         return

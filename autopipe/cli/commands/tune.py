@@ -63,6 +63,6 @@ def tune(
     if tuned is None or written is None:
         raise nothing_measured(result)
     study = without_password(search.storage) if search.storage else str(folder / "study.db")
-    say_where(written, study, tuned.config, chosen.arguments)
+    say_where(written, study, tuned, chosen.arguments)
     if result.interrupted:
         raise typer.Exit(130)

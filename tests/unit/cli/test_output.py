@@ -22,6 +22,11 @@ from tests.fakes.profiles import profile
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 
 
+def _tuned(config: PipelineConfig) -> factory.Tuned:
+    known = profile(config=config.model_dump(mode="json"))
+    return factory.of_profile(known, lambda: pytest.fail("imported"))
+
+
 def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
     assert writable_folder(tmp_path / "a" / "b").is_dir()
 
@@ -45,7 +50,7 @@ def test_a_conversion_into_a_folder_with_a_space_is_quoted(tmp_path: Path, capsy
     config = CONFIG.model_copy(update={"storage": "array", "cut": 1})
     named = ImagesReference(path="/my photos", model="vgg16", image_size=96)
     chosen = Chosen(workload="unused", named=named)
-    say_where(written, "study.db", config, chosen.arguments)
+    say_where(written, "study.db", _tuned(config), chosen.arguments)
     command = f"{again.autopipe('convert')} --images '/my photos' --image-size 96 --to array --cut 1"
     assert f"before    {command} --out '{folder}/converted/array-1'" in capsys.readouterr().err.splitlines()
 
@@ -56,7 +61,7 @@ def test_what_to_do_next_is_said(
 ) -> None:
     written = Written(artifact=tmp_path / "autopipe.json", module=tmp_path / "tuned_pipeline.py")
     config = CONFIG.model_copy(update={"storage": storage})
-    say_where(written, "study.db", config, "train.py:workload")
+    say_where(written, "study.db", _tuned(config), "train.py:workload")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == f"wrote     {written.artifact}, {written.module} and the study study.db"
     before = f"before    {again.autopipe('convert')} train.py:workload --to array --out {tmp_path}/converted/array"
