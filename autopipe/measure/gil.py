@@ -11,16 +11,18 @@ import dataclasses
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from autopipe.hardware import cpu
 
 _SECONDS = 0.06  # of one thread, and of several
-_MOST_THREADS = 4
+_FEW_THREADS = 4  # that begin; four times as many follow where these do not wait for each other
+_MOST_THREADS = 64
 _CHEAP_SECONDS = 0.00002  # what takes less is mostly Python's own work, all of it under the lock
 _SEEN = 0.25  # of the processor time: less waiting is noise
-_FREE = bytes(2**18)  # zlib lets go of the lock for so many
+_FREE_BYTES = 2**16  # for each thread that takes turns: zlib lets go of the lock for so many
+_FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,20 +38,51 @@ class Turn:
         return max(0.0, self.wall - self.cpu)
 
 
-def held_share(call: Callable[[], object], seconds: float) -> float:
-    """Return the part of a function's processor time for which it holds Python's lock, 0 to 1; a call takes `seconds`.
+_UNDISTURBED = Turn(wall=1.0, cpu=1.0)
 
-    On one core it is 0, since nothing can be told there, nor matters.
+
+def held_share(call: Callable[[], object], seconds: float, most_threads: int = _MOST_THREADS) -> float:
+    """Return the part of a function's processor time for which it holds Python's lock, 0 to 1.
+
+    On one core it is 0, since nothing can be told there, nor matters. On many, few threads come first: they see what
+    holds the lock for long, which many would have to wait for in turn, and what they do not see lets more threads work.
+
+    Args:
+        call: the function.
+        seconds: that a call takes.
+        most_threads: that there is memory for; the first few run anyway.
     """
     if seconds < _CHEAP_SECONDS:
         return 1.0
-    threads = min(_MOST_THREADS, cpu.usable_cores())
-    if threads < 2:
+    cores = cpu.usable_cores()
+    if cores < 2:
         return 0.0
     length = max(_SECONDS, 3 * seconds)
-    alone, together = _run(call, 1, length), _run(call, threads, length)
-    free = _run(lambda: zlib.crc32(_FREE), threads, _SECONDS)
-    return share(alone, together, free, threads)
+    alone = _run(call, 1, length)
+    # Where calls wait by themselves, many of them wait for each other at a storage or a server, too.
+    most = _FEW_THREADS if alone.wait > alone.cpu else max(_FEW_THREADS, min(_MOST_THREADS, most_threads))
+    for threads in _crews(min(cores, most)):
+        together = _run(call, threads, length)
+        if share(alone, together, _UNDISTURBED, threads) == 0:
+            continue
+        held = share(alone, together, _free(threads), threads)
+        if held > 0:
+            return held
+    return 0.0
+
+
+def _crews(most: int) -> Iterator[int]:
+    threads = min(_FEW_THREADS, most)
+    while threads < most:
+        yield threads
+        threads = min(4 * threads, most)
+    yield most
+
+
+def _free(threads: int) -> Turn:
+    """Return a call of what holds no lock, beside others of its kind: the longer, the more there are to take turns."""
+    some = _FREE[: max(_FEW_THREADS, threads) * _FREE_BYTES]
+    return _run(lambda: zlib.crc32(some), threads, _SECONDS)
 
 
 def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
@@ -72,7 +105,7 @@ def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
 
 def taken() -> float:
     """Return how long a thread that has work waits for a core, for each second that it has one; about 0 if idle."""
-    free = _run(lambda: zlib.crc32(_FREE), 1, _SECONDS)
+    free = _free(1)
     return free.wait / free.cpu if free.cpu > 0 else 0.0
 
 

@@ -22,7 +22,7 @@ from autopipe.core.plan import Plan
 from autopipe.core.sample import Sample
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
-from autopipe.hardware import allocator, opencv
+from autopipe.hardware import allocator, memory, opencv
 from autopipe.measure import gil
 from autopipe.ops import planner, reading
 
@@ -38,6 +38,7 @@ CERTAIN = 4.0  # times what a thread waits for its core: from so much on an op, 
 _QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
 _KEPT_BYTES = 2**28  # of samples that are kept between two ops
 _MOST_KEPT = 4
+_MEMORY_SHARE = 0.5  # of what is free, for the samples that threads make at a time
 
 
 def thread_clock() -> tuple[float, float]:
@@ -153,8 +154,9 @@ def with_lock(
     read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, plan, index)) is not None]
     if not read:
         return tuple(found)
-    held = [gil.held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image)]
     largest = max([1, *(step.after.bytes for step in steps)])
+    room = int(_MEMORY_SHARE * memory.detect().available_bytes / (2 * largest))  # each makes one of another
+    held = [gil.held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image, room)]
     kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
     for step, cost in zip(steps, found[1:], strict=True):
         alive()
@@ -164,7 +166,8 @@ def with_lock(
         except BadSampleError:
             return tuple(found)
         turns = itertools.cycle([(sample, step.before, numbers[0]) for sample in kept])
-        held.append(gil.held_share(functools.partial(_next, step.op.apply, turns), cost.wall_seconds_per_image))
+        call = functools.partial(_next, step.op.apply, turns)
+        held.append(gil.held_share(call, cost.wall_seconds_per_image, room))
         kept = after
     return tuple(
         cost.model_copy(update={"lock_seconds_per_image": share * cost.seconds_per_image})

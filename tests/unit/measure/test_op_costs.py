@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ from autopipe.core.ceiling import OpCost
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
+from autopipe.hardware import memory
+from autopipe.measure import gil
 from autopipe.measure.op_costs import fitted, op_costs, with_lock
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan
@@ -145,6 +148,24 @@ def test_the_lock_is_asked_of_every_op() -> None:
     assert [cost.name for cost in found] == [cost.name for cost in single]
     for cost in found:
         assert 0 <= cost.lock_seconds_per_image <= cost.seconds_per_image
+
+
+def test_the_lock_is_looked_for_with_as_many_threads_as_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = _plain(4)
+    plan = make_plan(workload)
+    single = op_costs(workload, plan, range(4)).ops
+    sample = max(step.after.bytes for step in plan.steps)
+    little = dataclasses.replace(memory.detect(), available_bytes=100 * sample)  # each thread may hold two
+    rooms: list[int] = []
+
+    def held_share(call: Callable[[], object], seconds: float, room: int) -> float:
+        rooms.append(room)
+        return 0.5
+
+    monkeypatch.setattr(memory, "detect", lambda: little)
+    monkeypatch.setattr(gil, "held_share", held_share)
+    assert all(cost.lock_seconds_per_image > 0 for cost in with_lock(single, workload, plan, range(4)))
+    assert set(rooms) == {25}
 
 
 def test_all_samples_being_bad_the_lock_stays_unknown() -> None:
