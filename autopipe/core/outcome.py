@@ -59,7 +59,8 @@ class Window(Value):
 class Resources(Value):
     """What a trial took, over all its processes. None where it was not or cannot be known.
 
-    `others_cpu_percent` is what everything else took meanwhile of the cores that may be used, a hypervisor included.
+    `others_cpu_percent` is what everything else took meanwhile of the cores that may be used, a hypervisor included;
+    not what a CPU quota leaves to others anyway.
     GPU figures are of the cards that trained: their mean use, that of the busiest and of the idlest; memory and power
     of all together.
     """

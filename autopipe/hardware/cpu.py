@@ -43,6 +43,14 @@ def core_time(root: Path = mounts.ROOT) -> float:
     return count if quota is None else min(count, quota)
 
 
+def spare_cores(root: Path = mounts.ROOT) -> float:
+    """Return how many of the cores that this process may run on its CPU quota keeps it from; 0 without a quota.
+
+    What others do on so many of them takes nothing from it.
+    """
+    return len(allowed()) - core_time(root)
+
+
 def quota_cores(root: Path = mounts.ROOT) -> float | None:
     """Return the CPU quota in cores, the lowest of all enclosing cgroups; None where there is none."""
     quotas = [

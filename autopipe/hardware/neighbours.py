@@ -1,7 +1,7 @@
 """How many cores others keep busy while a training runs, of those that it may use: their own count, less this one's.
 
 Where a process is held to some cores of a machine (taskset, a container's cpuset), what others do on the rest is no
-business of its training.
+business of its training; nor is it, under a CPU quota, on as many cores as the quota leaves idle.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ class Neighbours:
         clock: Callable[[], float] = time.monotonic,
         busy: Callable[[], float] = busy_seconds,
         own: Callable[[], float] = own_seconds,
+        spare: Callable[[], float] = cpu.spare_cores,
     ) -> None:
         """Begin now."""
         self._clock = clock
         self._sources = (busy, own)
+        self._spare = spare
         self._pause = _LEAST_SECONDS
         self._cores = 0.0
         self._before = self._read()
@@ -69,7 +71,7 @@ class Neighbours:
         if self._clock() - self._before[0] >= self._pause:
             before, self._before = self._before, self._read()
             seconds, busy, own = (now - then for then, now in zip(before, self._before, strict=True))
-            self._cores = max(0.0, (busy - own) / seconds)
+            self._cores = max(0.0, (busy - own) / seconds - self._spare())
         return self._cores
 
     def _read(self) -> tuple[float, ...]:

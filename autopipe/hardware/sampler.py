@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from autopipe.hardware import neighbours, process_tree
+from autopipe.hardware import cpu, neighbours, process_tree
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.process_tree import ProcessTree
 from autopipe.hardware.usage import Sample, Usage
@@ -46,7 +46,7 @@ class Sampler:
         proc: Path = process_tree.PROC,
     ) -> None:
         self._tree, self._proc = ProcessTree(os.getpid() if pid is None else pid, proc), proc
-        self._period = period_seconds
+        self._period, self._spare = period_seconds, cpu.spare_cores()
         self._given, self._nvml = nvml, nvml
         self._clock = clock
         self._samples: list[Sample] = []
@@ -72,7 +72,7 @@ class Sampler:
     @property
     def usage(self) -> Usage:
         """What was seen until now."""
-        return Usage(samples=tuple(self._samples))
+        return Usage(samples=tuple(self._samples), spare_cores=self._spare)
 
     def __enter__(self) -> Self:
         self.start()

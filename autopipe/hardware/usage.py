@@ -31,19 +31,21 @@ class Usage:
 
     Attributes:
         samples: as taken.
+        spare_cores: that a CPU quota keeps the tree from anyway: so many may others use and take nothing from it.
     """
 
     samples: tuple[Sample, ...]
+    spare_cores: float = 0.0
 
     def between(self, start_seconds: float, stop_seconds: float) -> Usage:
         """Return the part from the last sample before the start to the first after the stop, by `time.monotonic`."""
         times = [sample.seconds for sample in self.samples]
         first, last = bisect_right(times, start_seconds) - 1, bisect_left(times, stop_seconds)
-        return Usage(samples=self.samples[max(0, first) : last + 1])
+        return replace(self, samples=self.samples[max(0, first) : last + 1])
 
     def of_gpus(self, count: int) -> Usage:
         """Return the same with the first `count` GPUs only: those that a training on so many devices uses."""
-        return Usage(samples=tuple(replace(sample, gpus=sample.gpus[:count]) for sample in self.samples))
+        return replace(self, samples=tuple(replace(sample, gpus=sample.gpus[:count]) for sample in self.samples))
 
     @property
     def seconds(self) -> float:
@@ -62,11 +64,11 @@ class Usage:
 
     @property
     def others_cpu_percent(self) -> float | None:
-        """Mean CPU use of everything else on the cores that may be used: the noisy neighbours."""
+        """Mean CPU use of everything else on the cores that may be used, but the spare ones: the noisy neighbours."""
         if self.seconds <= 0:
             return None
         machine = self.samples[-1].machine_cpu_seconds - self.samples[0].machine_cpu_seconds
-        return max(0.0, 100 * (machine - self.cpu_seconds) / self.seconds)
+        return 100 * max(0.0, (machine - self.cpu_seconds) / self.seconds - self.spare_cores)
 
     @property
     def peak_memory_bytes(self) -> int | None:

@@ -63,6 +63,11 @@ def test_what_a_quota_gives_is_no_more_than_it_says(play: Play, quota: str, core
     assert cpu.core_time(v2(play, {"jobs/trial/cpu.max": f"{quota} 100000\n"})) == cores
 
 
+@pytest.mark.parametrize(("quota", "cores"), [("150000", 14.5), ("10000000", 0.0), ("max", 0.0)])
+def test_cores_that_a_quota_keeps_this_process_from_are_spare(play: Play, quota: str, cores: float) -> None:
+    assert cpu.spare_cores(v2(play, {"jobs/trial/cpu.max": f"{quota} 100000\n"})) == cores
+
+
 def test_version_1_quota(play: Play) -> None:
     root = v1(play, {"jobs/cpu.cfs_quota_us": "300000\n", "jobs/cpu.cfs_period_us": "100000\n"})
     assert cpu.usable_cores(root) == 3

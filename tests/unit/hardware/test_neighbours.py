@@ -13,14 +13,22 @@ from autopipe.hardware.neighbours import Neighbours, busy_seconds, own_seconds
 class Machine:
     """Core-seconds look by look, each of which takes its time."""
 
-    def __init__(self, busy: list[float], own: list[float], look_seconds: float = 0.0) -> None:
+    def __init__(
+        self, busy: list[float], own: list[float], look_seconds: float = 0.0, spare_cores: float = 0.0
+    ) -> None:
         self.now = 0.0
         self.busy = busy
         self._own = own
         self._look_seconds = look_seconds
+        self._spare_cores = spare_cores
 
     def watched(self) -> Neighbours:
-        return Neighbours(clock=lambda: self.now, busy=lambda: self.busy.pop(0), own=self._looked)
+        return Neighbours(
+            clock=lambda: self.now,
+            busy=lambda: self.busy.pop(0),
+            own=self._looked,
+            spare=lambda: self._spare_cores,
+        )
 
     def _looked(self) -> float:
         self.now += self._look_seconds
@@ -46,6 +54,14 @@ def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_me
     machine.now += 19.0
     assert neighbours.cores() == pytest.approx(20 / 20.05)
     assert len(machine.busy) == 1
+
+
+@pytest.mark.parametrize(("others", "taken"), [(20.0, 0.0), (62.0, 0.0), (63.5, 1.5)])
+def test_others_on_cores_that_a_quota_leaves_idle_take_nothing(others: float, taken: float) -> None:
+    machine = Machine(busy=[0.0, 10 * (others + 2)], own=[0.0, 20.0], spare_cores=62.0)  # two of 64 cores
+    neighbours = machine.watched()
+    machine.now += 10.0
+    assert neighbours.cores() == pytest.approx(taken)
 
 
 def test_no_time_is_no_work() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.hardware import cpu
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
 from tests.fakes.nvml import FakeNvml
@@ -73,6 +74,14 @@ def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPa
     assert first.tree.cpu_seconds == 60 / tick
     assert first.machine_cpu_seconds == pytest.approx(168 / tick)
     assert (first.tree.memory_bytes, first.tree.processes) == (1200 * 1024, 1)
+
+
+def test_a_quota_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "quota_cores", lambda root: 1.5)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    with Sampler(period_seconds=60) as sampler:
+        pass
+    assert sampler.usage.spare_cores == 62.5
 
 
 def test_a_process_that_has_gone_gives_empty_samples(tmp_path: Path) -> None:

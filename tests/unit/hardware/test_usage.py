@@ -32,6 +32,14 @@ def test_what_others_use_is_the_rest_of_the_machine() -> None:
     assert usage(sample(0, 1, machine=50), sample(2, 2, machine=54)).others_cpu_percent == 150.0
 
 
+@pytest.mark.parametrize(("others", "percent"), [(20, 0.0), (63.5, 150.0)])
+def test_others_on_cores_that_a_quota_leaves_idle_are_no_neighbours(others: float, percent: float) -> None:
+    samples = (sample(0), sample(1, 2, machine=2 + others), sample(2, 4, machine=2 * (2 + others)))
+    used = Usage(samples=samples, spare_cores=62.0)
+    assert {used.others_cpu_percent, used.of_gpus(1).others_cpu_percent} == {percent}
+    assert used.between(1, 2).others_cpu_percent == percent
+
+
 def test_others_never_use_less_than_nothing() -> None:
     assert usage(sample(0, 1, machine=50), sample(1, 2, machine=50.5)).others_cpu_percent == 0.0
 
