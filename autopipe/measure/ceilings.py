@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
-import time
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from autopipe import assembly
-from autopipe.core import job, stats
+from autopipe.core import job
 from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, SampleTail
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.costs import Costs
 from autopipe.core.plan import Plan
 from autopipe.core.report import Report
 from autopipe.core.sample import Batch
@@ -23,7 +25,7 @@ from autopipe.data import source as data_source
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu, disk, memory
 from autopipe.loaders.threads import Threads
-from autopipe.measure import op_costs, reads
+from autopipe.measure import op_costs, reads, rounds
 from autopipe.measure.bench import Alone
 from autopipe.measure.options import CeilingOptions
 from autopipe.measure.pages import PageCache, existing
@@ -34,7 +36,6 @@ _COST_SAMPLES = 400
 _MOST_READERS = 64
 _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
-_EDGE_SECONDS = 0.05
 _READ_FILES = 400
 _QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that whoever takes them holds
 _MEMORY_SHARE = 0.8  # of what is free, for its batches
@@ -66,15 +67,16 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     report.progress(0, 0.0)
     ops = op_costs.with_lock(single.ops, part, plan, order, lambda: report.progress(0, 0.0))
     report.progress(0, 0.0)
+    loader = _loader(workload, plan, reading)
+    part = dataclasses.replace(part, batch_size=_batch_size(part, loader, ops, reading))
     if (
         reading is not None
     ):  # reads wait as long as they do in the state of the page cache in which trials find the files
         ops = (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
-    loader = _loader(workload, plan, reading)
     rate, whole = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached: float | None = None
     if plan.cut(len(plan.prefix)).is_fixed:
-        in_time = max(workload.batch_size, min(_SAMPLES, int(rate.value * _SECONDS)))
+        in_time = max(part.batch_size, min(_SAMPLES, int(rate.value * _SECONDS)))
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
             _, cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report)
@@ -124,26 +126,22 @@ def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Thread
     return Threads(workers=max(1, min(cores, room - queue_size)), queue_size=queue_size, read_ahead=read_ahead)
 
 
+def _batch_size(workload: Workload, loader: Threads, ops: Sequence[OpCost], reading: ReadCosts | None) -> int:
+    """Return the batch size that the loader alone is run with; reads wait here only if they did when ops were timed."""
+    config = PipelineConfig(loader=loader)
+    waiting = reading if ops[0].wait_seconds_per_image > 0 else None
+    costs = Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=cpu.core_time(), reads=waiting)
+    return rounds.batch_size(workload.batch_size, config, costs)
+
+
 def _run(
     workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report
 ) -> tuple[Estimate, float]:
     """Return the rate of one thread a core when nobody waits for its batches, and the core-seconds of an image."""
-    cores = config.loader.worker_count() or 1
     with assembly.build_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
-        for _ in range(cores + 2 + (len(loader) if config.cache == "memory" else 0)):
+        alive = functools.partial(report.progress, 0, 0.0)  # a sign of life: a batch may take seconds
+        for _ in range(len(loader) if config.cache == "memory" else 0):
             next(batches)
-            report.progress(0, 0.0)  # a sign of life: a batch may take seconds
-        images, cpu_began = 0, time.process_time()
-        times, counts = [time.monotonic()], [0]
-        while times[-1] - times[0] < seconds or len(times) < 3:
-            images += len(next(batches)[0])
-            report.progress(0, 0.0)
-            now = time.monotonic()
-            if now - times[-1] >= _EDGE_SECONDS and images - counts[-1] >= cores * workload.batch_size:
-                times.append(now)
-                counts.append(images)
-        core_seconds = (time.process_time() - cpu_began) / images
-    spans, sums = itertools.pairwise(times), itertools.pairwise(counts)
-    rates = [(after - before) / (end - begin) for (begin, end), (before, after) in zip(spans, sums, strict=True)]
-    return stats.estimate(rates), core_seconds
+            alive()
+        return rounds.timed(batches, config.loader.worker_count() or 1, workload.batch_size, seconds, alive)
