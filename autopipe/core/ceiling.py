@@ -131,7 +131,15 @@ class SampleTail(Value):
         return self.samples >= 100 and self.slowest_share > 0.1
 
 
-_OF_THE_LOADER = ("loader_images_per_second", "op_costs", "reads", "tail", "read_bytes_per_second")
+_OF_THE_LOADER = (
+    "loader_images_per_second",
+    "op_costs",
+    "reads",
+    "tail",
+    "read_bytes_per_second",
+    "compact_bytes",
+    "finished_bytes",
+)
 OVERTAKEN = 1.1
 """Times a limit: a training that is faster than that shows that the limit, the model alone say, was read too low."""
 
@@ -148,6 +156,8 @@ class Ceiling(OfSetup, Value):
         tail: how unequal samples are.
         read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
         bytes_per_image: as it is read.
+        compact_bytes: of a sample as it is handed over with `finish="device"`; None in older artefacts, too.
+        finished_bytes: the same with `finish="host"`.
         transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
         cores: how many cores the model and the loader share.
         gradient_bytes: what devices exchange in each step; None where it was not asked for.
@@ -165,6 +175,8 @@ class Ceiling(OfSetup, Value):
     tail: SampleTail | None = None
     read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
     bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
+    compact_bytes: int | None = pydantic.Field(default=None, ge=0)
+    finished_bytes: int | None = pydantic.Field(default=None, ge=0)
     transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
     cores: float | None = pydantic.Field(default=None, gt=0)
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)

@@ -15,6 +15,7 @@ from typing import Self
 
 from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts
 from autopipe.core.config import STORAGES, ModelSetup, PipelineConfig
+from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 
 # Seconds to move one byte, once: memory copy, and through a pipe with pickling on both ends.
@@ -43,6 +44,8 @@ class Costs:
     def of(cls, ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Self:
         """Gather what ceilings say, at least one; those that know the ops come before those that do not."""
         measured = next((ceiling for ceiling in ceilings if ceiling.op_costs), ceilings[0])
+        known: Ceiling | Description = measured if facts is None else facts.workload
+        compact = known.compact_bytes or 0
         return cls(
             ops=measured.op_costs,
             model_rates={each.setup: each.model_images_per_second.value for each in ceilings},
@@ -52,8 +55,8 @@ class Costs:
             read_bytes_per_second=measured.read_bytes_per_second,
             bytes_per_image=measured.bytes_per_image or 0.0,
             depths={} if facts is None else {storage: max(sizes) for storage, sizes in facts.workload.cuts.items()},
-            compact_bytes=0 if facts is None else facts.workload.compact_bytes,
-            finished_bytes=0 if facts is None else facts.workload.finished_bytes or facts.workload.compact_bytes,
+            compact_bytes=compact,
+            finished_bytes=known.finished_bytes or compact,
         )
 
     @property

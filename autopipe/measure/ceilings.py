@@ -49,6 +49,8 @@ class LoaderCosts:
     op_costs: tuple[OpCost, ...]  # core-seconds by op; their sum is what the loader alone took
     reads: ReadCosts | None  # how reading scales; None if no sample could be read
     tail: SampleTail  # how unequal samples are
+    compact_bytes: int  # of a sample before the last ops that may run on a device
+    finished_bytes: int  # of a sample as the model takes it
 
 
 def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCosts:
@@ -85,6 +87,8 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
         op_costs=op_costs.fitted(ops, whole, cached),
         reads=reading,
         tail=single.tail,
+        compact_bytes=plan.compact.bytes,
+        finished_bytes=plan.finished.bytes,
     )
 
 
@@ -104,6 +108,8 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
         tail=None if made is None else made.tail,
         read_bytes_per_second=_read_bytes_per_second(workload) if cold else None,
         bytes_per_image=data_source.mean_bytes(workload.data),
+        compact_bytes=None if made is None else made.compact_bytes,
+        finished_bytes=None if made is None else made.finished_bytes,
         transfer_seconds_per_image=alone.transfer_seconds_per_image,
         cores=cpu.core_time(),
         warnings=alone.reading.warnings,

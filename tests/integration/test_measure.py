@@ -29,6 +29,7 @@ from autopipe.measure import windows
 from autopipe.measure.trial_session import Session
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
+from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 
@@ -289,11 +290,13 @@ def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.Monkey
 
 
 def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
-    found = Session(photos(folder)).ceiling({"page_cache": "warm"}, Log())
+    found, plan = Session(photos(folder)).ceiling({"page_cache": "warm"}, Log()), make_plan(photos(folder))
     assert 0 < found.model_images_per_second.value < 2 * 200  # 4 images in 20 ms; less on a slow machine
     assert found.loader_images_per_second is not None
     assert [cost.name for cost in found.op_costs] == ["read", "Decode", "Resize", "RandomFlip", "Rescale", "batching"]
     assert found.bytes_per_image is not None
+    assert (found.compact_bytes, found.finished_bytes) == (plan.compact.bytes, plan.finished.bytes)
+    assert plan.finished.bytes - plan.compact.bytes == 3 * 8 * 8 * 3  # of four bytes a value in place of one
     assert found.read_bytes_per_second is None
 
 

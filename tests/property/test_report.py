@@ -51,6 +51,8 @@ _CEILINGS = st.builds(
     op_costs=st.lists(_OPS, max_size=4).map(tuple),
     reads=st.none() | _READS,
     cores=st.none() | st.floats(0.5, 256.0),
+    compact_bytes=st.none() | st.integers(0, 2**32),
+    finished_bytes=st.none() | st.integers(0, 2**32),
 )
 _RATIOS = st.floats(1e-6, 1e6)
 _FINDINGS = st.builds(

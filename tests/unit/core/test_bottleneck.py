@@ -209,6 +209,8 @@ def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lif
     assert "no more than 500 images/s" in found.sentence
     assert "finish=device sends 4 times less" in found.sentence
     assert "finish=device" not in bottleneck(limits(ceiling(transfer_seconds_per_image=2e-3), THREADS, known)).sentence
+    kept = ceiling(transfer_seconds_per_image=2e-3, compact_bytes=100, finished_bytes=400)
+    assert bottleneck(limits(kept, host)).sentence == found.sentence  # as a report has it, which knows the ceiling only
 
 
 def test_a_transfer_that_is_faster_than_the_rest_is_not_named() -> None:

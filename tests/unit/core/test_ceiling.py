@@ -22,6 +22,13 @@ def test_a_ceiling_survives_json() -> None:
     assert Ceiling.model_validate_json(CEILING.model_dump_json()) == CEILING
 
 
+def test_what_is_known_of_the_loader_and_its_samples_holds_for_another_setup_of_the_model() -> None:
+    known = CEILING.model_copy(update={"compact_bytes": 100, "finished_bytes": 400})
+    other = Ceiling(model_images_per_second=RATE, model_core_seconds_per_image=0.002).with_loader_of(known)
+    assert (other.setup, other.op_costs) == (ModelSetup(), CEILING.op_costs)
+    assert (other.compact_bytes, other.finished_bytes) == (100, 400)
+
+
 def test_a_ceiling_says_for_which_setup_it_holds() -> None:
     assert CEILING.setup == ModelSetup(devices=2, channels="last", finish="host")
 

@@ -12,6 +12,7 @@ from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
 from autopipe.core.params import Params, to_config
 from autopipe.loaders.threads import Threads
+from tests.fakes.ceilings import ceiling
 from tests.fakes.facts import facts
 from tests.fakes.surface import Surface
 
@@ -67,6 +68,13 @@ def test_costs_are_gathered_from_the_ceiling() -> None:
     assert seconds == [surface.read_seconds, surface.decode_seconds, surface.augment_seconds, surface.cast_seconds]
     assert costs.cores == 3
     assert costs.compact_bytes == surface.compact_bytes
+
+
+def test_a_samples_bytes_are_those_of_the_facts_or_else_of_the_ceiling() -> None:
+    known = ceiling(compact_bytes=100, finished_bytes=400)
+    told = facts(compact_bytes=7, finished_bytes=28)
+    found = [Costs.of([known], told), Costs.of([known]), Costs.of([ceiling()])]
+    assert [(each.compact_bytes, each.finished_bytes) for each in found] == [(7, 28), (100, 400), (0, 0)]
 
 
 def test_no_prediction_exceeds_the_model_or_the_cores() -> None:

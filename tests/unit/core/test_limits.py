@@ -9,9 +9,11 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, Limits, limits
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
+from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from tests.fakes.ceilings import THREADS, ceiling
+from tests.fakes.facts import facts
 
 
 def rate_of(limit: Limits, kind: Kind) -> float | None:
@@ -53,6 +55,14 @@ def test_one_worker_uses_one_core(loader: Any) -> None:
     limit = limits(ceiling(), PipelineConfig(loader=loader))
     assert limit.images_per_second == pytest.approx(1 / 0.74e-3)
     assert "this many workers" in bottleneck(limit).sentence
+
+
+def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_found() -> None:
+    elsewhere = PipelineConfig(loader=Ray(workers=64))
+    searched = limits(ceiling(model=1e6), elsewhere, facts(compact_bytes=400_000, finished_bytes=1_600_000))
+    assert rate_of(searched, Kind.HAND_OVER) == pytest.approx(10_000)  # two cores copy each byte twice, at 4 GB/s
+    kept = limits(ceiling(model=1e6, compact_bytes=400_000, finished_bytes=1_600_000), elsewhere)
+    assert kept.limits == searched.limits
 
 
 @pytest.mark.parametrize("loader", [Threads(workers=2), Threads(workers=16), TfData()])
