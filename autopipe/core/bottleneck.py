@@ -7,7 +7,6 @@ import math
 
 from autopipe.core import costs as cost_model
 from autopipe.core.ceiling import OVERTAKEN, OpCost
-from autopipe.core.costs import Work
 from autopipe.core.limits import Kind, Limit, Limits, worker_read_seconds
 
 MODEL_SHARE = 0.9
@@ -54,7 +53,8 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
     reached = limits.images_per_second if rate is None else rate
     share = reached / limits.model_images_per_second if model_share is None else model_share
     others = [each for each in limits.limits if each.kind is not Kind.MODEL]
-    if not others and (share < MODEL_SHARE or (rate is None and model_share is None)):
+    known = bool(limits.costs.ops) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
+    if not known and (share < MODEL_SHARE or (rate is None and model_share is None)):
         return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(limits.model_images_per_second)))
     if share >= MODEL_SHARE:
         found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
@@ -85,7 +85,7 @@ def _between(limits: Limits, reached: float, following: Limit) -> Bottleneck:
     cores, model = costs.cores or 1.0, costs.model_core_seconds
     loader = cost_model.received_core_seconds(does) if limits.config.loader.works_elsewhere else does.core_seconds
     if does.paid and reached * (loader + model) >= _BUSY * cores:
-        dearest = max(does.paid, key=lambda op: op.wall_seconds_per_image).name
+        dearest = max(does.paid, key=lambda op: op.seconds_per_image).name
         sentence = (
             f"model and loader share {cores:g} core{'' if cores == 1 else 's'}, of which an image takes {_ms(model)} "
             f"in the model and {_ms(loader)} in the loader, most of that in {dearest}: together they reach "
@@ -144,7 +144,11 @@ def _latency(limits: Limits, found: Limit) -> str:
     at_once = limits.config.loader.reads_at_once() or math.ceil(limits.costs.cores or 1)
     target = limits.model_images_per_second
     needed = math.ceil(target * latency * max(limits.work.from_source, 0.0))
-    lift = f"; {needed} reads at a time would feed the model" if needed > at_once else ""
+    most = reads.best_images_per_second / limits.work.from_source if reads and reads.saturated else math.inf
+    if most < target:
+        lift = f"; more of them bring no more than {_text(most)}"
+    else:
+        lift = f"; {needed} reads at a time would feed the model" if needed > at_once else ""
     return (
         f"each read waits {_ms(latency)}: {at_once} at a time bring{'s' if at_once == 1 else ''} "
         f"{_text(found.images_per_second)} images/s{lift}; {_takes(limits)}"
@@ -167,11 +171,11 @@ def _op(limits: Limits, found: Limit) -> str:
         waits = does.op_wait_seconds + worker_read_seconds(limits.config, does)
         lift = math.ceil(limits.model_images_per_second * (does.core_seconds + waits))
         return (
-            f"{_work(does)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
+            f"{_work(limits, found)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
             f"{lift}{_on_cores(limits)} would feed the model; {_takes(limits)}"
         )
     loader = does.core_seconds
-    parts = [_work(does)] if loader > 0.1 * shared else []
+    parts = [_work(limits, found)] if loader > 0.1 * shared else []
     parts += [f"the model takes {_ms(shared)} of the cores for an image"] if shared > 0.1 * loader else []
     count = limits.costs.cores or 0
     return (
@@ -259,12 +263,16 @@ def _takes(limits: Limits) -> str:
     return f"the model alone takes {_text(limits.model_images_per_second)}."
 
 
-def _work(does: Work) -> str:
-    dearest: OpCost = max(does.paid, key=lambda op: op.wall_seconds_per_image)
-    loader = sum(op.wall_seconds_per_image for op in does.paid)
-    waits = f", of which it waits {_ms(dearest.wait_seconds_per_image)}," if dearest.wait_seconds_per_image else ""
-    takes = f"{dearest.name} takes {_ms(dearest.wall_seconds_per_image)}{waits}"
-    return f"{takes} of the loader's {_ms(loader)} for an image"
+def _work(limits: Limits, found: Limit) -> str:
+    """Return what the op of a limit takes: of the cores, or of a worker, who waits as well."""
+    named = (op for op in limits.work.paid if op.name == found.op)
+    dearest: OpCost = max(named, key=lambda op: op.wall_seconds_per_image)
+    loader, takes, waits = limits.work.core_seconds, dearest.seconds_per_image, 0.0
+    if found.workers:
+        loader += limits.work.op_wait_seconds + worker_read_seconds(limits.config, limits.work)
+        takes, waits = dearest.wall_seconds_per_image, dearest.wait_seconds_per_image
+    waited = f", of which it waits {_ms(waits)}," if waits else ""
+    return f"{dearest.name} takes {_ms(takes)}{waited} of the loader's {_ms(loader)} for an image"
 
 
 def _ms(seconds: float) -> str:

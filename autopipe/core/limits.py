@@ -82,7 +82,7 @@ def limits(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
 
 def _core_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit]:
     cores, busy, elsewhere = costs.cores or 1.0, does.core_seconds, config.loader.works_elsewhere
-    op = max(does.paid, key=lambda op: op.wall_seconds_per_image).name if does.paid else None
+    op = max(does.paid, key=lambda op: op.seconds_per_image).name if does.paid else None
     here = cost_model.received_core_seconds(does) if elsewhere else busy
     kind = Kind.HAND_OVER if elsewhere else Kind.OP
     found = [Limit(kind=kind, images_per_second=_rate(cores, costs.model_core_seconds + here), op=op)]
@@ -92,6 +92,8 @@ def _core_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit
     if workers is not None and (workers < cores or waits > _MUCH * busy or elsewhere):
         by_reads = reads > busy + does.op_wait_seconds
         kind = Kind.STORAGE_LATENCY if by_reads else Kind.OP
+        waited_for = [each for each in does.paid if each.name != cost_model.READ or not config.loader.reads_ahead()]
+        op = max(waited_for, key=lambda op: op.wall_seconds_per_image).name if waited_for else op
         rate = _rate(max(1, workers), busy + waits)
         found.append(Limit(kind=kind, images_per_second=rate, op=None if by_reads else op, workers=True))
     return found
@@ -108,7 +110,11 @@ def _storage_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Li
         return []
     reads = costs.reads
     at_once = config.loader.reads_at_once() or math.ceil(costs.cores or 1)
-    by_latency = reads is not None and rate >= 0.99 * max(1, at_once) / reads.latency_seconds / does.from_source
+    by_latency = (
+        reads is not None
+        and rate >= 0.99 * max(1, at_once) / reads.latency_seconds / does.from_source
+        and not (reads.saturated and reads.at_once <= at_once)  # more at a time were seen to bring nothing
+    )
     return [Limit(kind=Kind.STORAGE_LATENCY if by_latency else Kind.STORAGE_BANDWIDTH, images_per_second=rate)]
 
 

@@ -126,6 +126,7 @@ class Measurement(Value):
         stable: whether the interval got narrow enough; if not, `warnings` says what to do.
         data_wait_share: the part of the measured time in which the model waited, 0 to 1.
         page_cache: whether the files were in memory ("warm") or on disk ("cold") when the trial began.
+        files_ready: whether there was time to bring all of them there.
         conversion: what writing the trial's part of the data took, if the configuration reads a converted form.
         hand_over_seconds: what a batch takes from another machine's worker to this one, with nothing else under way.
         phase_seconds: the time each phase took. Filled in by `autopipe.trial.supervise`.
@@ -149,6 +150,7 @@ class Measurement(Value):
     data_wait_share: float = pydantic.Field(ge=0, le=1)
     resources: Resources = Resources()
     page_cache: Literal["warm", "cold"]
+    files_ready: bool = True
     ran: Ran
     conversion: ConversionCost | None = None
     hand_over_seconds: float | None = pydantic.Field(default=None, ge=0)

@@ -33,10 +33,11 @@ from autopipe.measure.subset import Subset
 
 _SAMPLES = 400  # that a loader alone goes through, again and again
 _COST_SAMPLES = 400
-_MOST_READERS = 64
+_FEWEST_READERS, _MOST_READERS = 4, 64
 _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
 _READ_FILES = 400
+_COLD_READS = 4000  # samples that reads go through where none may be in memory; 64 at a time take as many in a second
 _QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that whoever takes them holds
 _MEMORY_SHARE = 0.8  # of what is free, for its batches
 
@@ -52,6 +53,13 @@ class LoaderCosts:
     compact_bytes: int  # of a sample before the last ops that may run on a device
     finished_bytes: int  # of a sample as the model takes it
 
+    def rate(self, at_once: int) -> float:
+        """Return images/s that can be made with so many reads at a time."""
+        made = self.images_per_second.value
+        if self.reads is None or not self.reads.waits:
+            return made
+        return min(made, self.reads.images_per_second(at_once))
+
 
 def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCosts:
     """Measure reads and ops, and run the loader alone, with and without a memory cache.
@@ -59,10 +67,9 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     Reads are measured in the state of the page cache in which trials find the files; all else finds them there.
     """
     part = dataclasses.replace(workload, data=Subset(workload.data, max(_SAMPLES, workload.batch_size)))
-    pages.prepare(data_source.files(part.data))
     order = np.random.default_rng(workload.seed).permutation(len(part.data)).tolist()
     report.progress(0, 0.0)  # a sign of life, here and below: a read or a batch may take seconds
-    reading = reads.read_costs(part.data, order, data_source.mean_bytes(workload.data))
+    reading = _reading(workload, part, order, pages)
     report.progress(0, 0.0)
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
     single = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
@@ -92,6 +99,15 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     )
 
 
+def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCache) -> ReadCosts | None:
+    data = part.data
+    if pages.regime == "cold":
+        data = Subset(workload.data, max(_COLD_READS, workload.batch_size))
+        order = np.random.default_rng(workload.seed).permutation(len(data)).tolist()
+    prepare = functools.partial(pages.prepare, data_source.files(data))
+    return reads.read_costs(data, order, data_source.mean_bytes(workload.data), prepare=prepare)
+
+
 def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: str, wanted: CeilingOptions) -> Ceiling:
     """Return the ceilings of a workload in the setup that is wanted; the disk's only where trials read from it.
 
@@ -106,7 +122,7 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
         op_costs=() if made is None else made.op_costs,
         reads=None if made is None else made.reads,
         tail=None if made is None else made.tail,
-        read_bytes_per_second=_read_bytes_per_second(workload) if cold else None,
+        read_bytes_per_second=_read_bytes_per_second(workload, made) if cold else None,
         bytes_per_image=data_source.mean_bytes(workload.data),
         compact_bytes=None if made is None else made.compact_bytes,
         finished_bytes=None if made is None else made.finished_bytes,
@@ -117,9 +133,11 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
     )
 
 
-def _read_bytes_per_second(workload: Workload) -> float | None:
+def _read_bytes_per_second(workload: Workload, made: LoaderCosts | None) -> float | None:
+    """Return what the storage gives to as many reads at a time as it was seen to gain by."""
+    at_once = 0 if made is None or made.reads is None else min(_MOST_READERS, made.reads.at_once)
     paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _READ_FILES))))
-    return disk.read_bytes_per_second(paths) if paths else None
+    return disk.read_bytes_per_second(paths, readers=max(_FEWEST_READERS, at_once)) if paths else None
 
 
 def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Threads:

@@ -81,9 +81,8 @@ class ForeignSession:
         pages = self._page_cache(wanted.page_cache)
         alone = wanted.model_images_per_second
         most = int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS))
-        anywhere = self._workload.shuffle and pages.regime == "warm"  # its order is its own
-        first = None if anywhere else range(min(most, len(self._workload.data)))
-        pages.prepare(data_source.files(self._workload.data, first))
+        first = None if self._workload.shuffle else range(min(most, len(self._workload.data)))  # its order is its own
+        ready = pages.prepare(data_source.files(self._workload.data, first))
         meter = Meter(
             self._workload.batch_size,
             self._fed.workers,
@@ -99,7 +98,7 @@ class ForeignSession:
             ended = time.monotonic()
             report.phase(Phase.CLOSE)
             gc.collect()  # what a framework's iterators still read ahead ends with them
-        return measurement.of_foreign(
+        found = measurement.of_foreign(
             Trained(
                 config=config,
                 meter=meter,
@@ -114,6 +113,7 @@ class ForeignSession:
                 tunes_itself=self._fed.settle_seconds > 0,
             )
         )
+        return found.model_copy(update={"files_ready": ready})
 
     def close(self) -> None:
         """Let go of the data and the models."""

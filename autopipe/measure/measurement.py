@@ -44,14 +44,14 @@ class Trained:
     tunes_itself: bool  # whether tf.data chooses settings while the training runs
 
 
-def measurement(trained: Trained, loader: TimedLoader, part: Part, *, limited: bool) -> Measurement:
+def measurement(trained: Trained, loader: TimedLoader, part: Part, *, most_epochs: int | None) -> Measurement:
     """Return the measurement of a trial.
 
     Args:
         trained: the training.
         loader: what fed it, closed by now.
         part: the part of the data that it used.
-        limited: whether it had to end with the first epoch.
+        most_epochs: after which it had to end; None: it had not to.
 
     Raises:
         WorkloadError: the data came to their end before anything could be measured.
@@ -63,7 +63,8 @@ def measurement(trained: Trained, loader: TimedLoader, part: Part, *, limited: b
             hint='Use page_cache="warm", or more data.',
         )
     said = [f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches."]
-    found = _measured(trained, reading, first, said if limited and loader.taken >= len(loader) else ())
+    ended = most_epochs is not None and loader.taken >= most_epochs * len(loader)
+    found = _measured(trained, reading, first, said if ended else ())
     filled = trained.meter.filled_at or first
     fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / part.share
     return found.model_copy(

@@ -7,6 +7,7 @@ Device work is waited for at the edges of windows only, so that steps overlap as
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -27,9 +28,20 @@ class Probe(keras.callbacks.Callback):
         cpu_seconds: processor seconds of this process over all windows.
     """
 
-    def __init__(self, meter: Meter, loader: Loader | None = None, *, report: Report | None = None) -> None:
-        """Ask `loader` for its queue's level, and how long it was waited for if it can tell; tell `report`."""
+    def __init__(
+        self,
+        meter: Meter,
+        loader: Loader | None = None,
+        *,
+        report: Report | None = None,
+        when_filled: Callable[[], object] | None = None,
+    ) -> None:
+        """Ask `loader` for its queue's level, and how long it was waited for if it can tell; tell `report`.
+
+        `when_filled` is called between the steps in which caches fill and the first window.
+        """
         super().__init__()
+        self._when_filled = when_filled
         self.meter = meter
         self.cpu_seconds = 0.0
         self._loader = loader
@@ -64,9 +76,11 @@ class Probe(keras.callbacks.Callback):
         if not self.meter.step(self._earlier + self._steps, None if occupancy is None else occupancy[0]):
             return
         wait_for_device(logs)
-        measuring = self.meter.began_at is not None
+        measuring, filled = self.meter.began_at is not None, self.meter.filled_at is not None
         if not self.meter.look(time.monotonic(), self._waited()):
             self.model.stop_training = True
+        if self._when_filled is not None and not filled:
+            self._when_filled()
         cpu = time.process_time()
         if measuring:
             self.cpu_seconds = cpu - self._cpu_began

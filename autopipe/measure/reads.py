@@ -33,6 +33,7 @@ def read_costs(
     indices: Sequence[int],
     bytes_per_image: float,
     *,
+    prepare: Callable[[], object] = lambda: None,
     clock: Clock = thread_clock,
     taken: Callable[[], float] = gil.taken,
 ) -> ReadCosts | None:
@@ -40,9 +41,9 @@ def read_costs(
 
     Args:
         source: what is read; from many threads at once, as loaders do.
-        indices: samples to read, in this order, and again from the start where they do not suffice. In the state of the
-            page cache in which trials find them.
+        indices: samples to read, in this order, and again from the start where they do not suffice.
         bytes_per_image: as they are read.
+        prepare: brings them into the state of the page cache in which trials find them; called before each rung.
         clock: wall and processor seconds of a thread.
         taken: returns how long a thread that has work waits for a core, for each second that it has one.
 
@@ -50,6 +51,7 @@ def read_costs(
         The costs, or None if no sample could be read.
     """
     turns = itertools.cycle(indices)
+    prepare()
     waits, busy = _alone(source, turns, clock)
     if not busy:
         return None
@@ -59,7 +61,7 @@ def read_costs(
     latency = max(cpu + wait, 1e-7)
     rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]
     if wait > cpu:
-        rungs += _ladder(lambda: _read(source, next(turns)), latency, rungs[0].images_per_second)
+        rungs += _ladder(lambda: _read(source, next(turns)), prepare, latency, rungs[0].images_per_second)
     return ReadCosts(
         latency_seconds=latency, cpu_seconds=cpu, rungs=tuple(rungs), bytes_per_image=max(0.0, bytes_per_image)
     )
@@ -83,13 +85,14 @@ def _alone(source: Source, turns: Iterator[int], clock: Clock) -> tuple[list[flo
     return waits, busy
 
 
-def _ladder(read: Callable[[], object], latency: float, rate: float) -> list[ReadRung]:
+def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: float, rate: float) -> list[ReadRung]:
     rungs: list[ReadRung] = []
     began = time.monotonic()
     for at_once in _LADDER:
         seconds = max(_RUNG_SECONDS, _FEWEST * latency)
         if time.monotonic() - began + seconds > _SECONDS:
             break
+        prepare()
         before, rate = rate, _rate(read, at_once, seconds)
         rungs.append(ReadRung(at_once=at_once, images_per_second=rate))
         if rate < STILL_GAINS * before:

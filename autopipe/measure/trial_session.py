@@ -33,7 +33,7 @@ from autopipe.data import source as data_source
 from autopipe.devices import choose
 from autopipe.devices.timed import TimedLoader
 from autopipe.errors import LoaderError
-from autopipe.hardware import memory
+from autopipe.hardware import cpu, memory
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
 from autopipe.measure import ceilings, describe, exchange, measurement, verify
@@ -82,12 +82,19 @@ class Session:
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
+        at_once = None if STORAGES[config.storage].converts else config.loader.reads_at_once()
         part = self._parts.part_for(
-            config, makes=lambda: self._costs_of_loader(pages, report).images_per_second.value, trains=alone
+            config,
+            makes=lambda: self._costs_of_loader(pages, report).rate(at_once or cpu.usable_cores()),
+            trains=alone,
         )
         workload = part.workload
-        pages.prepare(_files(workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS))))
-        limited = pages.regime == "cold" and config.cache == "none"
+        prepare = functools.partial(
+            pages.prepare, _files(workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS)))
+        )
+        ready, cold = prepare(), pages.regime == "cold"
+        partly = cold and config.cache != "none" and config.cache_fraction < 1  # what is not kept is read again
+        once = 2 if partly else 1 if cold and config.cache == "none" else None  # epochs in which each file is read once
         with Sampler(nvml=self._nvml) as sampler:
             opened = time.monotonic()
             opened_loader = assembly.build_loader(workload, config, plan=self._plan, trace=wanted.trace)
@@ -96,10 +103,10 @@ class Session:
             try:
                 report.phase(Phase.FIRST_BATCH)
                 meter = _meter(loader, config, wanted)
-                probe = Probe(meter, loader, report=report)
+                probe = Probe(meter, loader, report=report, when_filled=prepare if partly else None)
                 steps, epochs = max(1, round(len(loader) / part.share)), _ENDLESS
-                if limited:
-                    steps, epochs = len(loader), 1
+                if once is not None:
+                    steps, epochs = once * len(loader), 1
                 setup, ahead = config.model_setup, config.device_prefetch
                 with bench.noted(log):
                     bench.run(loader, probe, setup, device_prefetch=ahead, steps=steps, epochs=epochs)
@@ -120,7 +127,8 @@ class Session:
             gpus=min(choose.accelerators(), config.devices),
             tunes_itself=_tunes_itself(config),
         )
-        return measurement.measurement(trained, loader, part, limited=limited)
+        found = measurement.measurement(trained, loader, part, most_epochs=once)
+        return found.model_copy(update={"files_ready": ready})
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure the model alone, the loader alone and each op."""

@@ -9,7 +9,7 @@ from autopipe.core import limits as core_limits
 from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.limits import Kind, Limits
+from autopipe.core.limits import Kind, Limit, Limits
 from autopipe.reports import wording
 from autopipe.tuned import pick
 from autopipe.tuned.findings import Contest
@@ -213,19 +213,20 @@ def _cause(profile: Profile, rival: Baseline) -> str:
         case Kind.PYTHON_LOCK:
             return f"{found.op} holds Python's lock for {_ms(limits.work.lock_seconds)} an image"
         case Kind.OP:
-            return _work(limits, ceiling, found.op)
+            return _work(limits, ceiling, found.limit)
         case _:
             return ""
 
 
-def _work(limits: Limits, ceiling: Ceiling, name: str | None) -> str:
-    dearest = next((op for op in limits.work.paid if op.name == name), None)
+def _work(limits: Limits, ceiling: Ceiling, found: Limit) -> str:
+    dearest = next((op for op in limits.work.paid if op.name == found.op), None)
     if dearest is None:
         return ""
     model = ceiling.model_core_seconds_per_image
     if model > limits.work.core_seconds:
         return f"The model needs {_ms(model)} of the cores for an image, and the loader {_ms(limits.work.core_seconds)}"
-    return f"{dearest.name} takes {_ms(dearest.wall_seconds_per_image)} for each image"
+    takes = dearest.wall_seconds_per_image if found.workers else dearest.seconds_per_image
+    return f"{dearest.name} takes {_ms(takes)} for each image"
 
 
 def _does(profile: Profile, rival: Baseline | None, *, capital: bool = True) -> str:

@@ -10,6 +10,7 @@ from autopipe.core import limits as core_limits
 from autopipe.core.bottleneck import Bottleneck
 from autopipe.core.ceiling import SampleTail
 from autopipe.core.limits import Limits
+from autopipe.core.outcome import Measurement
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording
 from autopipe.search.result import BaselineResult, SearchResult
@@ -89,10 +90,27 @@ def _warnings(result: SearchResult) -> list[str]:
             f"The study could not be written to its end: {result.unsaved}. The figures here are whole; a next tune "
             "goes on from what was written."
         )
+    said += _unready(result)
     said += payback_table.sentences(result.paybacks, result.epochs)
     if result.ceiling is not None and result.ceiling.tail is not None and result.ceiling.tail.heavy:
         said.append(_heavy(result.ceiling.tail))
     return said
+
+
+def _unready(result: SearchResult) -> list[str]:
+    """Say which baselines read from the disk what the best finds in memory, or the other way round."""
+    measured = {row.key: row.outcome for row in result.trials if isinstance(row.outcome, Measurement)}
+    names = [each.name for each in result.baselines if (it := measured.get(each.config.key())) and not it.files_ready]
+    if not names:
+        return []
+    if any(each.page_cache == "cold" for each in measured.values()):
+        done, other = "drop all files from memory beforehand, and some may have been found there", "warm"
+    else:
+        done, other = "read all files beforehand, and some came from the disk that the best found in memory", "cold"
+    return [
+        f"{wording.listed(names)} may be worse or better than it seems: there was no time to {done}. Tune on a part "
+        f"of the data, or with --page-cache {other}."
+    ]
 
 
 def _only_baselines(result: SearchResult) -> str:

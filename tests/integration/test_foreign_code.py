@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -16,12 +17,15 @@ from autopipe.core.outcome import Phase
 from autopipe.core.value import JsonObject
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
+from autopipe.data.image_folder import ImageFolder
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import WorkloadError
-from autopipe.hardware import allocator
+from autopipe.hardware import allocator, pagecache
 from autopipe.loaders.foreign import Foreign
 from autopipe.measure.foreign_session import ForeignSession
 from autopipe.ops.custom import Map
+from autopipe.ops.decode import Decode
+from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 
 pytestmark = pytest.mark.slow
@@ -76,6 +80,26 @@ def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
     assert log.phases == [
         Phase.BUILD, Phase.WARM_UP, Phase.OPEN, Phase.FIRST_BATCH, Phase.FILL, Phase.MEASURE, Phase.CLOSE,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("page_cache", "done"), [("cold", "drop"), ("warm", "warm")])
+def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
+    page_cache: str, done: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its order is its own: with a shuffle, the first that it reads may be any."""
+    touched: list[Path] = []
+    monkeypatch.setattr(pagecache, done, touched.extend)
+    for number in range(70):
+        (tmp_path / str(number % 2)).mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / str(number % 2) / f"{number}.png"), IMAGES[number])
+    data = ImageFolder(tmp_path)
+    photos = Workload(data=data, ops=[Decode(), Resize(8, 8), Rescale(1 / 255)], model=classifier, batch_size=1)
+    session = ForeignSession(photos, "keras", "keras")
+    options = QUICK | {"page_cache": page_cache, "model_images_per_second": 1.0}
+    found = session.measure(PipelineConfig(loader=Foreign(code="keras"), finish="host"), options, Log())
+    session.close()
+    assert (found.page_cache, found.files_ready) == (page_cache, True)
+    assert set(touched) == set(tmp_path.glob("*/*.png"))
 
 
 def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_code() -> None:

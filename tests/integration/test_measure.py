@@ -20,7 +20,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import LoaderError, WorkloadError
-from autopipe.hardware import cpu, memory
+from autopipe.hardware import cpu, memory, pagecache
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
@@ -263,6 +263,22 @@ def test_a_cold_trial_of_a_cache_goes_on_from_memory(folder: Path) -> None:
     )
     assert found.epoch_restart_seconds is not None
     assert not any("ended with the data" in warning for warning in found.warnings)
+
+
+def test_a_cold_trial_of_a_cache_of_a_part_reads_the_rest_once_more_from_the_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[Path] = []
+    monkeypatch.setattr(pagecache, "drop", dropped.extend)
+    half = THREADS.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
+    long: JsonObject = QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}
+    session = Session(photos(folder))
+    session.ceiling({"page_cache": "cold"}, Log())
+    dropped.clear()
+    found = session.measure(half, long, Log())
+    assert {dropped.count(path) for path in folder.rglob("*") if path.is_file()} == {2}
+    assert sum(window.images for window in found.windows) < 40  # of the second epoch; the first fills the cache
+    assert any("ended with the data" in warning for warning in found.warnings)
 
 
 def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:

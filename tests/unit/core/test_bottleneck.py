@@ -134,6 +134,49 @@ def test_reads_that_wait_are_named_with_the_number_that_would_lift_them() -> Non
     )
 
 
+def test_reads_that_others_do_ahead_are_not_what_keeps_the_cores_busy() -> None:
+    ahead = PipelineConfig(loader=Threads(workers=2, read_ahead=64))
+    fast = WAITING | {
+        "reads": SLOW.model_copy(update={"rungs": (*SLOW.rungs, ReadRung(at_once=256, images_per_second=9e3))})
+    }
+    made = limits(ceiling(**fast), PipelineConfig(loader=Threads(workers=2, read_ahead=256)))
+    found = bottleneck(made, rate=2500.0)
+    assert (found.kind, found.op) == (Kind.OP, "Decode")
+    assert found.sentence.startswith(
+        "Decode takes 0.58 ms of the loader's 0.74 ms for an image; 2 cores cannot feed more than 2,700 images/s"
+    )
+    few = bottleneck(limits(ceiling(**WAITING), ahead.model_copy(update={"loader": Threads(workers=1, read_ahead=64)})))
+    assert (few.kind, few.op) == (Kind.OP, "Decode")
+    shared = bottleneck(limits(ceiling(model=2000.0, **fast), ahead), rate=1700.0)
+    assert "0.74 ms in the loader, most of that in Decode" in shared.sentence
+
+
+def _rungs(*rates: tuple[int, float]) -> ReadCosts:
+    rungs = tuple(ReadRung(at_once=count, images_per_second=rate) for count, rate in rates)
+    return SLOW.model_copy(update={"latency_seconds": 1 / rates[0][1], "rungs": rungs})
+
+
+def test_more_reads_at_a_time_are_not_advised_where_they_were_seen_to_bring_nothing() -> None:
+    network = WAITING | {"reads": _rungs((1, 50.0), (4, 190.0), (16, 200.0))}
+    found = bottleneck(limits(ceiling(model=1000.0, **network), THREADS), rate=95.0)
+    assert found.kind is Kind.STORAGE_LATENCY
+    assert "; more of them bring no more than 200;" in found.sentence
+    spinning = WAITING | {"reads": _rungs((1, 120.0), (4, 90.0))}
+    found = bottleneck(limits(ceiling(model=1000.0, **spinning), PipelineConfig(loader=Threads(workers=1))), rate=100.0)
+    assert found.kind is Kind.STORAGE_BANDWIDTH
+    assert "at a time" not in found.sentence
+
+
+def test_what_is_not_known_of_a_dataset_of_ones_own_is_not_laid_on_the_transfer() -> None:
+    for transfer, rate in ((1800.0, 700.0), (20_000.0, 300.0), (800.0, 300.0)):
+        sent = ceiling(model=1000.0, op_costs=(), cores=None, transfer_seconds_per_image=1 / transfer)
+        found = bottleneck(limits(sent, THREADS), rate)
+        assert found.limit is None
+        assert found.sentence.endswith("what making one costs is not known.")
+    sent = ceiling(model=1000.0, op_costs=(), cores=None, transfer_seconds_per_image=1 / 800)
+    assert bottleneck(limits(sent, THREADS), 780.0).kind is Kind.TRANSFER
+
+
 def test_what_waits_in_an_op_is_named_by_the_op() -> None:
     asks = OpCost(name="Map", part="fresh", seconds_per_image=0.1e-3, wait_seconds_per_image=0.03)
     found = bottleneck(limits(ceiling(model=1000.0, op_costs=(*COSTS, asks)), THREADS))

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from autopipe.core.ceiling import ReadCosts, ReadRung, SampleTail
 from autopipe.core.config import PipelineConfig
+from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.loaders.threads import Threads
+from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.parts import Parts
 from autopipe.measure.subset import Subset
 from autopipe.ops.flip import RandomFlip
@@ -65,3 +69,24 @@ def test_a_form_is_written_once_and_removed_at_the_end(parts: Parts) -> None:
     assert folder.is_dir()
     parts.close()
     assert not folder.exists()
+
+
+def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time() -> None:
+    """64 reads of 100 ms at a time feed what two of them cannot: the part for a cache would take half a minute."""
+    reads = ReadCosts(
+        latency_seconds=0.1,
+        cpu_seconds=0.0001,
+        rungs=tuple(ReadRung(at_once=count, images_per_second=10.0 * count) for count in (1, 4, 16, 64)),
+        bytes_per_image=1e5,
+    )
+    tail = SampleTail(samples=1, p50_seconds=0.1, p95_seconds=0.1, p99_seconds=0.1, slowest_share=1.0)
+    made = LoaderCosts(
+        images_per_second=Estimate(value=600.0, low=590.0, high=610.0),
+        op_costs=(),
+        reads=reads,
+        tail=tail,
+        compact_bytes=1,
+        finished_bytes=4,
+    )
+    assert [made.rate(count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
+    assert dataclasses.replace(made, reads=None).rate(1) == 600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 
-from autopipe.measure.meter import Meter
+from autopipe.measure.meter import Meter, Start
 from autopipe.measure.probe import Probe
 from autopipe.measure.windows import StopRule
 
@@ -51,3 +51,16 @@ def test_a_training_of_one_epoch_has_no_pause_to_count() -> None:
 
 def test_an_epoch_that_is_longer_than_the_one_before_counts_whole() -> None:
     assert counted({"epochs": 9, "steps": None}, [0, 1], [0, 1, 2, 3]).told == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_is_to_be_done_when_caches_are_full_is_done_once_between_filling_and_measuring() -> None:
+    done: list[tuple[bool, bool]] = []
+    meter = Meter(8, 1, StopRule(), Start(fill_steps=3))
+    probe = Probe(meter, when_filled=lambda: done.append((meter.filled_at is None, meter.began_at is None)))
+    probe.set_model(types.SimpleNamespace(steps_per_execution=1))
+    probe.set_params({"epochs": 1, "steps": None})
+    probe.on_train_begin()
+    for end in range(20):
+        probe.on_train_batch_end(end)
+        assert len(done) == (end >= 2)
+    assert done == [(False, True)]

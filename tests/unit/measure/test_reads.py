@@ -53,6 +53,24 @@ def test_reads_that_wait_are_tried_side_by_side() -> None:
     assert found.rungs[0].images_per_second == pytest.approx(50.0)
 
 
+def test_files_are_brought_into_their_state_again_before_each_rung() -> None:
+    """What was dropped from memory once has come back with the rung before."""
+    ticks, reads_before = clock(0.02, 0.001), []
+    source = Source()
+    found = read_costs(
+        source,
+        range(10),
+        4.0,
+        prepare=lambda: reads_before.append(len(source.seen)),
+        clock=lambda: next(ticks),
+        taken=lambda: 0.0,
+    )
+    assert found is not None
+    assert len(reads_before) == len(found.rungs)
+    assert reads_before[0] == 0
+    assert reads_before == sorted(set(reads_before))
+
+
 def test_reads_that_take_longer_than_there_is_time_for_still_wait() -> None:
     ticks = clock(2.5, 0.001)
     found = read_costs(Source(), range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)

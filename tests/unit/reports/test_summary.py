@@ -241,3 +241,26 @@ def test_a_winner_whose_pixels_differ_is_told_of(result: SearchResult) -> None:
     found = dataclasses.replace(result, best_config=PipelineConfig(loader=dali))
     assert dali.pixels_differ() in summary_of(found).warnings
     assert not any("pixels" in warning for warning in summary_of(result).warnings)
+
+
+@pytest.mark.parametrize(("regime", "other"), [("warm", "cold"), ("cold", "warm")])
+def test_a_baseline_whose_files_there_was_no_time_for_is_named(result: SearchResult, regime: str, other: str) -> None:
+    slow = result.baselines[0]
+    rows = [
+        dataclasses.replace(
+            row,
+            outcome=row.outcome.model_copy(
+                update={"page_cache": regime, "files_ready": row.key != slow.config.key()},
+            ),
+        )
+        for row in result.trials
+        if isinstance(row.outcome, Measurement)
+    ]
+    found = [
+        said
+        for said in summary_of(dataclasses.replace(result, trials=rows)).warnings
+        if said.startswith(f"{slow.name} may be worse or better")
+    ]
+    assert len(found) == 1
+    assert found[0].endswith(f"with --page-cache {other}.")
+    assert not any("may be worse or better" in said for said in summary_of(result).warnings)
