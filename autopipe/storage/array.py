@@ -131,7 +131,7 @@ class _Column:
     def rows(self, folder: Path, shard: int, count: int) -> _Rows:
         """Return the samples of a shard."""
         data = folder / self.data_name(shard)
-        if self.field.kind is FieldKind.LABEL:
+        if self.field.kind is FieldKind.LABEL and self.field.shape == ():
             return np.fromfile(data, self.dtype).data  # gives Python integers, as the sources do
         flat = (
             np.empty(0, self.dtype) if data.stat().st_size == 0 else np.memmap(data, self.dtype, "r").view(np.ndarray)

@@ -24,6 +24,8 @@ from autopipe.errors import BadSampleError
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
+from autopipe.ops.mix import MixUp
+from autopipe.ops.onehot import OneHot
 from autopipe.ops.planner import make_plan, normalise
 from autopipe.ops.resize import Resize
 from autopipe.storage.conversion import Conversion
@@ -33,7 +35,9 @@ from autopipe.storage.stored import StoredSource, open_set, verify
 COUNT = 70
 ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
 DECODED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype(np.uint8)), None)
-DEPTHS = {"photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2, "parts": 2}  # ops of the deterministic prefix
+DEPTHS = {  # ops of the deterministic prefix
+    "photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2, "parts": 2, "mixed": 3,
+}  # fmt: skip
 
 
 class Unlabelled:
@@ -94,6 +98,8 @@ def workload(case: str, folder: Path) -> Workload:
         return Workload(data=Unlabelled(photos), ops=ops, batch_size=8)
     if case == "one_bad":
         return Workload(data=photos, ops=ops, batch_size=8, on_bad_sample="skip")
+    if case == "mixed":  # a label that is a vector
+        return Workload(data=photos, ops=[*ops[:2], OneHot(3), ops[2], MixUp()], batch_size=8)
     if case == "parts":
         return Workload(data=Parts(folder), ops=ops, batch_size=8)
     return Workload(data=photos, ops=ops, batch_size=8)
