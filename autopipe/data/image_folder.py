@@ -166,16 +166,15 @@ class ImageFolder:
 
     def _plain(self, *, tensorflow: bool) -> PlainSource:
         source.require_local(self)
-        classes = textwrap.fill(
-            ", ".join(map(quoted, self.classes)), 110, break_long_words=False, break_on_hyphens=False
-        )
+        whole = [quoted(name).replace(" ", "\0") for name in self.classes]  # lines are not broken within a name
+        classes = textwrap.fill(", ".join(whole), 110, break_long_words=False, break_on_hyphens=False)
         return source.plain_from_files(
             ("x",),
             parts=("x", "y"),
             tensorflow=tensorflow,
             constants=[
                 f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})  # one folder for each class",
-                f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)",
+                f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)".replace("\0", " "),
                 PLAIN_ENDINGS,
             ],
             functions=PLAIN_IMAGES_IN + _PLAIN_SAMPLES,

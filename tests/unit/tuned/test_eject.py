@@ -60,6 +60,12 @@ def test_hidden_files_and_folders_are_left_out_as_autopipe_does(tmp_path: Path) 
     assert listed(data) == data.files()
 
 
+def test_names_of_classes_may_hold_spaces_and_quotes(tmp_path: Path) -> None:
+    names = [f"a class of '{number}  photos' or \"so\"" for number in range(20)]
+    data = ImageFolder(write_images(tmp_path, *(f"{name}/{n}.png" for name in names for n in "12")))
+    assert listed(data) == data.files()
+
+
 def test_links_are_followed_in_the_order_of_autopipe(tmp_path: Path) -> None:
     elsewhere = write_images(tmp_path / "elsewhere", "a/1.jpg", "a/b/2.jpg", "3.jpg")
     data = write_images(tmp_path / "photos", "cat/9.png", "cat/a/8.png", "cat/x.jpg/7.png", "dog/1.png", "dog/2.png")
