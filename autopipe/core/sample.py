@@ -144,13 +144,21 @@ def has_room(room: NDArray[Any], part: Part) -> bool:
 def cuts(dtype: np.dtype[Any], part: Part) -> bool:
     """Return whether NumPy would cut numbers like a part's to fit a dtype: fractions, and whole ones that are larger.
 
-    A Python integer that is too large raises `OverflowError` by itself.
+    A Python integer that is too large it refuses, which comes to the same.
     """
     if dtype.kind not in "iub":
         return False
     if isinstance(part, np.ndarray | np.generic):
         return part.dtype != dtype and not np.can_cast(part.dtype, dtype)
+    if isinstance(part, int) and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return not limits.min <= part <= limits.max
     return isinstance(part, float)
+
+
+def is_int64(number: int) -> bool:
+    """Return whether int64 holds a whole number: what labels that are Python's own integers become in a batch."""
+    return -(2**63) <= number < 2**63
 
 
 Batch: TypeAlias = tuple[Any, ...]  # arrays (x, y, *others); y is None where there is no target

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from autopipe.core.plain_code import PlainSource, quoted
 from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.data import keras_split, places, source
+from autopipe.data.labels import checked_labels
 from autopipe.data.paths import EXTENSIONS, PLAIN_ENDINGS, PLAIN_IMAGES_IN, short_digest
 from autopipe.data.places import Found
 from autopipe.errors import DataError, DataWarning, near, shortened
@@ -104,7 +105,7 @@ class ImageFolder:
             number_of = {folder: label for label, folder in enumerate(entries)}
             self._labels = tuple(number_of[directory.split(b"/", 1)[0]] for directory in self._paths.directories)
         elif self._mode is not None:
-            given = _checked_labels(labels, len(found[0]))
+            given = checked_labels(labels, len(found[0]))
             self.classes = tuple(map(str, sorted(set(given))))
             if self._mode != "int" and set(given) != set(range(len(self.classes))):
                 raise DataError(
@@ -187,7 +188,7 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
     if not folders:
         _refuse_flat(root, len(loose))
     if class_names is not None:
-        names = list(map(str, class_names))  # also numbers, of folders that are called so
+        names = _folder_names(class_names)
         wanted = [os.fsencode(name) for name in names]
         missing = [name for name, folder in zip(names, wanted, strict=True) if folder not in folders]
         if missing or len(set(wanted)) != len(wanted):
@@ -208,6 +209,20 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
             stacklevel=3,
         )
     return entries
+
+
+def _folder_names(class_names: Any) -> list[str]:
+    """Return names of folders as text; a number is that of a folder that is called so."""
+    try:
+        names = [] if isinstance(class_names, str | bytes) else list(class_names)
+    except TypeError:  # a number, or an array without an axis
+        names = []
+    if not names or any(isinstance(name, bytes) for name in names):
+        raise DataError(
+            f"`class_names` must be a list of the names of folders, as text, but got {shortened(class_names)}.",
+            hint='Such as class_names=["cat", "dog"].',
+        )
+    return list(map(str, names))
 
 
 def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
@@ -239,18 +254,6 @@ def _all(root: bytes) -> list[Found]:
 def _refuse_class_names(class_names: Sequence[str] | None) -> None:
     if class_names is not None:
         raise DataError('`class_names` are folders, so they go with labels="inferred" alone.', hint="Leave them out.")
-
-
-def _checked_labels(labels: Sequence[int] | NDArray[np.integer] | str | None, count: int) -> list[int]:
-    given: list[Any] = list(labels) if isinstance(labels, Iterable) else [labels]
-    if len(given) != count:
-        raise DataError(f"`labels` must be one for each of the {count} images, but got {len(given)}.")
-    if not all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in given):
-        raise DataError(
-            f"`labels` must be whole numbers, but got {shortened(labels)}.",
-            hint="ap.Table reads other labels from a CSV file.",
-        )
-    return [int(label) for label in given]
 
 
 def _refuse_flat(root: bytes, images: int) -> None:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from autopipe.core.plain_code import PlainSource
 from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.data import filesystem, places, source
+from autopipe.data.labels import whole_numbers
 from autopipe.data.paths import Entry, short_digest
 from autopipe.data.table_code import TableColumns
 from autopipe.data.url import is_url, located, shown
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, near, shortened
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python reads no more than 4,300
 _NO_VALUE = re.compile(r"<na>|n/?a|null", re.IGNORECASE)  # what R, pandas and databases write beside "nan"
 
 
@@ -259,7 +260,7 @@ def _as_labels(
 ) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
     """Return what the labels of a column are: whole numbers, numbers, or the classes that they name."""
     if mode == "auto" and all(map(_INTEGER.fullmatch, texts)):
-        return FieldKind.LABEL, None, array("q", map(int, texts))
+        return FieldKind.LABEL, None, whole_numbers(texts, column, rows)
     values = _as_numbers(texts) if mode != "class" else None
     if values is not None and np.isfinite(values).all():
         return FieldKind.ARRAY, None, values

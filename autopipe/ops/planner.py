@@ -14,10 +14,10 @@ import numpy as np
 
 from autopipe.core.op import Op
 from autopipe.core.plan import Plan, Step
-from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec, Source
+from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec, Source, is_int64
 from autopipe.core.structure import Path, Structure, label
 from autopipe.core.workload import Workload
-from autopipe.errors import BadSampleError, DataError, WorkloadError
+from autopipe.errors import BadSampleError, DataError, WorkloadError, shortened
 from autopipe.ops.on_parts import placed
 from autopipe.ops.reading import op_failure, read_failure, sample_name
 
@@ -76,7 +76,9 @@ def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Struct
             value = workload.data.read(index)
             if not samples:  # the first readable one shows how all are built
                 structure = Structure.of(value, lambda path, part: _kind(workload.data, path, part) in _IMAGES)
-            samples.append((index, normalise(value, structure)))
+            sample = normalise(value, structure)
+            _require_int64(workload.data, sample, structure)
+            samples.append((index, sample))
         except BaseException as error:  # whatever a user's source raises is shown with the sample's name
             failure = read_failure(error, workload.data, index)
             if workload.on_bad_sample == "error":
@@ -89,11 +91,24 @@ def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Struct
     return samples, structure
 
 
+def _require_int64(source: Source, sample: Sample, structure: Structure | None) -> None:
+    """Refuse a label of Python's own integers that no batch has room for."""
+    for path, part in zip(_paths(structure), sample, strict=True):
+        if isinstance(part, int) and not is_int64(part) and _kind(source, path, part) is FieldKind.LABEL:
+            raise DataError(
+                f"`{label(path)}` is a label, which must be from -2**63 to 2**63 - 1, but got {shortened(part)}.",
+                hint="Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True).",
+            )
+
+
+def _paths(structure: Structure | None) -> Sequence[Path]:
+    return (("x", None), ("y", None)) if structure is None else structure.paths
+
+
 def _describe(source: Source, sample: Sample, structure: Structure | None = None) -> SampleSpec:
-    paths: Sequence[Path] = (("x", None), ("y", None)) if structure is None else structure.paths
     columns = [
         None if part is None and path == ("y", None) else _field(_kind(source, path, part), part)
-        for path, part in zip(paths, sample, strict=True)
+        for path, part in zip(_paths(structure), sample, strict=True)
     ]
     return SampleSpec.of(columns, structure)
 

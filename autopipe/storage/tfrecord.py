@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.config import STORAGES
-from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec
+from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec, is_int64
 from autopipe.data import filesystem
 from autopipe.data.example import serialise
 from autopipe.data.records import HEADER_BYTES, frame
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, StorageError
 from autopipe.storage.form import Reader, Storage
 from autopipe.storage.place import Place, RemotePath
 from autopipe.storage.shard import ShardFiles
@@ -169,7 +169,17 @@ def _features(sample: Sample | None, spec: SampleSpec) -> dict[str, bytes | int]
         return {IMAGE_KEY: bytes(x)}
     if spec.y.kind is FieldKind.ENCODED:
         return {IMAGE_KEY: bytes(x), MASK_KEY: bytes(y) if y else b""}
-    return {IMAGE_KEY: bytes(x), LABEL_KEY: int(y)}
+    return {IMAGE_KEY: bytes(x), LABEL_KEY: _label(y)}
+
+
+def _label(y: Part) -> int:
+    label = int(y)
+    if not is_int64(label):  # an unsigned one may not be
+        raise StorageError(
+            f"A label in a TFRecord file must be from -2**63 to 2**63 - 1, but got {label}.",
+            hint="Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True).",
+        )
+    return label
 
 
 def _index_row(features: dict[str, bytes | int], message: bytes, offset: int) -> list[int]:

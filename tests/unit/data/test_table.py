@@ -42,6 +42,19 @@ def test_whole_number_labels_stay_as_they_are(folder: Path) -> None:
     assert data.classes is None
 
 
+def test_whole_numbers_of_any_length_are_labels_as_far_as_int64_holds_them(folder: Path) -> None:
+    text = f"path,label\n1.jpg,{2**63 - 1}\n2.jpg,{-(2**63)}\n"
+    assert read_all(table(folder, text)) == [(b"1.jpg", 2**63 - 1), (b"2.jpg", -(2**63))]
+    larger = f"path,label\n1.jpg,7\n\n2.jpg,{2**63}\n"
+    for label in ("label", ["label", "label"]):
+        with pytest.raises(
+            DataError, match=r"`label` must be from -2.*, but row 4 has '9223372036854775808'\..*=\"class"
+        ):
+            table(folder, larger, label=label)
+    assert table(folder, larger, label_mode="class").classes == ("7", "9223372036854775808")
+    assert table(folder, larger, label_mode="number").read(1) == (b"2.jpg", np.float32(2**63))
+
+
 def test_other_numbers_are_float32_targets(folder: Path) -> None:
     data = table(folder, "path,label\n1.jpg,7\n2.jpg,0.5\n")
     assert data.y_kind is FieldKind.ARRAY

@@ -130,6 +130,20 @@ def test_parts_within_parts_are_refused(target: Any) -> None:
         make_plan(Workload(data=Samples(), ops=(), batch_size=2))
 
 
+@pytest.mark.parametrize("target", [2**63, -(2**63) - 1, 2**64, {"kind": 1, "id": 2**63}])
+def test_a_label_that_int64_does_not_hold_is_named_with_its_sample(target: Any) -> None:
+    class Samples:
+        def __len__(self) -> int:
+            return 4
+
+        def read(self, index: int) -> Any:
+            return np.zeros((4, 4, 3), np.uint8), target
+
+    large = target["id"] if isinstance(target, dict) else target
+    with pytest.raises(DataError, match=rf"^sample 0: `y(\.id)?` is a label, .* 2\*\*63 - 1, but got {large}\. Number"):
+        make_plan(Workload(data=Samples(), ops=(), batch_size=2))
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [(None, "sample 3"), ("sample 3 of set", "sample 3 of set"), ("sample 30", "sample 3 (sample 30)")],

@@ -15,7 +15,7 @@ import pytest
 
 from autopipe.core.config import STORAGES
 from autopipe.core.sample import Field, FieldKind, SampleSpec
-from autopipe.errors import BadSampleError, ConfigError, StorageError
+from autopipe.errors import BadSampleError, ConfigError, StorageError, WorkloadError
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert, estimate_bytes, finish
 from autopipe.storage.manifest import HEADER_NAME
@@ -346,13 +346,14 @@ def test_a_sample_of_another_dtype_is_named(tmp_path: Path) -> None:
         convert(dataclasses.replace(conversion(), source=Mixed()), ARRAY, tmp_path)
 
 
-def test_a_label_that_is_no_whole_number_is_named(tmp_path: Path) -> None:
-    class Halved(Numbers):
+@pytest.mark.parametrize(("label", "dtype"), [(0.5, "float64"), (2**63, "uint64")])
+def test_a_label_that_is_no_whole_number_or_too_large_is_named(tmp_path: Path, label: float, dtype: str) -> None:
+    class Odd(Numbers):
         def read(self, index: int) -> tuple[Any, Any]:
-            return np.zeros((5, 4, 3), np.uint8), 0.5 if index == 5 else index
+            return np.zeros((5, 4, 3), np.uint8), label if index == 5 else index
 
-    with pytest.raises(Exception, match=r"but sample 5 is float64 where others are int64"):
-        convert(dataclasses.replace(conversion(), source=Halved()), ARRAY, tmp_path)
+    with pytest.raises(WorkloadError, match=f"but sample 5 is {dtype} where others are int64"):
+        convert(dataclasses.replace(conversion(), source=Odd()), ARRAY, tmp_path)
 
 
 def test_samples_of_unexpected_shapes_are_kept_too(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.errors import StorageError
 from autopipe.storage.tfrecord import TFRecord
 
 ENCODED = Field(FieldKind.ENCODED, None, None)
@@ -24,6 +25,13 @@ ENCODED = Field(FieldKind.ENCODED, None, None)
 def test_a_label_is_one_whole_number(dtype: str, shape: tuple[int, ...], fits: bool) -> None:
     label = Field(FieldKind.LABEL, shape, np.dtype(dtype), len(shape))
     assert TFRecord().can_hold(SampleSpec(ENCODED, label)) == fits
+
+
+def test_an_unsigned_label_that_int64_does_not_hold_is_refused() -> None:
+    spec = SampleSpec(ENCODED, Field(FieldKind.LABEL, (), np.dtype(np.uint64), 0))
+    assert TFRecord().sample_bytes(spec, [(b"image", np.uint64(2**63 - 1))]) > 0
+    with pytest.raises(StorageError, match=r"from -2\*\*63 to 2\*\*63 - 1, but got 9223372036854775808\."):
+        TFRecord().sample_bytes(spec, [(b"image", np.uint64(2**63))])
 
 
 def test_a_mask_or_nothing_fits_beside_an_image() -> None:
