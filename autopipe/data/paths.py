@@ -10,6 +10,7 @@ import errno
 import hashlib
 import itertools
 import os
+import re
 import stat
 from array import array
 from collections.abc import Iterable, Iterator
@@ -42,6 +43,7 @@ def images_in(folder: Path) -> list[str]:
 """`images_in` as plain code, in the order in which `walk` finds images; it needs `PLAIN_ENDINGS`."""
 
 _SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
+_LIKE_A_FILE = re.compile(rb"\.(?:[a-z]{2,5}|[A-Z]{2,5})$")  # as "001.Albatross" and "set.v2" are not
 _OTHER_SUFFIXES = tuple(b"." + extension.encode() for extension in OTHER_EXTENSIONS)
 _NOT_THE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1 ms on a network one
@@ -217,10 +219,20 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
 
 
 def lost_links(directory: bytes) -> list[bytes]:
-    """Return the names of the links in a folder that lead nowhere, sorted; hidden ones and images are left out."""
+    """Return the names of the links in a folder that lead to no folder any more, sorted.
+
+    Left out are hidden ones, and those that are called like a file, or lead to what is: no folder was lost with them.
+    """
     with os.scandir(directory) as entries:
-        lost = [entry.name for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
-    return sorted(name for name in lost if not name.startswith(b".") and not name.lower().endswith(_SUFFIXES))
+        lost = [entry for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
+        called = {entry.name: (entry.name, os.readlink(entry.path)) for entry in lost}  # noqa: PTH115  bytes
+    return sorted(
+        name for name, both in called.items() if not name.startswith(b".") and not any(map(_is_called_a_file, both))
+    )
+
+
+def _is_called_a_file(name: bytes) -> bool:
+    return name.lower().endswith(_SUFFIXES) or _LIKE_A_FILE.search(name) is not None
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:

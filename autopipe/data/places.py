@@ -31,7 +31,7 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def lost_links(root: bytes) -> list[bytes]:
-    """Return the names of the links directly in `root` that lead nowhere and are no images; none behind a URL."""
+    """Return the names of the links directly in `root` that lead to no folder any more; none behind a URL."""
     return [] if is_url(root) else paths.lost_links(root)
 
 

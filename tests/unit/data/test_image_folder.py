@@ -125,6 +125,16 @@ def test_class_folders_that_are_links_to_nowhere_warn(tmp_path: Path) -> None:
     assert len(ImageFolder(tmp_path, class_names=["b", "a"])) == 4
 
 
+def test_links_to_nowhere_that_never_led_to_a_folder_are_no_lost_classes(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")
+    for name, target in (("labels.csv", "gone"), ("README", "notes.md"), ("old.GIF", "gone"), (".git", "gone")):
+        (tmp_path / name).symlink_to(target)
+    assert ImageFolder(tmp_path).classes == ("a", "b")  # a warning would be an error
+    (tmp_path / "001.Albatross").symlink_to("unmounted.v2")
+    with pytest.warns(DataWarning, match=r"^`001\.Albatross` in `.*` are links that lead nowhere"):
+        ImageFolder(tmp_path)
+
+
 def test_parts_of_a_data_set_that_are_taken_for_classes_warn(tmp_path: Path) -> None:
     write(tmp_path, "Train/cat/1.jpg", "Train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg")
     with pytest.warns(
