@@ -222,6 +222,25 @@ def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path) -> None:
         TFDS("toy", "train", label="masks", data_dir=tmp_path)
 
 
+def test_a_feature_of_text_is_no_target(tmp_path: Path) -> None:
+    import tensorflow_datasets as library
+
+    library.dataset_builders.store_as_tfds_dataset(
+        "toy",
+        version="1.0.0",
+        features=library.features.FeaturesDict({"image": library.features.Image(), "label": library.features.Text()}),
+        split_datasets={"train": [(0, {"image": b"image", "label": "cat"})]},
+        data_dir=tmp_path,
+        file_format="array_record",
+        disable_shuffling=True,
+    )
+    each: tuple[dict[str, Any], ...] = ({}, {"label": ["label"]}, {"label": "image", "sample_weight": "label"})
+    for targets in each:
+        with pytest.raises(DataError, match=r"must hold numbers, but the feature `label` of `toy, train` holds text\."):
+            TFDS("toy", "train", data_dir=tmp_path, **targets)
+    assert TFDS("toy", "train", label=None, data_dir=tmp_path).read(0) == b"image"
+
+
 def test_a_row_without_an_image_is_a_bad_sample() -> None:
     data = HuggingFace(datasets.Dataset.from_dict({"image": [b"one", None]}), label=None)
     with pytest.raises(BadSampleError, match="row 1"):
