@@ -117,7 +117,7 @@ class Arrays:
 
     def digest(self) -> str:
         """Describe shapes, dtypes, the content (of 64 rows where it is above 1 MiB), and the files' times."""
-        return " ".join(f"{key}_{part}" for key, rows in self._rows.items() for part in rows.digest())
+        return " ".join(f"{key.replace(' ', '_')}_{part}" for key, rows in self._rows.items() for part in rows.digest())
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource | None:
         """Return how plain NumPy code gets at the rows."""

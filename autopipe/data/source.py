@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import textwrap
 import weakref
 from collections.abc import Callable, Iterable
@@ -28,6 +29,8 @@ def read(source: Any, index: int) -> Any:
 {lines}
     return {made}
 '''
+# As `Arrays` has it of each part, and sources of files and of masks; a user's own "exposure_time" is of the data.
+_TIME_OF_FILES: Final = re.compile(r"(?:(?:x|y|sample_weight)(?:\.\S*)?_)?time|(?:mask_)?times")
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
@@ -68,8 +71,7 @@ def difference(old: str, new: str) -> str:
 
 def undated(digest: str) -> str:
     """Return a digest without the times of files: a copy of the data, on another machine say, is the same data."""
-    dated = ("time", "times")  # or x_time, mask_times: of a part
-    return " ".join(each for each in digest.split() if each.partition("=")[0].rpartition("_")[2] not in dated)
+    return " ".join(each for each in digest.split() if _TIME_OF_FILES.fullmatch(each.partition("=")[0]) is None)
 
 
 def mean_bytes(source: Source) -> float:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from autopipe.data import source
 from autopipe.data.arrays import Arrays
@@ -58,6 +59,28 @@ def test_a_difference_names_the_parts() -> None:
     assert source.difference("a=1", "b=1") == "a, b"
     assert source.difference("a=1", "a=1") == ""
     assert source.difference("mine", "yours") == "mine, yours"
+
+
+@pytest.mark.parametrize(
+    ("digest", "left"),
+    [
+        ("files=3 sizes=a times=b mask_sizes=c mask_times=d", "files=3 sizes=a mask_sizes=c"),
+        ("x_array=a x_time=1 y.kind_content=b y.kind_time=2 sample_weight_time=3 time=4", "x_array=a y.kind_content=b"),
+        ("exposure_time=3 start_times=a timed=b", "exposure_time=3 start_times=a timed=b"),
+    ],
+)
+def test_a_digest_without_times_lacks_those_of_files_alone(digest: str, left: str) -> None:
+    assert source.undated(digest) == left
+
+
+def test_the_time_of_a_file_is_known_whatever_its_part_is_called(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 2)))
+    data = Arrays({"left eye": tmp_path / "x.npy", "exposure_time": np.ones(4)}, np.zeros(4, np.int64))
+    kept = source.undated(data.digest()).split()
+    parts = ("x.left_eye", "x.exposure_time", "y")
+    assert {each.partition("=")[0] for each in kept} == {
+        f"{part}_{what}" for part in parts for what in ("array", "content")
+    }
 
 
 class Shifted(Arrays):
