@@ -114,8 +114,15 @@ def _unready(result: SearchResult) -> list[str]:
 
 
 def _only_baselines(result: SearchResult) -> str:
-    if result.stopped_because.reason is Reason.CEILING:
-        return "Nothing beside the baselines was tried: there is nothing to gain."
+    stop, said = result.stopped_because, "Nothing beside the baselines was tried"
+    if stop.reason is Reason.CEILING:
+        return f"{said}: there is nothing to gain."
+    if stop.reason is Reason.EXHAUSTED:
+        return f"{said}: nothing else can run here."
+    if stop.reason is Reason.TRIALS:
+        return (
+            f"{said}. {stop.message} `--trials {len(result.baselines) + _ADVISED_TRIALS}` leaves some for the search."
+        )
     took = [row.seconds for row in result.trials if row.outcome is not None]
     advised = result.seconds + _ADVISED_TRIALS * max(took)
     return (

@@ -54,7 +54,7 @@ def budget_stop(
     if standing.untried == 0:
         return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
     if standing.trials >= trials:
-        return Stop(reason=Reason.TRIALS, message=f"{standing.trials} trials were allowed and have been used.")
+        return Stop(reason=Reason.TRIALS, message=_used_up(trials, standing.trials))
     if budget_seconds is not None and standing.seconds + reserve_seconds >= budget_seconds:
         return Stop(
             reason=Reason.TIME,
@@ -62,6 +62,14 @@ def budget_stop(
             f"and one more trial, with the confirmation run, takes about {reserve_seconds:.0f} s.",
         )
     return None
+
+
+def _used_up(allowed: int, ran: int) -> str:
+    one = allowed == 1
+    said = f"{allowed} {'trial was' if one else 'trials were'} allowed"
+    if ran > allowed:
+        return f"{said}, and {ran} have run, the baselines among them."
+    return f"{said} and {'has' if one else 'have'} been used."
 
 
 def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:

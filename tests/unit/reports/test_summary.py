@@ -156,6 +156,25 @@ def test_that_nothing_beside_the_baselines_was_tried_is_said_with_what_it_takes(
     assert summary_of(at_ceiling).warnings == ("Nothing beside the baselines was tried: there is nothing to gain.",)
 
 
+def test_where_no_more_trials_were_allowed_neither_time_nor_workers_are_what_lacked() -> None:
+    surface = Surface(cores=4, model_rate=60_000.0, noise=0.01, seed=1)
+    space = library.load("quick", {"cores": 4, "gpus": 0})
+    found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=1))
+    (note,) = summary_of(found).warnings
+    assert note == (
+        "Nothing beside the baselines was tried. 1 trial was allowed, and 2 have run, the baselines among them. "
+        "`--trials 22` leaves some for the search."
+    )
+
+
+def test_where_nothing_else_can_run_a_longer_search_is_no_advice(result: SearchResult) -> None:
+    baselines = {each.config.key() for each in result.baselines}
+    few = [row for row in result.trials if row.key in baselines]
+    stop = Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
+    (note,) = summary_of(dataclasses.replace(result, trials=few, stopped_because=stop)).warnings
+    assert note == "Nothing beside the baselines was tried: nothing else can run here."
+
+
 def test_an_interval_that_holds_one_is_not_decided_and_what_would_decide_is_said(result: SearchResult) -> None:
     gain = Comparison(ratio=2.21, interval=Interval(0.5, 9.8), pairs=3)
     unsure = dataclasses.replace(result.baselines[0], gain=gain)

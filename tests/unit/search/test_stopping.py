@@ -26,7 +26,8 @@ CEILING = Ceiling(model_images_per_second=rate(1000.0), model_core_seconds_per_i
     ("state", "reason", "said"),
     [
         (standing(untried=0), Reason.EXHAUSTED, "Every configuration"),
-        (standing(trials=30), Reason.TRIALS, "30 trials were allowed"),
+        (standing(trials=30), Reason.TRIALS, "30 trials were allowed and have been used."),
+        (standing(trials=31), Reason.TRIALS, "30 trials were allowed, and 31 have run, the baselines among them."),
         (standing(seconds=90.0), Reason.TIME, "90 s of 120 s"),
     ],
 )
@@ -35,6 +36,15 @@ def test_a_budget_that_is_used_up_is_said(state: Standing, reason: Reason, said:
     assert stop is not None
     assert stop.reason is reason
     assert said in stop.message
+
+
+@pytest.mark.parametrize(
+    ("ran", "said"), [(1, "1 trial was allowed and has been used."), (2, "1 trial was allowed, and 2 have run, the ")]
+)
+def test_one_trial_that_was_allowed_is_called_that(ran: int, said: str) -> None:
+    stop = budget_stop(standing(trials=ran), trials=1, budget_seconds=None, reserve_seconds=0.0)
+    assert stop is not None
+    assert stop.message.startswith(said)
 
 
 def test_a_budget_that_is_left_stops_nothing() -> None:
