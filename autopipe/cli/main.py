@@ -5,6 +5,8 @@ Errors that were raised on purpose become one line and a hint; `--debug` shows w
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import pkgutil
@@ -13,6 +15,7 @@ import stat
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -65,8 +68,8 @@ def application() -> typer.Typer:
 def main() -> None:
     """Run the command line and exit with its status.
 
-    0: done. 1: what was compared does not agree. 2: wrong use. 3: nothing could be measured. 4, 5: what was checked is
-    stale, or has drifted. 6, 7: of `retune --exit-code`. 130: interrupted.
+    0: done. 1: what was compared does not agree. 2: wrong use, or stdout takes no more. 3: nothing could be measured.
+    4, 5: what was checked is stale, or has drifted. 6, 7: of `retune --exit-code`. 130: interrupted.
     """
     arguments, debug = _without_debug(sys.argv[1:])
     warnings.showwarning = _show_warning
@@ -74,13 +77,48 @@ def main() -> None:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
         signal.signal(signal.SIGHUP, _hang_up)
     try:
-        application()(arguments, prog_name="autopipe")
+        with _whole_output():
+            application()(arguments, prog_name="autopipe")
     except AutopipeError as error:
         sys.exit(_report(error, debug=debug))
     except SystemExit as end:
         if end.code == INTERRUPTED:
             print("interrupted", file=sys.stderr)
         raise
+
+
+@contextlib.contextmanager
+def _whole_output() -> Iterator[None]:
+    """Raise an AutopipeError where a command has done its work, and stdout does not take all that it prints."""
+    try:
+        yield
+    except (OSError, SystemExit) as ended:
+        refusal = _refusal_of_output(more=isinstance(ended, OSError))
+        if refusal is None or (isinstance(ended, SystemExit) and ended.code):
+            raise
+        if refusal.errno == errno.EPIPE:  # whoever reads it has seen enough
+            sys.exit(1)
+        raise AutopipeError(
+            f"stdout does not take what the command prints: {refusal.strerror}.",
+            hint="Make room where it goes, or send it elsewhere, and run the command again.",
+        ) from refusal
+
+
+def _refusal_of_output(*, more: bool) -> OSError | None:
+    """Hand over what is left for stdout, and return why it is not taken, as where a disk is full.
+
+    With `more` an empty line is added: what is larger than the buffer was not kept in it when it was refused.
+    """
+    try:
+        if sys.stdout is not None:  # as it is where the shell closed it
+            sys.stdout.write("\n" * more)
+            sys.stdout.flush()
+    except OSError as refusal:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # Python tries once more when it ends
+        os.close(nowhere)
+        return refusal
+    return None
 
 
 def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:

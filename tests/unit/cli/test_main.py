@@ -154,6 +154,35 @@ def test_the_version_is_printed(autopipe: Autopipe) -> None:
     assert autopipe("--version").out == f"{__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("into", "arguments"),
+    [
+        ("/dev/full", ["--version"]),  # which Python prints when it ends,
+        ("/dev/full", ["schema"]),  # what is larger than its buffer,
+        ("/dev/full", ["show", str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")]),  # and Rich
+        ("a pipe that nobody reads", ["--version"]),
+    ],
+)
+def test_a_stdout_that_takes_no_more_is_told_in_a_line_or_not_at_all(into: str, arguments: list[str]) -> None:
+    reads, pipe = os.pipe()
+    os.close(reads)
+    with open(pipe, "w") as unread, open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "autopipe", *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=full if into == "/dev/full" else unread,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    error, hint = "stdout does not take what the command prints: No space left on device.", "hint: Make room where it "
+    if into == "/dev/full":
+        assert (done.returncode, done.stderr.partition("\n")[0]) == (2, f"error: {error}")
+        assert [line[: len(hint)] for line in done.stderr.splitlines()[1:]] == ["", hint]
+    else:
+        assert (done.returncode, done.stderr) == (1, "")
+
+
 WORKS = """
 import contextlib, os, pathlib, select, signal, sys
 from autopipe.cli import main
