@@ -67,15 +67,17 @@ def on_nodes(extra: str, version: str) -> str:
 
 
 def _requirements(extra: str) -> Iterator[str]:
-    """Yield what an extra brings, as pip takes it; nothing where that was not noted when autopipe was installed."""
+    """Yield what an extra brings here, as pip takes it; nothing where it was not noted when autopipe was installed."""
+    from packaging.requirements import Requirement
+
     try:
         lines = importlib.metadata.requires(_DISTRIBUTION) or ()
     except importlib.metadata.PackageNotFoundError:
         return
-    for line in lines:
-        requirement, _, marker = line.partition(";")
-        if re.search(rf"""\bextra == (['"]){re.escape(extra)}\1""", marker):
-            yield requirement.strip()
+    for requirement in map(Requirement, lines):
+        marker, requirement.marker = requirement.marker, None
+        if marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
+            yield str(requirement)
 
 
 def _is_ours(command: str) -> bool:

@@ -59,13 +59,21 @@ NOTED = [
     "grain>=0.2.10; extra == 'grain'",
     "other>=1; extra == 'grain-of-salt'",
     "nvidia-dali-cuda120<3,>=2.0; (platform_system == 'Linux') and extra == \"dali\"",
+    "of-every-install>=2; platform_system == 'Linux'",
+    "of-no-python>=1; python_version < '3' and extra == 'dali'",
+    "plain; extra == 'tfds'",
+    "with-more[fast,small]>=1; python_version >= '3' and extra == 'tfds'",
 ]
 
 
 @pytest.mark.usefixtures("activated")
 @pytest.mark.parametrize(
     ("extra", "line"),
-    [("grain", "pip install 'grain>=0.2.10'"), ("dali", "pip install 'nvidia-dali-cuda120<3,>=2.0'")],
+    [
+        ("grain", "pip install 'grain>=0.2.10'"),
+        ("dali", "pip install 'nvidia-dali-cuda120<3,>=2.0'"),
+        ("tfds", "pip install plain 'with-more[fast,small]>=1'"),
+    ],
 )
 def test_an_extra_is_installed_by_what_it_brings_wherever_autopipe_came_from(
     extra: str, line: str, installed: Callable[[list[str] | None], None]
