@@ -56,9 +56,25 @@ def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose an
 def reserved(folder: Path) -> Iterator[None]:
     """Keep room in a folder for what is written at the end, so that a study that fills the disk cannot take it.
 
+    The folder is made if need be, and is gone again where the block fails before anything was written to it.
+
     Raises:
-        ArtifactError: there is no room even now.
+        ArtifactError: it cannot be made or written to, or there is no room even now.
     """
+    is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
+    writable_folder(folder)
+    try:
+        with _room(folder):
+            yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):  # something is in it
+                folder.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _room(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as kept:
         try:
             file = kept.enter_context(tempfile.TemporaryFile(dir=folder))  # without a name: nothing stays of it

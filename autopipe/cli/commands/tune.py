@@ -30,7 +30,7 @@ def tune(
     from autopipe.api import tuning
     from autopipe.api.tracing import Tracing
     from autopipe.api.unmeasured import nothing_measured
-    from autopipe.cli.output import folder_of, reserved, say_where, writable_folder, write_outputs
+    from autopipe.cli.output import folder_of, reserved, say_where, write_outputs
     from autopipe.cli.progress import Progress
     from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
@@ -38,20 +38,19 @@ def tune(
     from autopipe.search.storage import without_password
 
     chosen = workload.chosen()
-    folder = writable_folder(out)
-    settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this(), join=join)
+    settings = dataclasses.replace(search.settings(out / "study.db"), command=again.this(), join=join)
     if join and search.storage is None:
         settings = dataclasses.replace(settings, storage=None)  # and not the file beside the artefact
     with (
         Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
-        reserved(folder),
+        reserved(out),
         Tracing(trace) as tracing,
     ):
         settings = dataclasses.replace(settings, options=tracing.options)
-        result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=folder)
+        result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=out)
     summary, written, unwritten = summary_of(result, settings.simulate), None, None
     try:
-        written = None if tuned is None else write_outputs(tuned, [folder, *folder_of(search.storage)])
+        written = None if tuned is None else write_outputs(tuned, [out, *folder_of(search.storage)])
     except ArtifactError as error:  # told when the figures have been shown: they are all that is left
         unwritten = error
     if as_json:
@@ -62,7 +61,7 @@ def tune(
         raise unwritten
     if tuned is None or written is None:
         raise nothing_measured(result)
-    study = without_password(search.storage) if search.storage else str(folder / "study.db")
+    study = without_password(search.storage) if search.storage else str(out / "study.db")
     say_where(written, study, tuned, chosen.arguments)
     if result.interrupted:
         raise typer.Exit(130)

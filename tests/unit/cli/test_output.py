@@ -74,6 +74,23 @@ def test_room_for_the_artefact_is_kept_and_leaves_no_file(tmp_path: Path) -> Non
         assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ArtifactError("no such workload")
+
+    def study_fails(folder: Path) -> None:
+        (folder / "study.db").touch()
+        fail()
+
+    (tmp_path / "old").mkdir()
+    for name in ("old", "new"):
+        with pytest.raises(ArtifactError, match="no such workload"), reserved(tmp_path / name):
+            fail()
+    with pytest.raises(ArtifactError, match="no such workload"), reserved(tmp_path / "begun"):
+        study_fails(tmp_path / "begun")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["begun", "old"]
+
+
 def test_a_folder_without_room_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

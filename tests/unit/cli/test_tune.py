@@ -39,11 +39,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_options_that_cannot_be_are_named_before_a_child_is_started(
-    autopipe: Autopipe, options: tuple[str, ...], said: str
+    autopipe: Autopipe, home: Path, options: tuple[str, ...], said: str
 ) -> None:
     ended = autopipe("tune", "train.py:workload", *options)
     assert (ended.status, ended.out) == (2, "")
     assert said in ended.err
+    assert list(home.iterdir()) == []  # no folder that nothing was written to
 
 
 def test_a_space_of_ones_own_is_named_by_file_line_and_key(autopipe: Autopipe, home: Path) -> None:
