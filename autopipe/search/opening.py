@@ -18,6 +18,7 @@ from autopipe.search.record import Record
 from autopipe.search.storage import Patience
 
 SCHEMA_VERSION = 1
+_MOST_SAID = 4  # of the values in which a study is of something else
 
 
 def open_record(  # noqa: PLR0913  what a study is known by, and who is told of its storage
@@ -26,6 +27,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
     *,
     sampler: BaseSampler,
     digests: Mapping[str, str],
+    words: Mapping[str, str] | None = None,
     fresh: bool,
     patience: Patience | None = None,
     on_lost: Callable[[str], None] = lambda reason: None,
@@ -37,6 +39,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
         name: the study's.
         sampler: what chooses its next trials.
         digests: what must be the same as when the study began.
+        words: what some of them stand for, as JSON of named values, for the error that says what differs.
         fresh: delete a study of that name first.
         patience: how long a storage that is locked is waited for.
         on_lost: told the reason if the storage fails later on; the study then goes on in memory.
@@ -57,7 +60,7 @@ def open_record(  # noqa: PLR0913  what a study is known by, and who is told of 
         raise storage.unusable(storage_url, error) from error
     if mirror is not None:
         study = optuna.load_study(study_name=name, storage=mirror, sampler=sampler)
-    _require_same(study, {"schema_version": str(SCHEMA_VERSION), **digests})
+    _require_same(study, {"schema_version": str(SCHEMA_VERSION), **digests}, words or {})
     record = Record(study, mirror)
     return record, len(record.recover())
 
@@ -70,35 +73,53 @@ def _opened(kept: BaseStorage, name: str, sampler: BaseSampler, *, fresh: bool) 
     )
 
 
-def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
+def _require_same(study: optuna.Study, wanted: dict[str, str], words: Mapping[str, str]) -> None:
     """Note in a new study what it is of, by these digests, and refuse one that is of something else."""
     known = study.user_attrs.get("digests")
     if known is None:
+        if words:
+            study.set_user_attr("words", dict(words))
         study.set_user_attr("digests", wanted)
         study.set_user_attr("began", datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
         return
     differing = [name for name in sorted(known.keys() | wanted.keys()) if known.get(name) != wanted.get(name)]
     if differing:
-        sides = "; ".join(_sides(name, known.get(name), wanted.get(name)) for name in differing)
+        begun = study.user_attrs.get("words", {})
+        sides = {name: _sides(known.get(name), wanted.get(name)) for name in differing}
+        for name in words.keys() & sides.keys():
+            sides[name] = _apart(begun.get(name), words[name]) or "it has changed since the study began"
+        said = "; ".join(f"{name}: {each}" for name, each in sides.items())
         raise TrialError(
             f"The study `{study.study_name}` cannot be gone on with, because it is of another {', '.join(differing)} "
-            f"({sides}).",
+            f"({said}).",
             hint="Use --fresh to begin anew, or another --out or --storage to keep both.",
         )
 
 
-def _sides(name: str, there: str | None, here: str | None) -> str:
+def _sides(there: str | None, here: str | None) -> str:
     """Return what a digest is in the study and here; of one with several fields, those that differ."""
+    return _apart(there, here) or f"{shortened(there)} there, {shortened(here)} here"
+
+
+def _apart(there: str | None, here: str | None) -> str:
+    """Return the fields that differ in two texts of JSON; nothing where they are something else, or none does."""
+    one, other = _fields(there), _fields(here)
+    apart = [key for key in one | other if one.get(key) != other.get(key)] if one and other else []
+    said = [f"{key} {_shown(one.get(key))} there, {_shown(other.get(key))} here" for key in apart[:_MOST_SAID]]
+    more = [f"and {len(apart) - _MOST_SAID} more"] if len(apart) > _MOST_SAID else []
+    return ", ".join(said + more)
+
+
+def _fields(text: str | None) -> dict[str, object]:
     try:
-        fields, others = json.loads(there or ""), json.loads(here or "")
-        apart = {
-            key: (fields.get(key), others.get(key)) for key in fields | others if fields.get(key) != others.get(key)
-        }
-    except (ValueError, TypeError, AttributeError):
-        return f"{name}: {shortened(there)} there, {shortened(here)} here"
-    return f"{name}: " + ", ".join(
-        f"{key} {shortened(one)} there, {shortened(two)} here" for key, (one, two) in apart.items()
-    )
+        found = json.loads(text or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else shortened(value)
 
 
 @contextmanager

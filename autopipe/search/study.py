@@ -6,6 +6,7 @@ This is the order of things and nothing else: what is tried, when it ends and wh
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 
 from optuna.samplers import RandomSampler
@@ -51,6 +52,15 @@ def space_digest(space: Space) -> str:
     return hashlib.sha256(f"{space.parameters!r}{waits}".encode()).hexdigest()[:16]
 
 
+def _words(settings: Settings, space: Space) -> str:
+    """Return a space as `open_record` takes it for messages: its name, and what each parameter may be, and when."""
+    found = {"name": settings.space}
+    for each in space:
+        when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
+        found[each.name] = ", ".join(map(str, each.values)) + (f" where {when}" if when else "")
+    return json.dumps(found)
+
+
 def run(
     space: Space,
     measurer: Measurer,
@@ -88,6 +98,7 @@ def search(
         settings.study_name,
         sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
         digests={**settings.digests, "space": space_digest(trimmed.space)},
+        words={"space": _words(settings, trimmed.space)},
         fresh=settings.fresh,
         patience=patience,
         on_lost=lambda reason: on_event(StorageLost(reason=reason)),

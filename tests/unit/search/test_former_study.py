@@ -103,12 +103,16 @@ def test_its_best_is_known_to_other_machines(url: str) -> None:
     assert len(studies.best_elsewhere(url, WORKLOAD)) == 1
 
 
-@pytest.mark.parametrize("other", ["space", "hardware"])
-def test_one_of_another_space_or_machine_says_so_and_what_to_do(url: str, space: Space, other: str) -> None:
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [("space", "it has changed since the study began"), ("hardware", "packages {'keras': '3.12.0'} ")],
+)
+def test_one_of_another_space_or_machine_says_so_and_what_to_do(url: str, space: Space, other: str, said: str) -> None:
     surface = machine()
     newer = MACHINE.model_copy(update={"packages": {"keras": "3.15.0"}} if other == "hardware" else {})
     shipped = library.load("default", {"cores": 4, "gpus": 0}) if other == "space" else space
     with pytest.raises(TrialError, match=f"cannot be gone on with, because it is of another {other}") as refused:
         study.run(shipped, surface, surface.facts(), settings(url, surface, hardware=newer))
+    assert f" ({other}: {said}" in refused.value.message
     assert refused.value.hint == "Use --fresh to begin anew, or another --out or --storage to keep both."
     assert surface.measured == []

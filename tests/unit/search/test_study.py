@@ -770,8 +770,14 @@ def test_predictions_are_tried_where_nothing_known_can_run(space: Space) -> None
 def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     run(space, Surface(), url, trials=2)
-    with pytest.raises(TrialError, match="another space"):
+    with pytest.raises(TrialError, match="another space") as refused:
         run(space.only("loader", ["threads"]), Surface(), url, trials=2)
+    assert "(space: loader 'threads, processes, tfdata, keras' there, 'threads' here)" in refused.value.message
+    other, surface = library.load("quick", {"cores": 4, "gpus": 0}), Surface()
+    with pytest.raises(TrialError, match=r"space: name 'default' there, 'quick' here, .*, and \d+ more\)\.") as refused:
+        study.run(other, surface, surface.facts(), settings(surface, storage=url, trials=2, space="quick"))
+    for each in (space, other):
+        assert study.space_digest(each) not in refused.value.message
 
 
 def test_a_baseline_need_not_lie_in_the_space(space: Space) -> None:
