@@ -14,6 +14,7 @@ import pydantic
 
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.search import studies
+from autopipe.search.storage import path_of_journal
 from autopipe.search.studies import Kept
 from autopipe.tuned import artifact as files
 from autopipe.tuned import check, fingerprint, reference
@@ -21,7 +22,7 @@ from autopipe.tuned.fingerprint import MatchLevel, compare_hardware
 from autopipe.tuned.pick import readable
 from autopipe.tuned.schema import Artifact, Hardware, Profile
 
-_FILE = re.compile(r"(?:sqlite|journal):///(?!file:)([^?]+)")
+_FILE = re.compile(r"sqlite:///(?!file:)([^?]+)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +88,21 @@ def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
 
 
 def _studies(url: str) -> list[Kept]:
-    kept_in = _FILE.match(url)
-    if kept_in is not None and not Path(unquote(kept_in[1])).exists():  # opening it would make it
+    kept_in = _file(url)
+    if kept_in is not None and not kept_in.exists():  # opening it would make it
         raise ConfigError(
             f"There is no study in `{url}`: no such file.",
             hint="`autopipe tune` keeps its study beside the artefact, as in sqlite:///tuned/study.db.",
         )
     return sorted(studies.every(url), key=lambda each: each.name)
+
+
+def _file(url: str) -> Path | None:
+    """Return the file that a storage keeps everything in, None if it is another kind; SQLAlchemy reads `%20` in one."""
+    if url.startswith("journal://"):
+        return Path(path_of_journal(url))
+    found = _FILE.match(url)
+    return None if found is None else Path(unquote(found[1]))
 
 
 def _member(artifact: Artifact, profile: Profile, path: Path, here: Hardware, now: datetime.datetime) -> Member:

@@ -96,7 +96,7 @@ def open_storage(url: str | None, patience: Patience | None = None) -> BaseStora
     kind, _, place = url.partition("://")
     if kind == "journal":  # a path after the third slash, as in sqlite's
         try:
-            return JournalStorage(Journal(place.removeprefix("/")))
+            return JournalStorage(Journal(path_of_journal(url)))
         except (OSError, ValueError, JournalError) as error:
             raise unusable(url, error) from error
     if kind == "grpc":
@@ -107,6 +107,11 @@ def open_storage(url: str | None, patience: Patience | None = None) -> BaseStora
         return (patience or Patience()).ask(lambda: _database(url, engine))
     except (OSError, ValueError, ImportError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
         raise unusable(url, error) from error
+
+
+def path_of_journal(url: str) -> str:
+    """Return the file that a URL such as `journal:///study.log` names, letter by letter: `%20` in it is no space."""
+    return url.partition("://")[2].removeprefix("/")
 
 
 def _database(url: str, engine: dict[str, Any] | None) -> BaseStorage:

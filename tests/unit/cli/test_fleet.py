@@ -55,6 +55,19 @@ def test_an_age_before_the_calendar_begins_is_that_of_no_study(autopipe: Autopip
     assert (ended.status, ended.err) == (0, "nothing is so old\n")
 
 
+@pytest.mark.parametrize(("kind", "written"), [("sqlite", "50%25%3F"), ("journal", "50%?"), ("journal", "50%20")])
+def test_studies_are_found_in_a_folder_whatever_it_is_called(
+    autopipe: Autopipe, tmp_path: Path, kind: str, written: str
+) -> None:
+    folder = tmp_path / ("50%?" if kind == "sqlite" else written)
+    folder.mkdir()
+    url = f"{kind}:///{tmp_path}/{written}/studies"
+    opening.open_record(url, "one", sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
+    assert (folder / "studies").is_file()
+    ended = autopipe("fleet", url, "--json")
+    assert (ended.status, [each["place"] for each in json.loads(ended.out)]) == (0, ["one"])
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
 def test_a_study_that_is_not_there_is_not_made_by_looking_for_it(autopipe: Autopipe, tmp_path: Path, kind: str) -> None:
     ended = autopipe("fleet", f"{kind}:///{tmp_path}/studeis")
