@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,8 +10,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from autopipe.core.watched import Watched
@@ -66,14 +68,41 @@ def _run(request: Request, told: IO[bytes]) -> int:
     command = [sys.executable, "-m", "autopipe.trial.onlook", *options, str(request.script), *request.arguments]
     stdout = sys.stderr.fileno() if request.quiet else None
     sys.stdout.flush()
-    process = subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env={**os.environ, **import_path()})
-    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # which comes to this process alone
-    try:
+    with _ending_too() as end:
+        process = subprocess.Popen(
+            command, pass_fds=[told.fileno()], stdout=stdout, env={**os.environ, **import_path()}
+        )
+        end(process)
         while True:
             try:
                 return process.wait()
             except KeyboardInterrupt:  # the script gets it, too; what was seen by then is shown
                 continue
+
+
+@contextlib.contextmanager
+def _ending_too() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Send SIGTERM, which comes to this process alone, to the script as well; yield what is to be told its process.
+
+    So does a signal that comes while the script is being started.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    ended = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal ended
+        ended = True
+        for process in processes:
+            process.terminate()
+
+    def told(process: subprocess.Popen[bytes]) -> None:
+        processes.append(process)
+        if ended:
+            process.terminate()
+
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield told
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -1,0 +1,48 @@
+"""How a script that is diagnosed is ended. What is seen of its training: tests/integration/test_diagnose.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from autopipe.api import diagnosing
+from autopipe.errors import NothingMeasuredError
+
+
+class Ended(Exception):
+    """What SIGTERM does outside a diagnosis."""
+
+
+@pytest.fixture(autouse=True)
+def _handled() -> Iterator[None]:
+    def end(number: int, frame: object) -> NoReturn:
+        raise Ended
+
+    before = signal.signal(signal.SIGTERM, end)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_that_comes_while_the_script_is_being_started_ends_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess.Popen
+
+    def started(*arguments: Any, **named: Any) -> Any:
+        process = start(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    script = tmp_path / "train.py"
+    script.write_text("import time\ntime.sleep(5)\n")
+    monkeypatch.setattr(subprocess, "Popen", started)
+    with pytest.raises(NothingMeasuredError, match="was ended by signal 15 before a training could be watched"):
+        diagnosing.diagnose(diagnosing.Request(script=script))
+    with pytest.raises(Ended):  # as before
+        os.kill(os.getpid(), signal.SIGTERM)
