@@ -41,6 +41,7 @@ class Loader(abc.ABC):
         last_batch_samples: samples in the last batch of an epoch; None where the loader cannot tell.
         has_dataset: whether `native_dataset` may return one.
         hand_over_seconds: what a batch takes from another machine to this one; None where none comes from there.
+        batches_at_once: batches that are made side by side, and so come together; None: one by each worker.
     """
 
     spec: SampleSpec
@@ -50,6 +51,7 @@ class Loader(abc.ABC):
     last_batch_samples: int | None = None
     has_dataset: bool = False
     hand_over_seconds: float | None = None
+    batches_at_once: int | None = None
 
     @abc.abstractmethod
     def __len__(self) -> int:

@@ -74,17 +74,19 @@ class TfData(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         refuse_skipping(job, self.kind)
         recipe = job.recipe
-        buffered = self.buffered_batches() or _AUTO_BUFFER
-        whole = self._makes_whole_batches(recipe)
-        in_work = (self.worker_count() or cpu.usable_cores()) if whole else 1
-        require_memory(job, buffered + in_work + 1)
+        kernel = Kernel(recipe) if recipe.cached == 0 else None  # a cache is made only once it is known to have room
+        whole = kernel is None or self._makes_whole_batches(recipe, kernel)
+        buffered, calls = self.buffered_batches() or _AUTO_BUFFER, self.worker_count() or cpu.usable_cores()
+        at_once = calls if whole else -(-calls // job.order.batch_size)
+        require_memory(job, buffered + at_once + 1)
         opencv.one_thread()
-        work = Work(job, Kernel(recipe, MemoryCache.of(recipe)), remember=buffered + in_work + 8)
-        return _TfDataLoader(job, buffered, work, Graph(job, self.of_graph(), work, whole_batches=whole))
+        work = Work(job, kernel or Kernel(recipe, MemoryCache.of(recipe)), remember=buffered + at_once + 8)
+        loader = _TfDataLoader(job, buffered, work, Graph(job, self.of_graph(), work, whole_batches=whole))
+        loader.batches_at_once = at_once
+        return loader
 
-    def _makes_whole_batches(self, recipe: Recipe) -> bool:
-        kernel = Kernel(recipe)
-        if recipe.cached > 0 or kernel.mixes or (kernel.fills_at_once and not self.read_ahead):
+    def _makes_whole_batches(self, recipe: Recipe, kernel: Kernel) -> bool:
+        if kernel.mixes or (kernel.fills_at_once and not self.read_ahead):
             return True
         if own_threads(self.of_graph(), recipe.source):
             return False  # more samples are read at a time than batches can be held

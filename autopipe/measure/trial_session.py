@@ -102,7 +102,7 @@ class Session:
             loader = TimedLoader(opened_loader) if log is None else TracedLoader(opened_loader, log)
             try:
                 report.phase(Phase.FIRST_BATCH)
-                meter = _meter(loader, config, wanted)
+                meter = meter_for(loader, config, wanted)
                 probe = Probe(meter, loader, report=report, when_filled=prepare if partly else None)
                 steps, epochs = max(1, round(len(loader) / part.share)), _ENDLESS
                 if once is not None:
@@ -195,12 +195,14 @@ def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str
     return data_source.files(workload.data, first)
 
 
-def _meter(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
+def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
+    """Return what follows the training of a trial, told of what its loader is like."""
     start = Start(
         fill_steps=len(loader) if config.cache == "memory" else 1,
         settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
     )
-    return Meter(loader.batch_size, config.loader.worker_count() or 1, wanted.stop_rule, start)
+    at_once = loader.batches_at_once or config.loader.worker_count() or 1
+    return Meter(loader.batch_size, at_once, wanted.stop_rule, start)
 
 
 def _tunes_itself(config: PipelineConfig) -> bool:

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from autopipe.assembly import build_loader
+from autopipe.batching.kernel import Kernel
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.hardware import cpu
+from autopipe.loaders import tfdata
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
+from autopipe.ops.color import RandomBrightness
 from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
@@ -89,6 +92,27 @@ def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any,
         nodes = {node.name: node for node in made._graph._variant.graph.as_graph_def().node}  # type: ignore[attr-defined]  # nothing public tells
         (batches,) = [node for node in nodes.values() if node.op == "ParallelMapDatasetV2"]
         assert at_once == tf.make_ndarray(nodes[batches.input[-1]].attr["value"].tensor)
+        assert made.batches_at_once == at_once
+
+
+@pytest.mark.parametrize(("calls", "at_once"), [(1, 1), (4, 1), (9, 3)])
+def test_samples_that_are_made_side_by_side_come_in_batches(photos: Path, calls: int, at_once: int) -> None:
+    with opened(photos, RandomBrightness(0.1), loader=TfData(num_parallel_calls=calls)) as made:  # of 4 samples
+        assert made.batches_at_once == at_once
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+def test_the_kernel_is_built_once(photos: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+    built = []
+
+    class Counts(Kernel):
+        def __init__(self, *arguments: Any) -> None:
+            built.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(tfdata, "Kernel", Counts)
+    opened(photos, cache=cache).close()
+    assert len(built) == 1
 
 
 def test_ops_are_traced_once_however_many_epochs_run(photos: Path) -> None:
