@@ -7,7 +7,8 @@ are referenced, also after closing.
 from __future__ import annotations
 
 import abc
-from collections.abc import Generator, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import pydantic
@@ -82,8 +83,7 @@ class Loader(abc.ABC):
         Where the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays. Of
         samples of several parts they are built as the samples are, with the weights of samples third if there are any.
         """
-        state = self._resume
-        self._resume = None
+        state = self.loaded_state()
         done = state.batch if state is not None and state.epoch == number else 0
         for batch in self._finished(number, done):
             done += 1  # `enumerate` would hold a batch until it has the next
@@ -117,10 +117,15 @@ class Loader(abc.ABC):
 
     _resume: LoaderState | None = None
     _position: tuple[int, int] = (0, 0)
+    _training: Callable[[], tuple[int, int]] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader stands, as data; the next batch is the one after the last that was handed over."""
-        epoch, batch = self._position
+        """Return where the loader stands, as data.
+
+        The next batch is the one after the last that `epoch` handed over, or that a trainer trained: batches that are
+        placed ahead do not count.
+        """
+        epoch, batch = self._position if self._training is None else self._training()
         if batch >= len(self):
             epoch, batch = epoch + 1, 0
         return LoaderState(epoch=epoch, batch=batch, identity=self.identity).model_dump()
@@ -147,6 +152,24 @@ class Loader(abc.ABC):
             raise ConfigError(f"The loader state is at batch {loaded.batch}, but an epoch has {len(self)} batches.")
         self._resume = loaded
         self._position = (loaded.epoch, loaded.batch)
+
+    def loaded_state(self) -> LoaderState | None:
+        """Return the state that was loaded since this was last asked for, to go on there; None: there is none."""
+        state, self._resume = self._resume, None
+        return state
+
+    @contextlib.contextmanager
+    def trained(self, stands: Callable[[], tuple[int, int]]) -> Iterator[None]:
+        """Have the state be where a training stands, which takes its batches not by `epoch`; at last, where it ended.
+
+        Args:
+            stands: returns the epoch and the next batch of it.
+        """
+        self._training = stands
+        try:
+            yield
+        finally:
+            self._position, self._training = stands(), None
 
     def occupancy(self) -> tuple[int, int] | None:
         """Return (batches waiting, most that can wait), or None where the loader cannot tell."""

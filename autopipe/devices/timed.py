@@ -6,11 +6,12 @@ the time in which the model had nothing to do.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from autopipe.core.loader import Loader, end
+from autopipe.core.loader import Loader, LoaderState, end
 from autopipe.core.sample import Batch
 from autopipe.errors import AutopipeError
 
@@ -59,6 +60,14 @@ class TimedLoader(Loader):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.loader.load_state_dict(state)
+
+    def loaded_state(self) -> LoaderState | None:
+        return self.loader.loaded_state()
+
+    @contextlib.contextmanager
+    def trained(self, stands: Callable[[], tuple[int, int]]) -> Iterator[None]:
+        with self.loader.trained(stands):
+            yield
 
     def occupancy(self) -> tuple[int, int] | None:
         return self.loader.occupancy()

@@ -40,7 +40,7 @@ class Trainer:
 
     Attributes:
         model: the user's own model.
-        loader: what feeds it.
+        loader: what feeds it; within `fit` and after it, its state is the trainer's.
         steps: the model's compiled steps; with them a further trainer of the same model compiles nothing again.
         setup: what of the configuration is the trainer's to do, such as to train several batches by one call of the
             model's function, unless the model was compiled for several or a callback looks at each batch.
@@ -123,6 +123,9 @@ class Trainer:
         fault, own = Fault(), fit_arguments.callbacks(callbacks)
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, self, "loader", self.loader)  # a monitor that saw no end leaves its own there
+            if (loaded := self.loader.loaded_state()) is not None:
+                self._first, self._session = (loaded.epoch, loaded.batch), None
+            stack.enter_context(self.loader.trained(self._stands))
             self._enter_validation(stack, fault, validation, arguments, epochs)
             own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
             wanted = self.setup.steps_per_execution if own_rank else 1
@@ -177,8 +180,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where training stands, as data: the batch after the last one trained. Callbacks may ask it too."""
-        trained = 0 if self._session is None else self._session.trained
-        epoch, batch = divmod(self._first[0] * len(self.loader) + self._first[1] + trained, len(self.loader))
+        epoch, batch = self._stands()
         return LoaderState(epoch=epoch, batch=batch, identity=self.loader.identity).model_dump()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -200,12 +202,16 @@ class Trainer:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
+    def _stands(self) -> tuple[int, int]:
+        """Return the epoch of the data and the batch of it that is trained next."""
+        trained = 0 if self._session is None else self._session.trained
+        return divmod(self._first[0] * len(self.loader) + self._first[1] + trained, len(self.loader))
+
     def _start(
         self, session: TrainingCallbacks, initial_epoch: int | None, steps: int
     ) -> tuple[int, int, tuple[int, int]]:
         """Return the first epoch as Keras counts, the batches of it that are done, and the data's (epoch, batch)."""
-        state = self.state_dict()
-        stands = (state["epoch"], state["batch"])
+        stands = self._stands()
         done = stands[1] if steps == len(self.loader) else 0
         if (saved := restored(session)) is not None:
             epoch, done = saved[0] + saved[1] // steps, saved[1] % steps

@@ -365,6 +365,33 @@ def test_the_state_within_training_is_the_batch_after_the_one_trained() -> None:
     assert states[:7] == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1)]
 
 
+def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
+    trainer = Trainer(classifier(), loader(), device_prefetch=2)
+    own: list[dict[str, Any]] = []
+    of_loader: list[dict[str, Any]] = []
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            own.append(trainer.state_dict())
+            of_loader.append(trainer.loader.state_dict())
+
+    trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Recorder()], verbose=0)
+    assert own == of_loader
+    assert (of_loader[6]["epoch"], of_loader[6]["batch"]) == (1, 1)
+    assert trainer.loader.state_dict() == trainer.state_dict()
+    next(trainer.loader.epoch(0))  # in a loop of one's own, it is once more what that has taken
+    assert (trainer.loader.state_dict()["batch"], trainer.state_dict()["epoch"]) == (1, 2)
+
+
+def test_a_state_that_the_loader_was_given_is_continued_once() -> None:
+    source = loader()
+    trainer = Trainer(classifier(), source)
+    source.load_state_dict({"schema_version": 1, "epoch": 4, "batch": 2, "identity": "arrays"})
+    trainer.fit(epochs=1, verbose=0)
+    trainer.fit(epochs=1, verbose=0)
+    assert [asked[:2] for asked in source.asked] == [(4, 2), (5, 0)]
+
+
 def test_a_batch_that_devices_cannot_share_is_refused_at_once() -> None:
     from tests.unit.devices.test_feed import Host
 
