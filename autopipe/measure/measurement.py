@@ -16,7 +16,6 @@ from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
 from autopipe.hardware.pagecache import Regime
 from autopipe.hardware.usage import Usage
-from autopipe.measure import windows
 from autopipe.measure.meter import Meter
 from autopipe.measure.windows import Reading
 
@@ -97,7 +96,7 @@ def _measured(trained: Trained, reading: Reading, first: float, said: Sequence[s
     assert began is not None  # there is a reading
     usage = trained.usage.between(began, trained.ended).of_gpus(trained.gpus)
     stable = reading.stable or reading.cut_short
-    rate = windows.overall(reading.windows, trained.meter.epoch_images)
+    rate = trained.meter.overall
     neighbours = [] if stable else disturbed(usage)
     return Measurement(
         config=config.model_dump(mode="json"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from autopipe.core.value import Estimate
 from autopipe.measure import windows
 from autopipe.measure.windows import Edge, Reading, StopRule
 
@@ -67,6 +68,12 @@ class Meter:
         """Images per second over all windows so far."""
         spent = self._edges[-1].seconds - self._edges[0].seconds if len(self._edges) > 1 else 0.0
         return self.images / spent if spent > 0 else 0.0
+
+    @property
+    def overall(self) -> Estimate:
+        """Images per second over all windows that count, or over those of whole epochs; there has to be a reading."""
+        assert self.reading is not None
+        return windows.overall(self.reading.windows, None if self.reading.emptied else self.epoch_images)
 
     @property
     def epoch_images(self) -> int | None:
@@ -160,7 +167,7 @@ class Meter:
         self._read(final=False)
 
     def _to_epochs_end(self, steps: int) -> int:
-        """Return about so many steps: those to the epoch's end, or that of a later one, where they come that near."""
+        """Return so many steps, or those to an epoch's end: to the last within them, or to one half as far again."""
         if self.epoch_steps is None:
             return steps
         left = self.epoch_steps - self._steps % self.epoch_steps

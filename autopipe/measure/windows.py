@@ -54,11 +54,12 @@ class Edge:
 class Reading:
     """What the windows say so far."""
 
-    windows: tuple[Window, ...]  # those that count. Where a queue emptied, their images are those that the loader made
+    windows: tuple[Window, ...]  # those that count
     left_out: int  # images trained on in windows at the beginning that do not count, because a queue still filled
     rate: Estimate  # images per second
     done: bool  # whether to stop
     stable: bool  # whether the interval is narrow enough and nothing drifts
+    emptied: bool = False  # whether a queue emptied, so that the windows' images are those that the loader made
     cut_short: bool = False  # whether it stopped because it could not win any more
     warnings: tuple[str, ...] = ()  # what is wrong, with advice; once it is done
 
@@ -84,7 +85,8 @@ def read(
     if len(kept) <= _FEWEST and not exhausted:
         return None
     trend = _trend(kept)
-    windows = _made(kept, burst) if trend < 0 else _trained(kept)
+    emptied = trend < 0
+    windows = _made(kept, burst) if emptied else _trained(kept)
     rates = [window.images / window.seconds for window in windows]
     rate = stats.estimate(rates, resamples=_PEEK_RESAMPLES)
     enough = len(rates) >= _FEWEST
@@ -96,17 +98,18 @@ def read(
     cut_short = hopeless and not exhausted and not filling and (drift is None or drift < 0)
     short = epoch_images is not None and _images(kept) < epoch_images <= rule.max_seconds * rate.value
     done = exhausted or cut_short or (stable and not short and seconds >= rule.min_seconds)
-    if not done:
-        return Reading(windows=windows, left_out=_images(edges[: first + 1]), rate=rate, done=False, stable=stable)
-    rate = stats.estimate(rates)
+    if done:
+        rate = stats.estimate(rates)
+    warned = done and not stable and not cut_short
     return Reading(
         windows=windows,
         left_out=_images(edges[: first + 1]),
         rate=rate,
-        done=True,
+        done=done,
         stable=stable,
+        emptied=emptied,
         cut_short=cut_short,
-        warnings=() if stable or cut_short else _warnings(rate, narrow=narrow, drift=drift, filling=filling),
+        warnings=_warnings(rate, narrow=narrow, drift=drift, filling=filling) if warned else (),
     )
 
 
@@ -118,6 +121,7 @@ def overall(windows: Sequence[Window], epoch_images: int | None = None) -> Estim
     Args:
         windows: one after the other.
         epoch_images: images of an epoch; if one fits in, as many whole ones as there are count, each with its pause.
+            None where images are those that the loader made: it goes on in the model's pauses.
     """
     counted = windows if epoch_images is None else _whole_epochs(windows, epoch_images)
     images = np.array([window.images for window in counted], float)
@@ -148,11 +152,12 @@ def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Wind
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
     """Return how many steps make a window: long against the clock, and whole bursts, in which workers deliver.
 
-    Where not even two bursts fit in a trial, a window is what half of it holds, but at least a step.
+    It takes half of a trial at most. Where not even two bursts fit in one, it is what half holds, but at least a step.
     """
     step_seconds = max(step_seconds, 1e-6)
     bursts = max(1, math.ceil(_WINDOW_SECONDS / step_seconds / workers))
-    return max(1, min(workers * bursts, math.floor(rule.max_seconds / 2 / step_seconds)))
+    half = math.floor(rule.max_seconds / 2 / step_seconds)
+    return max(1, min(workers * bursts, half // workers * workers or half))
 
 
 def _images(edges: Sequence[Edge]) -> int:

@@ -243,8 +243,19 @@ def test_the_rate_of_short_epochs_is_that_of_whole_ones_with_a_pause_each(epoch_
     meter.epoch_steps = epoch_steps
     trained(meter, step_seconds=0.004, pause_seconds=0.1)
     assert meter.reading is not None
-    rate = windows.overall(meter.reading.windows, meter.epoch_images).value
+    rate = meter.overall.value
     assert rate == pytest.approx(epoch_steps * BATCH / (epoch_steps * 0.004 + 0.1))
+
+
+def test_where_a_queue_empties_all_windows_count_also_if_some_look_like_whole_epochs() -> None:
+    pipeline = Pipeline(producer_seconds=0.0125, consumer_seconds=0.010, queue=64, filled=64)
+    meter = Meter(2, pipeline.workers, SEARCH)
+    meter.epoch_steps = 1
+    run(meter, pipeline)
+    assert meter.reading is not None
+    assert meter.reading.emptied
+    assert meter.overall == windows.overall(meter.reading.windows) != windows.overall(meter.reading.windows, 2)
+    assert meter.overall.value == pytest.approx(2 * pipeline.batches_per_second, rel=0.03)
 
 
 def test_a_first_epoch_that_is_short_is_left_out() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autopipe.core.outcome import Window
-from autopipe.measure.windows import overall
+from autopipe.measure.windows import StopRule, overall, window_steps
 
 
 def test_the_rate_of_all_windows_counts_a_pause_that_falls_into_one() -> None:
@@ -28,3 +28,15 @@ def test_of_a_part_of_an_epoch_the_pause_does_not_count() -> None:
     epoch = [Window(images=150, seconds=0.55), Window(images=150, seconds=0.15), Window(images=100, seconds=0.1)]
     begun = Window(images=120, seconds=0.52)
     assert overall([*epoch, *epoch, begun], epoch_images=400).value == pytest.approx(400 / 0.8)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("step_milliseconds", [0.3, 7, 19, 41, 90, 310])
+@pytest.mark.parametrize("trial_seconds", [0.3, 2.0])
+def test_a_window_is_whole_bursts_wherever_two_of_them_fit_in_a_trial(
+    workers: int, step_milliseconds: float, trial_seconds: float
+) -> None:
+    seconds = step_milliseconds / 1000
+    steps = window_steps(seconds, workers, StopRule(min_seconds=trial_seconds, max_seconds=trial_seconds))
+    assert steps % workers == 0 or 2 * workers * seconds > trial_seconds
+    assert steps == 1 or steps * seconds <= trial_seconds / 2
