@@ -26,7 +26,7 @@ from autopipe.core.sample import Sample, SampleSpec, Source
 from autopipe.data import source as data_source
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu
-from autopipe.ops.tensorflow_half import TENSORFLOW, apply_step, shaped, tensor_types
+from autopipe.ops.tensorflow_half import TENSORFLOW, apply_step, checked, shaped, tensor_types
 
 _AUTO_READS = 64  # threads among which tf.data's own tuning may choose where samples come over a network
 POOL_OF_ITS_OWN = 2
@@ -208,7 +208,8 @@ class Graph:
         for step in self._sample_steps():
             sample = apply_step(step, sample, numbers[used : used + step.op.draws])
             used += step.op.draws
-        return tuple(_parts(sample))
+            spec = step.after
+        return tuple(_parts(checked(sample, spec)))
 
     def _finished(self, batches: Any) -> Any:
         steps = self._fresh_steps()[len(self._sample_steps()) :]

@@ -52,11 +52,25 @@ def apply_step(step: Step, sample: Sample, random: Any) -> Sample:
 
 
 def shaped(sample: Sample, spec: SampleSpec) -> Sample:
-    """Set the static shapes of a sample's tensors, which TensorFlow forgets wherever Python made them."""
+    """Set what is certain of the shapes of a sample's tensors, which TensorFlow forgets wherever Python made them.
+
+    The height and width of images are only where an op of TensorFlow's has set them: the few that were looked at may
+    have had one size by chance.
+    """
     for tensor, field in zip(sample, spec.columns, strict=True):
         if field is not None:
             _set_shape(tensor, field)
     return tuple(None if field is None else tensor for tensor, field in zip(sample, spec.columns, strict=True))
+
+
+def checked(sample: Sample, spec: SampleSpec) -> Sample:
+    """Return a sample's tensors, each of which fails where it is not as `spec` has it."""
+    import tensorflow as tf
+
+    return tuple(
+        part if field is None or field.shape is None else tf.ensure_shape(part, field.shape)
+        for part, field in zip(sample, spec.columns, strict=True)
+    )
 
 
 def tensor_types(spec: SampleSpec) -> list[Any]:
@@ -70,7 +84,7 @@ def _set_shape(tensor: Any, field: Field) -> None:
     if field.kind is FieldKind.ENCODED:
         tensor.set_shape(())
     elif field.shape is not None:
-        tensor.set_shape(field.shape)
+        tensor.set_shape([*[None] * len(field.shape[:2]), *field.shape[2:]])
     elif field.rank is not None:
         tensor.set_shape([None] * field.rank)
 

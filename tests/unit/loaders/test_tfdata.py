@@ -14,6 +14,7 @@ from autopipe.assembly import build_loader
 from autopipe.batching.kernel import Kernel
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
+from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.hardware import cpu
@@ -136,3 +137,41 @@ def test_a_closed_loader_lets_go_of_its_data(photos: Path) -> None:
         assert kernel() is not None
     gc.collect()
     assert kernel() is None
+
+
+class Scenes:
+    """Images with masks, of which the second last image, or its mask, has another size than all others.
+
+    When a loader opens, four of eight samples are looked at, and that is none of them.
+    """
+
+    y_kind = FieldKind.MASK
+
+    def __init__(self, image: tuple[int, int], mask: tuple[int, int]) -> None:
+        self._odd = image, mask
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> Any:
+        image, mask = self._odd if index == 6 else ((20, 20), (20, 20))
+        levels = np.random.default_rng(index).integers(0, 256, (*image, 3), np.uint8)
+        return levels, np.full(mask, index, np.uint8)
+
+
+def scenes(*odd: tuple[int, int], loader: Any, batch_size: int = 1) -> Loader:
+    ops = [RandomCrop(16, 16), Resize(8, 8), RandomBrightness(0.1)]  # the last has `TfData` make samples by TensorFlow
+    workload = Workload(data=Scenes(*odd), ops=ops, batch_size=batch_size)
+    return build_loader(workload, PipelineConfig(loader=loader))
+
+
+def test_images_whose_size_only_those_looked_at_share_are_cut_where_other_loaders_cut_them() -> None:
+    odd = ((40, 30), (40, 30))
+    with (
+        scenes(*odd, loader=Threads(workers=1), batch_size=4) as threads,
+        scenes(*odd, loader=TfData(num_parallel_calls=2, prefetch=1), batch_size=4) as made,
+    ):
+        for epoch in range(3):
+            for (x, y), (other_x, other_y) in zip(threads.batches(epoch), made.batches(epoch), strict=True):
+                assert np.abs(x.astype(int) - other_x).max() <= 2  # a level by the resize, which brightness may double
+                np.testing.assert_array_equal(y, other_y)
