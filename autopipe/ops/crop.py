@@ -80,11 +80,14 @@ class _Crop(PixelOp):
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf
 
-        shape = tf.shape(tensor)
+        if tensor.shape.rank is None:
+            raise NotImplementedError("a slice of known size has as many axes as the tensor")
+        shape, others = tf.shape(tensor), tensor.shape.rank - 2
         down, right = self._place(random)
         top = tf.cast(down * tf.cast(shape[0] - self.height + 1, tf.float64), tf.int32)
         left = tf.cast(right * tf.cast(shape[1] - self.width + 1, tf.float64), tf.int32)
-        return tensor[top : top + self.height, left : left + self.width]
+        # Where the image is too small it fails; `tensor[top:bottom]` would be less than was asked for.
+        return tf.slice(tensor, (top, left, *[0] * others), (self.height, self.width, *[-1] * others))
 
     def plain_numpy(self, step: Step) -> Lines:
         named = parts(step)

@@ -17,6 +17,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
+from autopipe.errors import BadSampleError
 from autopipe.hardware import cpu
 from autopipe.loaders import tfdata
 from autopipe.loaders.tfdata import TfData
@@ -163,6 +164,26 @@ def scenes(*odd: tuple[int, int], loader: Any, batch_size: int = 1) -> Loader:
     ops = [RandomCrop(16, 16), Resize(8, 8), RandomBrightness(0.1)]  # the last has `TfData` make samples by TensorFlow
     workload = Workload(data=Scenes(*odd), ops=ops, batch_size=batch_size)
     return build_loader(workload, PipelineConfig(loader=loader))
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize(
+    ("image", "mask", "said"),
+    [
+        ((15, 20), (15, 20), r"RandomCrop.* on sample 6: .*cannot cut 16x16 out of 15x20"),
+        ((10, 10), (10, 10), r"RandomCrop.* on sample 6: .*cannot cut 16x16 out of 10x10"),
+        ((20, 20), (30, 20), r"RandomCrop.* on sample 6: .*the image is 20x20 pixels and the mask 30x20"),
+    ],
+)
+def test_sizes_that_a_crop_cannot_use_are_named_as_by_other_loaders(
+    image: tuple[int, int], mask: tuple[int, int], said: str, batch_size: int
+) -> None:
+    for loader in (Threads(workers=1), TfData(num_parallel_calls=2, prefetch=1)):
+        with (
+            scenes(image, mask, loader=loader, batch_size=batch_size) as made,
+            pytest.raises(BadSampleError, match=said),
+        ):
+            list(made.batches(0))
 
 
 def test_images_whose_size_only_those_looked_at_share_are_cut_where_other_loaders_cut_them() -> None:
