@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
 
-from autopipe.batching import refusals
+from autopipe.batching import cache_room, refusals
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core import digests, evaluation
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -155,8 +155,8 @@ def evaluation_loader(
         AutopipeError: whatever `build_loader` raises.
     """
     with evaluation.naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
-        over, config = evaluation.workload_over(workload, data), evaluation.config_over(config, passes)
-        loader = stack.enter_context(build_loader(over, config, rank=rank))
+        over, config, plan = cache_room.for_evaluation(workload, config, data, passes)
+        loader = stack.enter_context(build_loader(over, config, rank=rank, plan=plan))
         if model is not None:
             from autopipe.devices import model as models  # imports Keras
 

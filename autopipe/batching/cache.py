@@ -12,6 +12,7 @@ What it hands out can only be read: an op that wrote into it would change the sa
 from __future__ import annotations
 
 import contextlib
+import weakref
 from typing import Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from autopipe.core.sample import Batch, Part, Sample, SampleSpec, has_room
 from autopipe.errors import LoaderError
 
 _STREAM = 0xFFFF_FFFE  # random numbers that no op has
+_OPEN: weakref.WeakSet[MemoryCache] = weakref.WeakSet()  # those of this process
 
 
 class MemoryCache:
@@ -49,6 +51,7 @@ class MemoryCache:
         self._readable = read_only(self._parts)
         self._places = None if rows == count else _rows(count, rows)
         self._rows = None if self._places is None else self._places.data  # gives Python integers
+        _OPEN.add(self)
 
     @classmethod
     def of(cls, recipe: Recipe, block: SharedBlock | None = None) -> Self | None:
@@ -71,8 +74,18 @@ class MemoryCache:
                 'cache="memory" needs samples of one shape after the deterministic first ops, but they differ.',
                 hint='Put ap.Resize or ap.CenterCrop before the first random op, or use cache="none".',
             )
-        rows = kept_count(len(recipe.source), recipe.cached)
-        return RowLayout(recipe.fixed_spec, rows).size + rows
+        return MemoryCache.bytes_of(recipe.fixed_spec, len(recipe.source), recipe.cached)
+
+    @staticmethod
+    def bytes_of(spec: SampleSpec, count: int, fraction: float) -> int:
+        """Return the bytes that a cache of this part of so many samples takes once it is full."""
+        rows = kept_count(count, fraction)
+        return RowLayout(spec, rows).size + rows
+
+    @staticmethod
+    def unfilled_bytes() -> int:
+        """Return what the caches of this process will take beside what they have taken, once they are full."""
+        return sum(cache._layout.size * (cache._layout.rows - cache.filled) // cache._layout.rows for cache in [*_OPEN])
 
     def get(self, index: int) -> Sample | None:
         """Return a sample as read-only views of the cache, or None if it is not there, yet or at all."""

@@ -181,7 +181,8 @@ class Tuned:
         to the device are done by the workers, and image axes are as `keras.config.image_data_format()` says now.
 
         Args:
-            data: other samples, for validation and prediction: in order and without chance. None: the workload's.
+            data: other samples, for validation and prediction: in order and without chance. A cache of the
+                configuration is left out, with a warning, where memory has no room for them. None: the workload's.
             shard: `(i, n)` takes the i-th of n disjoint parts of every epoch of the workload's data.
             initial_epoch: the epoch to begin with, if `fit` is given one.
 

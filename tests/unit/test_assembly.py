@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.assembly import batches_digest, build_loader, conversion_of, evaluation_loader
+from autopipe.batching.cache_room import CacheWarning
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
@@ -22,6 +23,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.table import Table
 from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
+from autopipe.hardware import memory
 from autopipe.loaders.threads import Threads
 from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from autopipe.ops.custom import Map
@@ -228,6 +230,41 @@ def test_samples_that_are_read_once_take_no_memory(photos: Path, passes: int | N
     config = PipelineConfig(loader=Threads(workers=1), cache="memory")
     made = revealed(lambda: evaluation_loader(workload(photos), config, Few(photos, 6), passes))
     assert made.recipe.cached == cached
+
+
+def free(monkeypatch: pytest.MonkeyPatch, count_bytes: int) -> None:
+    monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=1 << 40, available_bytes=count_bytes))
+
+
+def test_samples_to_evaluate_that_memory_has_no_room_for_are_read_each_time(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = PipelineConfig(loader=Threads(workers=1), cache="memory")
+    free(monkeypatch, 1000)
+    with pytest.warns(CacheWarning, match=r"^The 6 samples .* takes 1\.2 KiB, but \d+ B are free"):
+        made = revealed(lambda: evaluation_loader(workload(photos), config, Few(photos, 6)))
+    assert made.recipe.cached == 0.0
+
+
+class Large:
+    """Samples of a hundred kilobytes."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        return np.zeros(100_000, np.uint8)
+
+
+def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Workload(data=Large(), ops=[], batch_size=4)
+    config = PipelineConfig(loader=Threads(workers=1, queue_size=1), cache="memory")
+    free(monkeypatch, 18_000_000)
+    with build_loader(made, config) as training:
+        with pytest.warns(CacheWarning, match=r"takes 9\.5 MiB, but [67]\.\d MiB are free"):
+            evaluation_loader(made, config, Large()).close()
+        assert len(list(training.batches(0, last=True))) == 25
+        evaluation_loader(made, config, Large()).close()  # the training's cache is full: nothing is left to it any more
 
 
 def test_nothing_to_evaluate_is_refused(photos: Path) -> None:
