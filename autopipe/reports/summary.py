@@ -120,9 +120,8 @@ def _only_baselines(result: SearchResult) -> str:
     if stop.reason is Reason.EXHAUSTED:
         return f"{said}: nothing else can run here."
     if stop.reason is Reason.TRIALS:
-        return (
-            f"{said}. {stop.message} `--trials {len(result.baselines) + _ADVISED_TRIALS}` leaves some for the search."
-        )
+        trials = len(result.baselines) + _ADVISED_TRIALS
+        return f"{said}: no more trials were allowed. `--trials {trials}` leaves some for the search."
     took = [row.seconds for row in result.trials if row.outcome is not None]
     advised = result.seconds + _ADVISED_TRIALS * max(took)
     return (

@@ -162,8 +162,10 @@ def test_where_no_more_trials_were_allowed_neither_time_nor_workers_are_what_lac
     found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=1))
     (note,) = summary_of(found).warnings
     assert note == (
-        "Nothing beside the baselines was tried. 1 trial was allowed, and 2 have run, the baselines among them. "
-        "`--trials 22` leaves some for the search."
+        "Nothing beside the baselines was tried: no more trials were allowed. `--trials 22` leaves some for the search."
+    )
+    assert "Stopped 1 trial was allowed, and 2 have run, the baselines among them. (" in " ".join(
+        shown(text.render(summary_of(found))).split()
     )
 
 
