@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TextIO
@@ -16,23 +15,20 @@ from numpy.typing import NDArray
 from autopipe.core.plain_code import PlainSource
 from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.data import filesystem, places, source
-from autopipe.data.labels import whole_numbers
 from autopipe.data.paths import Entry, short_digest
 from autopipe.data.table_code import TableColumns
+from autopipe.data.table_labels import as_labels, number_columns
 from autopipe.data.url import is_url, located, shown
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, near, shortened
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python reads no more than 4,300
-_NO_VALUE = re.compile(r"<na>|n/?a|null", re.IGNORECASE)  # what R, pandas and databases write beside "nan"
 
 
 class Table:
     """Images named in one column of a CSV file, labels in another.
 
     Labels that are all whole numbers are used as they are. If they are all numbers, y is a float32 value (regression).
-    Otherwise each distinct text is a class, numbered in sorted order; numbers of which some are missing (nan, NA) or
-    infinite are refused. Of several columns, y is a vector of all of them: whole numbers where all columns are labels
-    or classes, else float32.
+    Otherwise each distinct text is a class, numbered in sorted order; numbers of which some are missing (nan, NA),
+    infinite or written with decimal commas are refused. Of several columns, y is a vector of all of them: whole numbers
+    where all columns are labels or classes, else float32.
 
     Args:
         csv: the file, or its URL; its first row names the columns, which are separated by commas, semicolons or tabs.
@@ -85,7 +81,7 @@ class Table:
         listed = label if label is None or isinstance(label, str) else names
         self._columns = TableColumns(path=path, label=listed, features=tuple(features), sample_weight=sample_weight)
         paths, columns, self._rows = _read_columns(place, path, (*names, *more))
-        numbers = _number_columns(columns[len(names) :], more, self._rows)
+        numbers = number_columns(columns[len(names) :], more, self._rows)
         self._features = numbers[:, : len(features)] if features else None
         self._weights = numbers[:, -1] if sample_weight is not None else None
         if features:
@@ -96,7 +92,7 @@ class Table:
         self.y_kind: FieldKind | None = None
         self.classes: tuple[Any, ...] | None = None
         self._labels: array[int] | NDArray[Any] | None = None
-        made = [_as_labels(texts, label_mode, name, self._rows) for texts, name in zip(columns, names, strict=False)]
+        made = [as_labels(texts, label_mode, name, self._rows) for texts, name in zip(columns, names, strict=False)]
         if isinstance(label, str):
             self.y_kind, self.classes, self._labels = made[0]
         elif names:
@@ -253,45 +249,3 @@ def _position(header: list[str], name: str, file: str) -> int:
             f"`{file}` has {header.count(name)} columns named `{name}`.", hint="Rename all but one of them."
         )
     return header.index(name)
-
-
-def _as_labels(
-    texts: list[str], mode: str, column: str, rows: Sequence[int]
-) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
-    """Return what the labels of a column are: whole numbers, numbers, or the classes that they name."""
-    if mode == "auto" and all(map(_INTEGER.fullmatch, texts)):
-        return FieldKind.LABEL, None, whole_numbers(texts, column, rows)
-    values = _as_numbers(texts) if mode != "class" else None
-    if values is not None and np.isfinite(values).all():
-        return FieldKind.ARRAY, None, values
-    if mode == "number" or (values is not None and np.isfinite(values).any()):
-        row, text = next((row, text) for row, text in zip(rows, texts, strict=True) if not _is_number(text))
-        otherwise = ' label_mode="class" takes all texts as names of classes.' if mode == "auto" else ""
-        raise DataError(
-            f"The column `{column}` must hold finite numbers, but row {row} has {shortened(text)}.",
-            hint=f"Give the row a number, or remove it.{otherwise}",
-        )
-    classes = sorted(set(texts))
-    number = {name: label for label, name in enumerate(classes)}
-    return FieldKind.LABEL, tuple(classes), array("q", (number[text] for text in texts))
-
-
-def _number_columns(columns: list[list[str]], names: Sequence[str], rows: Sequence[int]) -> NDArray[np.float32]:
-    """Return some columns of numbers as the columns of an array."""
-    made = [_as_labels(texts, "number", name, rows)[2] for texts, name in zip(columns, names, strict=True)]
-    return np.stack([np.asarray(values) for values in made], axis=1) if made else np.empty((0, 0), np.float32)
-
-
-def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
-    """Return texts as numbers, NaN where one says that it is missing; None if there is another text."""
-    try:
-        values = np.array(["nan" if _NO_VALUE.fullmatch(text) else text for text in texts], np.float64)
-    except ValueError:
-        return None
-    with np.errstate(over="ignore"):  # too large a number becomes infinite
-        return values.astype(np.float32)
-
-
-def _is_number(text: str) -> bool:
-    value = _as_numbers([text])
-    return value is not None and bool(np.isfinite(value).all())

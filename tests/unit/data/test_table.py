@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_numbers_may_be_targets_and_numbers_may_be_names(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("others", ["1.5", "7"])
-@pytest.mark.parametrize("missing", ["nan", "NaN", "-inf", "NA", "n/a", "<NA>", "NULL", "1e300"])
+@pytest.mark.parametrize("missing", ["nan", "NaN", "-inf", "NA", "n/a", "<NA>", "NULL", "None", "nil", "1e300"])
 def test_numbers_of_which_one_is_missing_are_no_classes(folder: Path, others: str, missing: str) -> None:
     text = f"path,label\n1.jpg,{others}\n\n2.jpg,{missing}\n"
     with pytest.raises(
@@ -89,6 +90,26 @@ def test_numbers_of_which_one_is_missing_are_no_classes(folder: Path, others: st
     with pytest.raises(DataError, match=f"row 4 has '{missing}'"):
         table(folder, text, label_mode="number")
     assert table(folder, text, label_mode="class").classes == tuple(sorted((others, missing)))
+
+
+@pytest.mark.parametrize("missing", ["?", "-"])
+def test_signs_among_numbers_are_missing_values(folder: Path, missing: str) -> None:
+    text = f"path,label\n1.jpg,7\n2.jpg,{missing}\n"
+    with pytest.raises(DataError, match=re.escape(f"row 3 has '{missing}'")):
+        table(folder, text)
+    assert table(folder, text, label_mode="class").classes == tuple(sorted(("7", missing)))
+    assert table(folder, "path,label\n1.jpg,+\n2.jpg,-\n").classes == ("+", "-")
+
+
+def test_numbers_with_decimal_commas_are_no_classes(folder: Path) -> None:
+    text = "path;label\n1.jpg;7\n2.jpg;-0,5\nsub/3.jpg;1,25\n"
+    for mode in ("auto", "number"):
+        with pytest.raises(DataError, match=r"finite numbers, but row 3 has '-0,5'.*Write a point for the comma"):
+            table(folder, text, label_mode=mode)
+    with pytest.raises(DataError, match=r"row 3 has '-0,5'.*Write a point for the comma"):
+        table(folder, text.replace("7", "NA"))
+    assert table(folder, text, label_mode="class").classes == ("-0,5", "1,25", "7")
+    assert table(folder, text.replace("7", "a,b")).classes == ("-0,5", "1,25", "a,b")
 
 
 def test_texts_among_which_one_looks_like_a_missing_number_are_classes(folder: Path) -> None:
