@@ -250,8 +250,8 @@ def _mapped(file: Path) -> NDArray[Any]:
 
 def _whole_file(array: NDArray[Any]) -> Path | None:
     """Return the .npy file that `array` maps as a whole, so that worker processes can map it too."""
-    if not isinstance(array, np.memmap) or array.filename is None:
-        return None
+    if not isinstance(array, np.memmap) or array.filename is None or array.mode == "c":
+        return None  # of mode "c", copy on write: what was changed is in memory alone
     file = Path(array.filename)
     try:
         again = np.load(file, mmap_mode="r", allow_pickle=False)

@@ -107,6 +107,16 @@ def test_kinds_follow_from_shapes_and_dtypes(x: NDArray[Any], y: NDArray[Any] | 
     assert expected == (data.x_kind, data.y_kind)
 
 
+def test_what_was_changed_in_memory_is_not_read_from_the_file_again(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", IMAGES)
+    changed = np.load(tmp_path / "x.npy", mmap_mode="c")
+    changed += 1
+    for rows in (changed, changed[:]):
+        data = pickle.loads(pickle.dumps(Arrays(rows)))
+        np.testing.assert_array_equal(data.read(3), IMAGES[3] + 1)
+        assert data.files() == []
+
+
 def test_unequal_lengths_are_refused() -> None:
     with pytest.raises(DataError, match="equally long, but got 4 and 3 rows"):
         Arrays(IMAGES, LABELS[:3])
