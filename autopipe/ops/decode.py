@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from autopipe.core.op import LATER, Op, Target
 from autopipe.core.plain_code import Lines, decoded_parts
 from autopipe.core.plan import Step
-from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.ops import reduction
 from autopipe.ops.header import Size, image_size
 from autopipe.ops.orientation import orientation_of, upright, warn_of_turned
 from autopipe.ops.size import check_size
+from autopipe.ops.truncated import is_truncated
 
 MAX_PIXELS = 2**28
 _IMAGE_FLAGS = {
@@ -145,10 +146,15 @@ class Decode(Op):
                 found += reduction.plain_numpy(part, self._least, self.channels)
             else:
                 is_grey = self.channels == 1 if is_image else after.rank != 3
-                flags = f"cv2.IMREAD_{'GRAYSCALE' if is_grey else 'COLOR_RGB'}"
+                is_deep = not is_image and _is_deep(after)
+                colour = "COLOR" if is_deep else "COLOR_RGB"  # of which OpenCV's TIFF decoder knows nothing in 16 bits
+                flags = f"cv2.IMREAD_{'GRAYSCALE' if is_grey else colour}"
+                flags += " | cv2.IMREAD_ANYDEPTH" if is_deep else ""
                 flags += "" if self.orientation == "exif" else " | cv2.IMREAD_IGNORE_ORIENTATION"
                 axis = "[..., None]" if is_image and is_grey else ""
                 found.append(f"{part} = cv2.imdecode(np.frombuffer({part}, np.uint8), {flags}){axis}")
+                if is_deep and not is_grey:
+                    found.append(f"{part} = cv2.cvtColor({part}, cv2.COLOR_BGR2RGB)")
         return found
 
     def plain_tensorflow(self, step: Step) -> Lines:
@@ -157,7 +163,9 @@ class Decode(Op):
         found = []
         for part, after in decoded_parts(step).items():
             if after.kind is not FieldKind.IMAGE:
-                found.append(f"{part} = tf.io.decode_png({part}, channels={'3)' if after.rank == 3 else '1)[..., 0]'}")
+                how = "3" if after.rank == 3 else "1"
+                how += ", dtype=tf.uint16)" if _is_deep(after) else ")"
+                found.append(f"{part} = tf.io.decode_png({part}, channels={how}{'' if after.rank == 3 else '[..., 0]'}")
             elif self.reduce:
                 found += reduction.plain_tensorflow(part, self._least, self.channels)
             else:
@@ -202,6 +210,13 @@ def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXEL
         return pixels[..., 0] if is_grey else pixels
     pixels = _imdecode(data, _MASK_FLAGS, max_pixels)
     return pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+
+
+def _is_deep(mask: Field) -> bool:
+    """Tell whether a mask that was decoded has 16 bits; plain code knows no other but 8."""
+    if mask.dtype not in (np.uint8, np.uint16):
+        raise PlainCodeError(f"`Decode` writes plain code of masks in uint8 and uint16, but these are in {mask.dtype}")
+    return bool(mask.dtype == np.uint16)
 
 
 def jpeg_space(data: bytes, max_pixels: int, *, strict: bool) -> str | None:
@@ -275,25 +290,5 @@ def _require_size(size: Size | None, max_pixels: int) -> None:
 
 
 def _require_end(data: bytes) -> None:
-    if _is_truncated(data):
+    if is_truncated(data):
         raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
-
-
-def _is_truncated(data: bytes) -> bool:
-    """Tell whether a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey and say nothing."""
-    if data[:2] == b"\xff\xd8":
-        return data[-2:] != b"\xff\xd9" and not _has_end_after_scan(bytes(data))
-    if data[:8] == b"\x89PNG\r\n\x1a\n":
-        return data[-8:-4] != b"IEND" and bytes(data).rfind(b"IEND") < 0
-    return False
-
-
-def _has_end_after_scan(data: bytes) -> bool:
-    """Look for the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
-    position = 2
-    while position + 4 <= len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
-        if marker == 0xDA:  # start of scan: what follows is entropy-coded, where FF D9 cannot occur
-            return data.find(b"\xff\xd9", position) >= 0
-        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return False

@@ -13,8 +13,9 @@ import pytest
 import simplejpeg
 
 from autopipe.core.digests import digest, ops_digest
+from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, SampleSpec
-from autopipe.errors import BadSampleError, ConfigError
+from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.ops.decode import Decode, decode_image, decode_mask
 from autopipe.ops.header import image_size
 
@@ -124,6 +125,34 @@ def test_a_jpeg_is_decoded_to_where_it_belongs_if_it_fits() -> None:
 def test_a_mask_may_be_a_jpeg() -> None:
     np.testing.assert_array_equal(decode_mask(FILES["grey jpeg"]), decode_image(FILES["grey jpeg"], 1)[..., 0])
     np.testing.assert_array_equal(decode_mask(FILES["jpeg"]), decode_image(FILES["jpeg"], 3))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "extension"), [("plain_numpy", ".png"), ("plain_numpy", ".tiff"), ("plain_tensorflow", ".png")]
+)
+@pytest.mark.parametrize("shape", [(9, 7), (9, 7, 3)])
+def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dialect: str, extension: str) -> None:
+    import tensorflow as tf
+
+    mask = RNG.integers(0, 65536, shape, np.uint16)
+    data = encoded(mask, extension)
+    scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "x": FILES["png"], "y": data}
+    exec("\n".join(getattr(Decode(), dialect)(masked_step(mask.dtype, mask.ndim))), scope)
+    found = np.asarray(scope["y"])
+    np.testing.assert_array_equal(found, decode_mask(data))
+    assert found.dtype == np.uint16
+
+
+@pytest.mark.parametrize("dialect", ["plain_numpy", "plain_tensorflow"])
+def test_plain_code_of_masks_in_another_dtype_is_refused(dialect: str) -> None:
+    with pytest.raises(PlainCodeError, match="masks in uint8 and uint16, but these are in float32"):
+        getattr(Decode(), dialect)(masked_step(np.dtype(np.float32), 2))
+
+
+def masked_step(dtype: np.dtype[Any], rank: int) -> Step:
+    """Return a step that decodes images, and masks of a dtype."""
+    image, mask = Field(FieldKind.IMAGE, None, np.dtype(np.uint8), 3), Field(FieldKind.MASK, None, dtype, rank)
+    return Step(Decode(), 0, SampleSpec(ENCODED, ENCODED), SampleSpec(image, mask))
 
 
 def damaged(data: bytes) -> bytes:

@@ -1,0 +1,23 @@
+"""Whether the file of an image is cut short, told by its last bytes."""
+
+from __future__ import annotations
+
+
+def is_truncated(data: bytes) -> bool:
+    """Tell whether a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey and say nothing."""
+    if data[:2] == b"\xff\xd8":
+        return data[-2:] != b"\xff\xd9" and not _has_end_after_scan(bytes(data))
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        return data[-8:-4] != b"IEND" and bytes(data).rfind(b"IEND") < 0
+    return False
+
+
+def _has_end_after_scan(data: bytes) -> bool:
+    """Look for the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
+    position = 2
+    while position + 4 <= len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker == 0xDA:  # start of scan: what follows is entropy-coded, where FF D9 cannot occur
+            return data.find(b"\xff\xd9", position) >= 0
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return False
