@@ -71,9 +71,7 @@ def estimate_bytes(conversion: Conversion, storage: Storage) -> float:
     probes: list[Sample] = []
     if not conversion.spec.is_fixed:
         positions = spread(len(conversion), _PROBES if conversion.steps else _PROBES_UNDECODED)
-        remote = data_source.remote(conversion.source) is not None
-        made = filesystem.at_once(sample, positions) if remote else map(sample, positions)
-        probes = [each for each in made if each is not None]
+        probes = [each for each in filesystem.at_once(sample, positions) if each is not None]  # reads may wait
     return storage.sample_bytes(conversion.spec, probes) * len(conversion)
 
 
