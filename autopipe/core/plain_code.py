@@ -151,10 +151,16 @@ def is_flat(step: Step, part: str) -> bool:
     return part_of(step.before, part).rank == 2
 
 
-def is_grey(step: Step, part: str) -> bool:
-    """Return whether a part has a channel axis of length one before the op, which OpenCV leaves out."""
-    field = part_of(step.before, part)
-    return field.rank == 3 and field.shape is not None and field.shape[-1] == 1
+def channel_axis(step: Step, part: str) -> Lines:
+    """Return lines that give a part its channel axis back where that is, or may be, one of length one.
+
+    OpenCV leaves such an axis out. How many channels there are is told by the shape before the op, or after it where
+    samples differ in size before.
+    """
+    before, after = part_of(step.before, part), part_of(step.after, part)
+    shape = before.shape or after.shape
+    is_lost = before.rank == 3 and (shape is None or shape[-1] == 1)
+    return [f"{part} = np.atleast_3d({part})"] if is_lost else []
 
 
 def is_integer(step: Step, part: str) -> bool:

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import Lines, is_flat, is_grey, is_mask, parts, shape_lines
+from autopipe.core.plain_code import Lines, channel_axis, is_flat, is_mask, parts, shape_lines
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.errors import ConfigError
@@ -132,7 +132,8 @@ class RandomAffine(PixelOp):
                 f"    flags=cv2.INTER_{'NEAREST' if nearest else 'LINEAR'} | cv2.WARP_INVERSE_MAP,",
                 f"    borderMode=cv2.BORDER_{border},",
                 f"    borderValue={value!r},",
-                f"){'[..., None]' if is_grey(step, part) else ''}",
+                ")",
+                *channel_axis(step, part),
             ]
         return found
 

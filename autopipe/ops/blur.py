@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import Lines, is_flat, is_grey, parts
+from autopipe.core.plain_code import Lines, channel_axis, is_flat, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.errors import ConfigError
@@ -50,8 +50,8 @@ class GaussianBlur(PixelOp):
     def plain_numpy(self, step: Step) -> Lines:
         found = [f"is_blurred, sigma = rng.random() < {self.probability!r}, rng.uniform{self.sigma!r}"]
         for part in parts(step):
-            blurred = f"cv2.GaussianBlur({part}, ({self.size}, {self.size}), sigma)"
-            found += ["if is_blurred:", f"    {part} = {blurred}{'[..., None]' if is_grey(step, part) else ''}"]
+            blurred = f"{part} = cv2.GaussianBlur({part}, ({self.size}, {self.size}), sigma)"
+            found += ["if is_blurred:", *(f"    {line}" for line in (blurred, *channel_axis(step, part)))]
         return found
 
     def plain_tensorflow(self, step: Step) -> Lines:

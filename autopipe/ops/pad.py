@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import Lines, is_flat, is_grey, is_mask, parts
+from autopipe.core.plain_code import Lines, channel_axis, is_flat, is_mask, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.ops.pixels import PixelOp
@@ -65,7 +65,8 @@ class Pad(PixelOp):
             found += [
                 f"down, right = max(0, {self.height} - {part}.shape[0]), max(0, {self.width} - {part}.shape[1])",
                 "top, left = down // 2, right // 2",
-                f"{part} = cv2.copyMakeBorder({edges}){'[..., None]' if is_grey(step, part) else ''}",
+                f"{part} = cv2.copyMakeBorder({edges})",
+                *channel_axis(step, part),
             ]
         return found
 

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import Lines, is_grey, is_integer, is_mask, part_of, parts, quoted, tensor_type
+from autopipe.core.plain_code import Lines, channel_axis, is_integer, is_mask, part_of, parts, quoted, tensor_type
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.errors import ConfigError
@@ -126,7 +126,7 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
             continue
         method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
         smooth = f"cv2.resize({part}, ({width}, {height}), interpolation=cv2.INTER_{method})"
-        found.append(f"{part} = {smooth}{'[..., None]' if is_grey(step, part) else ''}")
+        found += [f"{part} = {smooth}", *channel_axis(step, part)]
     return found
 
 

@@ -5,6 +5,7 @@ The ops are found in the package. One that has no case in `op_references.py` fai
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -83,6 +84,12 @@ def spec_of(sample: Sample) -> SampleSpec:
 
     x, y = sample
     return SampleSpec(field(x, target=False), None if y is None else field(y, target=True))
+
+
+def unsized(spec: SampleSpec) -> SampleSpec:
+    """Return the spec of samples of several sizes."""
+    fields = [None if field is None else dataclasses.replace(field, shape=None) for field in spec.columns]
+    return SampleSpec.of(fields)
 
 
 def frozen(sample: Sample) -> Sample:
@@ -184,11 +191,13 @@ def test_threads_and_order_and_pickling_make_no_difference(case: Case) -> None:
             assert_same(wanted, found)
 
 
-def plain(case: Case, sample: Sample, dialect: str, rng: Any = None) -> Sample | None:
+def plain(case: Case, sample: Sample, dialect: str, rng: Any = None, *, several_sizes: bool = False) -> Sample | None:
     """Return the sample after the op's plain code; None where it says that it has none."""
     spec = spec_of(sample)
     made = case.op.apply(sample, spec, numbers(case.op, MIDDLE))
     step = Step(case.op, 0, spec, spec_of(made))
+    if several_sizes:
+        step = dataclasses.replace(step, before=unsized(spec), after=unsized(step.after))
     tensorflow = dialect == "plain_tensorflow"
     scope: dict[str, Any] = {
         "np": np,
@@ -213,6 +222,19 @@ def plain(case: Case, sample: Sample, dialect: str, rng: Any = None) -> Sample |
     exec("\n".join([*case.op.plain_constants(step), *lines]), scope)
     found = [scope[part].numpy() if tensorflow else scope[part] for part in parts]
     return found[0], found[1] if len(found) > 1 else None
+
+
+GREY = "grey with a mask of one channel"
+
+
+@pytest.mark.parametrize(("case", "name"), [pair for pair in PAIRS if pair.values[1] == GREY])
+def test_its_plain_code_keeps_the_one_channel_of_images_of_several_sizes(case: Case, name: str) -> None:
+    sample = SAMPLES[name]
+    if expected(case, sample, numbers(case.op, MIDDLE)) is not None:
+        found = plain(case, sample, "plain_numpy", several_sizes=True)
+        if found is not None:
+            wanted = case.op.apply(sample, spec_of(sample), numbers(case.op, MIDDLE))
+            assert list(map(np.shape, found)) == list(map(np.shape, wanted))
 
 
 class Lowest:

@@ -23,6 +23,7 @@ from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
+from autopipe.ops.blur import GaussianBlur
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
@@ -64,6 +65,18 @@ def test_names_of_classes_may_hold_spaces_and_quotes(tmp_path: Path) -> None:
     names = [f"a class of '{number}  photos' or \"so\"" for number in range(20)]
     data = ImageFolder(write_images(tmp_path, *(f"{name}/{n}.png" for name in names for n in "12")))
     assert listed(data) == data.files()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_of_several_sizes_keep_their_channels(tmp_path: Path, channels: Any) -> None:
+    (tmp_path / "cat").mkdir()
+    for height in (9, 12):
+        cv2.imwrite(str(tmp_path / "cat" / f"{height}.png"), np.zeros((height, 8), np.uint8))
+    ops = [Decode(channels), GaussianBlur(), Resize(4, 5), RandomFlip()]
+    code = eject(Workload(data=ImageFolder(tmp_path), ops=ops, batch_size=2), "keras")
+    scope: dict[str, Any] = {"__name__": "plain"}
+    exec(code, scope)
+    assert scope["Batches"]()[0][0].shape == (2, 4, 5, channels)
 
 
 def test_links_are_followed_in_the_order_of_autopipe(tmp_path: Path) -> None:
