@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+import warnings
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +15,16 @@ from autopipe.core.op import Op, Target
 from autopipe.core.plain_code import Lines, parts, quoted
 from autopipe.core.plan import Step
 from autopipe.core.sample import Part, Sample, SampleSpec
-from autopipe.errors import ConfigError, OpError
+from autopipe.errors import ConfigError, DataWarning, OpError
+
+_VOID: Final = 255  # pixels of a mask that belong to no class, as in Pascal VOC and Cityscapes
 
 
 @dataclasses.dataclass(frozen=True)
 class OneHot(Op):
     """Give the label or mask a last axis of length `classes`. A number outside 0..classes-1 becomes all zeros.
+
+    A warning tells where samples have such numbers, unless they are pixels of a mask that are left out, 255 or below 0.
 
     Best done on the device: 32 classes in float32 are 128 times the bytes of the class numbers.
 
@@ -38,6 +44,30 @@ class OneHot(Op):
     @property
     def target(self) -> Target:
         return "mask"
+
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        others = [self._others(np.asarray(sample[1])) for sample in samples if sample[1] is not None]
+        first = next((found for found in others if found is not None), None)
+        if first is not None:
+            warnings.warn(
+                f"`OneHot({self.classes})` knows the classes 0 to {self.classes - 1} and makes zeros of others, and "
+                f"{sum(found is not None for found in others)} of {len(samples)} samples that were looked at have "
+                f"others, such as {first}. Pass the number of all classes, or number them from 0 first: "
+                'ap.Map(function, on="mask").',
+                DataWarning,
+                stacklevel=3,
+            )
+
+    def _others(self, y: NDArray[Any]) -> int | None:
+        """Return a number that is none of the classes, if there is one; not where pixels of a mask are left out."""
+        if y.dtype.kind not in "iu":
+            return None  # `apply` refuses it
+        is_known = (y >= 0) & (y < self.classes)
+        known, others = y[is_known], y[~is_known]
+        if others.size == 0:
+            return None
+        is_void = ((others == _VOID) | (others < 0)).all() and known.size > 0 and known.min() < known.max()
+        return None if is_void else int(others[0])
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample

@@ -312,7 +312,7 @@ def test_masks_follow_their_images_exactly(
 
 SMALL = {
     "ops": [Decode(), Pad(14, 14, value=9), RandomCrop(10, 12), RandomFlip(vertical=True), RandomBrightness(0.2),
-            RandomContrast(0.7, 1.3), OneHot(5), Rescale(1 / 255, 0.5)],
+            RandomContrast(0.7, 1.3), OneHot(23), Rescale(1 / 255, 0.5)],
     "float": [RandomFlip(), RandomBrightness(0.1), Normalize(0.5, 0.25)],
     "none": [],
 }  # fmt: skip
