@@ -32,6 +32,7 @@ Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """For each configuration's key, its rate in each block it ran in."""
 
 _LEAST, _MOST = 0.01, 0.02  # what is no difference on any machine, and what is one on all
+_FAR = 10.0  # times faster: by how much exactly, nobody asks, and a block of the slower one takes long
 _SURE = 0.9  # probability with which what is taken for as good is no farther behind than it may be
 
 
@@ -168,7 +169,7 @@ def still_in(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, look
     """Return who has to run again: the leader, and whoever is neither proved slower nor as good.
 
     Where all is decided: the leader and the best baseline, or else the best of the others, for an interval of three
-    pairs.
+    pairs. Who is several times slower needs none: then the leader runs alone.
     """
     first = leader(finalists, blocks, belief)
     if first is None:
@@ -176,8 +177,9 @@ def still_in(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, look
     standing = standings(finalists, blocks, belief, looks)
     kept = {first, *(key for key, each in standing.items() if each is Standing.OPEN)}
     others = [each for each in finalists if each.key != first]
-    if len(kept) == 1 and others:
-        kept.add(belief.best([each.key for each in others if each.baseline] or [each.key for each in others]))
+    near = [each for each in others if belief.ahead(first, each.key)[0] <= math.log(_FAR)]
+    if len(kept) == 1 and near:
+        kept.add(belief.best([each.key for each in near if each.baseline] or [each.key for each in near]))
     return [each for each in finalists if each.key in kept]
 
 
@@ -186,7 +188,7 @@ def expected_blocks(
 ) -> dict[str, int]:
     """Return in how many blocks each will run at least, if its trials are right: who is far behind is soon left out.
 
-    As in `still_in`, the leader does not run alone.
+    As in `still_in`, the leader does not run alone unless all others are several times slower.
 
     Args:
         finalists: who is in the confirmation run.
@@ -207,8 +209,9 @@ def expected_blocks(
             if behind > student_t(max(1, count * len(others) - 1), alpha) * belief.noise * math.sqrt(2 / (1 + count))
         )
         expected[each.key] = next(enough, fewest)
-    if others and all(expected[each.key] < fewest for each in others):
-        expected[next((each for each in others if each.baseline), others[0]).key] = fewest
+    near = [each for each in others if values[first.key] <= _FAR * values[each.key]]
+    if near and all(expected[each.key] < fewest for each in others):
+        expected[next((each for each in near if each.baseline), near[0]).key] = fewest
     return expected
 
 

@@ -159,6 +159,15 @@ def test_where_all_is_clear_the_best_baseline_is_expected_in_all_blocks() -> Non
     assert decision.expected_blocks(entered, values, known, (3, 6)) == {"a": 3, "d": 2, "e": 3}
 
 
+def test_a_baseline_that_is_many_times_slower_is_expected_in_few_blocks_whatever_is_clear() -> None:
+    values = {"a": 1000.0, "d": 20.0, "e": 9.0}
+    entered = [finalist(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
+    known = dataclasses.replace(belief({}, {key: [rate] for key, rate in values.items()}), noise=0.03)
+    expected = decision.expected_blocks(entered, values, known, (3, 6))
+    assert expected["a"] == 3
+    assert max(expected["d"], expected["e"]) < 3
+
+
 def test_one_that_differs_from_its_like_is_believed_as_it_was_measured_again_and_again() -> None:
     configs = {f"{n}": to_config({"loader": "threads", "threads.workers": n}) for n in (1, 2, 3, 4, 6, 8)}
     rates = {key: [100.0, 101.0, 100.0, 99.0] for key in configs} | {"3": [120.0, 121.0, 119.0, 120.0]}
@@ -224,6 +233,14 @@ def test_where_all_is_decided_the_best_baseline_goes_on_for_its_interval() -> No
     believed = belief(ran, trials)
     assert decision.decided(entered, ran, believed, LOOKS)
     assert [each.key for each in decision.still_in(entered, ran, believed, LOOKS)] == ["a", "c"]
+
+
+def test_the_leader_runs_alone_where_all_others_are_many_times_slower() -> None:
+    """A block of a pipeline that makes ten images a second takes half a minute, and decides nothing."""
+    entered = [finalist("a"), finalist("base", baseline="keras")]
+    ran = blocks(a=[1000.0, 1001.0], base=[9.0, 9.1])
+    believed = belief(ran, {"a": [1010.0], "base": [9.1]})
+    assert [each.key for each in decision.still_in(entered, ran, believed, LOOKS)] == ["a"]
 
 
 def test_who_proves_as_good_need_not_run_again() -> None:
