@@ -752,6 +752,7 @@ def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Pa
 
         early, late = after(range(epochs // 3)), after(range(epochs // 3, epochs))
     assert late[0] - early[0] < 12 << 20
-    assert late[1] <= early[1] + 2
+    # A file that stays open in each of 200 epochs would make 200; those that are being read at this moment come and go.
+    assert late[1] <= early[1] + 2 + getattr(loader, "read_ahead", 0)
     assert late[2] <= early[2] + 1
     assert late[3] == early[3]
