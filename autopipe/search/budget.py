@@ -26,6 +26,7 @@ _CEILING_SHARE = 1 / 8  # of the time that is left, for the model alone in anoth
 _FIRST_SHARE = 1 / 3  # of the time that is left, for the first setup with the ops and the reads
 _ROUNDS, _AS_FAST = 3, 1.1  # of two setups by turns, at most; times slower, while nobody else is busy
 _ALONE_SECONDS, _ALONE_STEPS = 3.0, 15  # that it takes at first sight: the start, and steps
+_ALONE_CALLS = 4  # of several steps each, at least
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
 _PATIENCE_SHARE = 1 / 4  # of the budget, for a storage that is locked
@@ -95,6 +96,8 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
         if took > _CEILING_SHARE * session.seconds_left():
             break
         if setups.hopeless(setup, setups.pointless(found, wanted, session.settings.limits.only)):
+            continue
+        if _ALONE_CALLS * setup.steps_per_execution * step > _CEILING_SHARE * session.seconds_left():
             continue
         began = clock()
         other = _alone(session, setup)

@@ -15,21 +15,27 @@ from autopipe.core.params import Value
 
 _PAYS = 1.05  # times the rate of fewer (devices, say): more cost more than such a gain is worth
 _FASTER = 1.02  # times the rate of the usual value of what is no number: less is noise
+_MOST_FIRST = (
+    "steps_per_execution",
+)  # what the most of them do not gain, fewer do not either, and it shows best there
 _NOT_JUDGED = ("finish",)  # where it is done is a matter of the loader's work as well
 
 Setting = tuple[str, Value]
 
 
 def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
-    """Return setups in the order in which to measure them: few devices and what is usual first.
+    """Return setups in the order in which to measure them: what is usual first, then few devices, and many steps.
 
     Those of equal devices and channels stay together, because they share a process.
     """
 
     def place(setup: ModelSetup) -> tuple[Value, ...]:
-        pairs = zip(setup, ModelSetup(), strict=True)
-        places = [each if isinstance(each, int) else each != usual for each, usual in pairs]
-        return (*places[:2], *places[:1:-1])
+        places: list[Value] = []
+        for name, value, usual in zip(ModelSetup._fields, setup, ModelSetup(), strict=True):
+            number = value if isinstance(value, int) else value != usual
+            places.append(-number if name in _MOST_FIRST and value != usual else number)
+        usual_steps = setup.steps_per_execution != ModelSetup().steps_per_execution
+        return (*places[:2], usual_steps, *places[:1:-1])
 
     return sorted(set(setups), key=place)
 
@@ -68,16 +74,21 @@ def unmeasured(
 
 
 def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value]) -> dict[Setting, str]:
-    """Return which values of one setting bring nothing; where some of a count do not pay, more do not either."""
+    """Return which values of one setting bring nothing.
+
+    Where some devices do not pay over fewer, more do not either. Several steps by one call are compared with one: the
+    most first, whose gain is the largest, so that noise hides it last; where they do not pay, fewer do not either.
+    """
     found: dict[Setting, str] = {}
     best, stop = getattr(ModelSetup(), name), ""
-    for value in sorted(values - {best}):
+    most_first = name in _MOST_FIRST
+    for value in sorted(values - {best}, reverse=most_first):
         gain, is_count = _gain(rates, name, value, best), isinstance(value, int)
         if not stop and gain is not None and gain < (_PAYS if is_count else _FASTER):
             stop = f"the model alone is no faster so: {gain:.2f} times the rate of {name} {best}"
         if stop:
             found[name, value] = stop
-        elif gain is not None:
+        elif gain is not None and not most_first:
             best = value
         stop = stop if is_count else ""
     return found

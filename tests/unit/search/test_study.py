@@ -251,7 +251,8 @@ def test_who_fails_in_the_proof_is_left_out_and_does_not_win(space: Space, block
 
 
 def test_a_proof_makes_do_with_two_blocks_where_the_time_is_short(space: Space) -> None:
-    result = run(space, fed_by_four(quirks=1), trials=999, budget_seconds=28.0, patience=99)
+    surface = Surface(quirks=1, model_rate=12_000.0)  # with a baseline that is not ten times slower
+    result = run(space, surface, trials=999, budget_seconds=30.0, patience=99)
     blocks = {row.block for row in result.trials if row.block is not None}
     assert len(blocks) == 2
     assert result.proved
