@@ -68,7 +68,7 @@ def test_several_steps_by_one_call_have_to_pay_and_fewer_are_not_tried_where_the
 
 
 def test_a_few_steps_by_one_call_that_seem_to_bring_nothing_do_not_rule_out_many() -> None:
-    """On a machine that changes its speed by a sixth, eight steps seemed no faster, and 32 were twice as fast."""
+    """On a machine that changes its speed by a sixth, noise hides the gain of eight, and not that of 32."""
     usual, eight, many = (ModelSetup(steps_per_execution=count) for count in (1, 8, 32))
     measured = [ceiling(usual, 1000), ceiling(eight, 1010), ceiling(many, 1900)]
     assert set(setups.pointless(measured, [usual, eight, many])) == {("steps_per_execution", 8)}
