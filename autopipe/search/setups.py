@@ -29,13 +29,12 @@ def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
     Those of equal devices and channels stay together, because they share a process.
     """
 
-    def place(setup: ModelSetup) -> tuple[Value, ...]:
-        places: list[Value] = []
+    def place(setup: ModelSetup) -> tuple[tuple[bool, int], ...]:
+        places = []
         for name, value, usual in zip(ModelSetup._fields, setup, ModelSetup(), strict=True):
-            number = value if isinstance(value, int) else value != usual
-            places.append(-number if name in _MOST_FIRST and value != usual else number)
-        usual_steps = setup.steps_per_execution != ModelSetup().steps_per_execution
-        return (*places[:2], usual_steps, *places[:1:-1])
+            number = value if isinstance(value, int) else 0
+            places.append((value != usual, -number if name in _MOST_FIRST else number))
+        return (*places[:2], *places[:1:-1])
 
     return sorted(set(setups), key=place)
 
