@@ -45,7 +45,7 @@ help:
 	@echo "             the loader Dali on the CPU; installs NVIDIA DALI, 1 GB"
 	@echo "make test-torch"
 	@echo "             the device strategy on Keras's torch backend; installs torch, 5 GB"
-	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 4 minutes, install included)"
+	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 5 minutes, install included)"
 	@echo "make lint    ruff, mypy and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
 	@echo "make bench   autopipe beside Keras, tf.data, Grain and DALI"
