@@ -1,7 +1,8 @@
 """Reading ahead: samples of batches to come are read by threads of their own, so that workers never wait for a read.
 
 A worker says which batches it will make next, and what it then reads has been begun, or is there. Which batches those
-are, and in which order batches are handed on, is no business of this module.
+are, and in which order batches are handed on, is no business of this module. What is begun belongs to its batch: the
+last batches of an epoch and the first of the next may hold the same sample, and each gets its own.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import itertools
 import math
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Self
 
@@ -20,6 +22,8 @@ from autopipe.batching.cache import MemoryCache
 from autopipe.core.job import Recipe
 from autopipe.core.sample import Source
 from autopipe.errors import LoaderError
+
+_Batch = dict[int, collections.deque[Future[Any]]]  # the reads that were begun for a batch, by sample
 
 
 def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
@@ -51,7 +55,8 @@ class ReadAhead:
         self._source = source
         self._there = there
         self._lock = threading.Lock()
-        self._begun: dict[int, collections.deque[Future[Any]]] = {}
+        self._begun: dict[tuple[int, ...], collections.deque[_Batch]] = {}
+        self._here = threading.local()  # its `batch` is the one that the thread reads
         self._unfinished: set[Future[Any]] = set()
         self._tasks: queue.SimpleQueue[tuple[int, Future[Any]] | None] = queue.SimpleQueue()
         self._closed = False
@@ -77,31 +82,47 @@ class ReadAhead:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
-    def begin(self, indices: Iterable[int]) -> None:
+    def begin(self, indices: Sequence[int]) -> None:
         """Begin to read the samples of a batch."""
-        for index in indices:
-            if self._there(index):
-                continue
-            future: Future[Any] = Future()
-            with self._lock:
-                if self._closed:
-                    return
-                self._begun.setdefault(index, collections.deque()).append(future)
-                self._unfinished.add(future)
-            self._tasks.put((index, future))
+        tasks: list[tuple[int, Future[Any]]] = [(index, Future()) for index in indices if not self._there(index)]
+        batch: _Batch = {}
+        for index, future in tasks:
+            batch.setdefault(index, collections.deque()).append(future)
+        with self._lock:
+            if self._closed:
+                return
+            self._begun.setdefault(tuple(indices), collections.deque()).append(batch)
+            self._unfinished.update(future for _, future in tasks)
+        for task in tasks:
+            self._tasks.put(task)
+
+    @contextlib.contextmanager
+    def reading(self, indices: Sequence[int]) -> Iterator[None]:
+        """Have this thread read what was begun for a batch; what it has not read at the end is let go of.
+
+        It was cached meanwhile, or something failed.
+        """
+        batch = self._batch(indices)
+        self._here.batch = batch
+        try:
+            yield
+        finally:
+            self._here.batch = {}
+            for future in itertools.chain.from_iterable(batch.values()):
+                future.cancel()
 
     def read(self, index: int) -> Any:
         """Return the sample, as the source returns it, or raise what the source raised."""
-        future = self._taken(index)
-        return self._source.read(index) if future is None else future.result()
+        if self._closed:
+            raise _closed()
+        batch: _Batch = getattr(self._here, "batch", {})
+        futures = batch.get(index)
+        return futures.popleft().result() if futures else self._source.read(index)
 
-    def forget(self, indices: Iterable[int]) -> None:
-        """Let go of what was begun for a batch and not taken: it was cached meanwhile, or the batch is not wanted."""
-        with contextlib.suppress(LoaderError):  # closed: then nothing is held any more
-            for index in indices:
-                future = self._taken(index)
-                if future is not None:
-                    future.cancel()
+    def forget(self, indices: Sequence[int]) -> None:
+        """Let go of what was begun for a batch that nobody wants any more."""
+        with contextlib.suppress(LoaderError), self.reading(indices):  # closed: then nothing is held any more
+            pass
 
     def close(self) -> None:
         """End the threads, and everybody's waiting for them."""
@@ -115,17 +136,19 @@ class ReadAhead:
         for _ in range(self._readers):
             self._tasks.put(None)
 
-    def _taken(self, index: int) -> Future[Any] | None:
+    def _batch(self, indices: Sequence[int]) -> _Batch:
+        """Return what was begun for a batch, which nobody else gets; nothing, if nothing was."""
+        key = tuple(indices)
         with self._lock:
             if self._closed:
                 raise _closed()
-            futures = self._begun.get(index)
-            if futures is None:
-                return None
-            future = futures.popleft()
-            if not futures:
-                del self._begun[index]
-            return future
+            batches = self._begun.get(key)
+            if batches is None:
+                return {}
+            batch = batches.popleft()
+            if not batches:
+                del self._begun[key]
+            return batch
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None and not self._closed:

@@ -5,6 +5,7 @@ Started as `python -m autopipe.batching.worker READERS SOCKET RECIPE [CACHE]`: h
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -94,11 +95,10 @@ def _serve(
         indices = np.frombuffer(packed, np.int64)
         batch = RowLayout(kernel.spec, rows).arrays(blocks[number], len(indices))
         try:
-            answer = pickle.dumps(kernel.fill(epoch, indices, batch))
+            with contextlib.nullcontext() if ahead is None else ahead.reading(indices.tolist()):
+                answer = pickle.dumps(kernel.fill(epoch, indices, batch))
         except BaseException as error:  # noqa: BLE001  # the owner raises it
             answer = pickle.dumps(RemoteFailure.of(error))
-        if ahead is not None:
-            ahead.forget(indices.tolist())
         if not _answer(channel, answer):
             return
 

@@ -6,6 +6,7 @@ The cheapest loader to start and to feed from; a user's own Python code in `ap.M
 
 from __future__ import annotations
 
+import contextlib
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -88,10 +89,8 @@ class _Filler:
             self._ahead.forget(indices.tolist())
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
-        try:
+        with contextlib.nullcontext() if self._ahead is None else self._ahead.reading(indices.tolist()):
             return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
-        finally:
-            self.forget(indices)
 
     def stop(self) -> None:
         """End the reading; a worker's thread ends by itself after the batch it is at."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -46,13 +47,19 @@ def let_all_through(source: Gated) -> None:
     source.let_through.release(1000)
 
 
+def read(ahead: ReadAhead, indices: Sequence[int], some: Sequence[int] | None = None) -> list[Any]:
+    """Read a batch that was begun, or some of its samples."""
+    with ahead.reading(indices):
+        return [ahead.read(index) for index in (indices if some is None else some)]
+
+
 def test_as_many_samples_are_read_at_a_time_as_there_are_readers(source: Gated) -> None:
     ahead = ReadAhead(source, 3)
     ahead.begin(range(5))
     assert asked(source, 3) == {0, 1, 2}
     assert source.asked.empty()
     let_all_through(source)
-    assert [ahead.read(index) for index in range(5)] == [0, 10, 20, 30, 40]
+    assert read(ahead, range(5)) == [0, 10, 20, 30, 40]
     ahead.close()
 
 
@@ -67,7 +74,7 @@ def test_a_sample_that_is_begun_twice_is_read_twice(source: Gated) -> None:
     let_all_through(source)
     ahead = ReadAhead(source, 2)
     ahead.begin([4, 4])
-    assert [ahead.read(4), ahead.read(4)] == [40, 40]
+    assert read(ahead, [4, 4]) == [40, 40]
     assert asked(source, 2) == {4}
     ahead.close()
 
@@ -76,8 +83,34 @@ def test_what_is_there_already_is_not_read(source: Gated) -> None:
     let_all_through(source)
     ahead = ReadAhead(source, 1, there=lambda index: index == 1)
     ahead.begin([0, 1, 2])
-    assert [ahead.read(0), ahead.read(2)] == [0, 20]
+    assert read(ahead, [0, 1, 2], [0, 2]) == [0, 20]
     assert asked(source, 2) == {0, 2}
+    ahead.close()
+
+
+def test_a_sample_of_two_batches_is_begun_for_each(source: Gated) -> None:
+    ahead = ReadAhead(source, 4)
+    ahead.begin([1, 7])  # the end of an epoch
+    ahead.begin([7, 2])  # and the begin of the next
+    assert sorted(source.asked.get(timeout=WAIT) for _ in range(4)) == [1, 2, 7, 7]
+    let_all_through(source)
+    assert read(ahead, [1, 7]) == [10, 70]
+    assert read(ahead, [7, 2]) == [70, 20]
+    assert source.asked.empty()  # nothing was read a second time
+    ahead.close()
+
+
+def test_what_a_batch_has_not_read_is_not_kept_for_another(source: Gated) -> None:
+    ahead = ReadAhead(source, 1)
+    ahead.begin([0, 1])
+    ahead.begin([1, 2])
+    assert asked(source, 1) == {0}
+    with ahead.reading([0, 1]):
+        pass  # both were cached meanwhile, say
+    let_all_through(source)
+    assert read(ahead, [1, 2]) == [10, 20]
+    assert asked(source, 2) == {1, 2}
+    assert source.asked.empty()
     ahead.close()
 
 
@@ -89,21 +122,22 @@ def test_an_error_comes_with_its_sample_and_stops_no_other(source: Gated, error:
     asked(source, 1)
     source.let_through.release()
     with pytest.raises(type(error)):
-        ahead.read(0)
+        read(ahead, [0])
     source.error = None
     let_all_through(source)
     ahead.begin([1])
-    assert ahead.read(1) == 10
+    assert read(ahead, [1]) == [10]
     ahead.close()
 
 
 def test_what_is_forgotten_before_it_was_begun_is_not_read(source: Gated) -> None:
     ahead = ReadAhead(source, 1)
-    ahead.begin([0, 1, 2])
+    for index in range(3):
+        ahead.begin([index])
     assert asked(source, 1) == {0}
     ahead.forget([1])
     let_all_through(source)
-    assert ahead.read(2) == 20
+    assert read(ahead, [2]) == [20]
     assert asked(source, 1) == {2}
     ahead.close()
 
@@ -116,7 +150,7 @@ def test_closing_ends_the_waiting_for_a_read_that_hangs(source: Gated) -> None:
 
     def wait() -> None:
         try:
-            ahead.read(0)
+            read(ahead, [0])
         except LoaderError as error:
             ended.put(error.message)
 
