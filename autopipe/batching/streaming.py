@@ -130,7 +130,7 @@ class StreamingLoader(WorkloadLoader):
             yield tuple(None if part is None else part[rows] for part in made)
 
     def occupancy(self) -> tuple[int, int]:
-        return min(self._stream.waiting() * self._at_a_time + self._left, self._queue_size), self._queue_size
+        return self._stream.waiting() * self._at_a_time + self._left, self.buffered_batches
 
     def close(self) -> None:
         self._close_twin()

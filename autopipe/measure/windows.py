@@ -72,7 +72,8 @@ def read(
     Args:
         edges: the beginning, and the ends of the windows so far.
         rule: when to stop.
-        burst: images that may arrive together, by which a queue's level goes up and down for nothing.
+        burst: images that may arrive together, by which a queue's level goes up and down for nothing. A trial goes on
+            until it holds as many, in twice the most time at most, unless as many wait in the queue.
         epoch_images: images of an epoch, if that is known: a trial that can hold one goes on until it does.
         final: whether there will be no more windows, for another reason than the rule.
     """
@@ -81,7 +82,8 @@ def read(
     first = min(_settled(edges, burst), len(edges) - 2)  # a window is left, however few there are
     kept = edges[first:]
     seconds, whole = edges[-1].seconds - kept[0].seconds, edges[-1].seconds - edges[0].seconds
-    exhausted = final or seconds >= rule.max_seconds or whole >= 2 * rule.max_seconds
+    partial = _holds_part_of_a_burst(kept, burst)
+    exhausted = final or (seconds >= rule.max_seconds and not partial) or whole >= 2 * rule.max_seconds
     if len(kept) <= _FEWEST and not exhausted:
         return None
     trend = _trend(kept)
@@ -97,7 +99,7 @@ def read(
     hopeless = enough and rule.hopeless_below is not None and rate.high < rule.hopeless_below
     cut_short = hopeless and not exhausted and not filling and (drift is None or drift < 0)
     short = epoch_images is not None and _images(kept) < epoch_images <= rule.max_seconds * rate.value
-    done = exhausted or cut_short or (stable and not short and seconds >= rule.min_seconds)
+    done = exhausted or cut_short or (stable and not short and not partial and seconds >= rule.min_seconds)
     if done:
         rate = stats.estimate(rates)
     warned = done and not stable and not cut_short
@@ -152,16 +154,27 @@ def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Wind
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
     """Return how many steps make a window: long against the clock, and whole bursts, in which workers deliver.
 
-    It takes half of a trial at most. Where not even two bursts fit in one, it is what half holds, but at least a step.
+    It takes half of a trial at most. Where not even a burst fits in that, it is an equal part of one, of as few as can
+    be, but at least a step.
     """
     step_seconds = max(step_seconds, 1e-6)
     bursts = max(1, math.ceil(_WINDOW_SECONDS / step_seconds / workers))
-    half = math.floor(rule.max_seconds / 2 / step_seconds)
-    return max(1, min(workers * bursts, half // workers * workers or half))
+    half = max(1, math.floor(rule.max_seconds / 2 / step_seconds))
+    part = math.ceil(workers / math.ceil(workers / half))
+    return min(workers * bursts, half // workers * workers or part)
 
 
 def _images(edges: Sequence[Edge]) -> int:
     return edges[-1].images - edges[0].images
+
+
+def _holds_part_of_a_burst(edges: Sequence[Edge], burst: int) -> bool:
+    """Whether what was trained on may have come in one go, with a pause before and after that nobody has seen.
+
+    Workers who began together may deliver together: 64 that make a batch in 3 s feed any model for a second, then none.
+    What waits in the queue comes without a pause.
+    """
+    return _images(edges) < burst and (edges[-1].queued or 0.0) < burst
 
 
 def _settled(edges: Sequence[Edge], burst: int) -> int:

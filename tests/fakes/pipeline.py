@@ -57,8 +57,7 @@ class Pipeline:
             waited += began - now
             taken.append(began)
             now = began + self.consumer_seconds * self.slowness(began) * self.consumer_slowness(began)
-            ready = sum(end <= now for end in done[number + 1 :])
-            yield now, waited, min(ready, self.queue)
+            yield now, waited, sum(end <= now for end in done[number + 1 :])
 
 
 def run(meter: Meter, pipeline: Pipeline, *, at_once: int = 1, steps: int = 10**9, blind: bool = False) -> float:

@@ -56,6 +56,24 @@ def test_bursts_of_workers_who_began_together_do_not_show(workers: int, consumer
     assert reading.stable
 
 
+@pytest.mark.parametrize("rule", [SEARCH, StopRule(min_seconds=1.5, max_seconds=1.5)])
+@pytest.mark.parametrize("workers", [48, 64])
+@pytest.mark.parametrize("blind", [True, False])
+def test_many_workers_who_deliver_together_and_then_pause_are_seen_pausing(
+    rule: StopRule, workers: int, *, blind: bool
+) -> None:
+    pipeline = Pipeline(producer_seconds=3.2 / workers, consumer_seconds=0.032, workers=workers)
+    _, meter, ended = measured(pipeline, rule, blind=blind)
+    assert meter.overall.value == pytest.approx(true_rate(pipeline), rel=0.15)  # a part of a burst more or less
+    assert ended < 15
+
+
+def test_a_trial_does_not_go_on_for_bursts_that_wait_already() -> None:
+    pipeline = Pipeline(producer_seconds=0.002, consumer_seconds=0.1, workers=64)
+    _, meter, ended = measured(pipeline)
+    assert ended - (meter.began_at or 0.0) < 2 * SEARCH.max_seconds - 0.5
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_loader_faster_than_the_model_reads_as_the_model(workers: int) -> None:
     pipeline = Pipeline(producer_seconds=0.004, consumer_seconds=0.010, workers=workers)

@@ -30,7 +30,7 @@ def test_of_a_part_of_an_epoch_the_pause_does_not_count() -> None:
     assert overall([*epoch, *epoch, begun], epoch_images=400).value == pytest.approx(400 / 0.8)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize("step_milliseconds", [0.3, 7, 19, 41, 90, 310])
 @pytest.mark.parametrize("trial_seconds", [0.3, 2.0])
 def test_a_window_is_whole_bursts_wherever_two_of_them_fit_in_a_trial(
@@ -39,4 +39,5 @@ def test_a_window_is_whole_bursts_wherever_two_of_them_fit_in_a_trial(
     seconds = step_milliseconds / 1000
     steps = window_steps(seconds, workers, StopRule(min_seconds=trial_seconds, max_seconds=trial_seconds))
     assert steps % workers == 0 or 2 * workers * seconds > trial_seconds
+    assert steps >= workers or -(-workers // steps) * steps - workers < -(-workers // steps)  # equal parts of a burst
     assert steps == 1 or steps * seconds <= trial_seconds / 2
