@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # imported by every command's module, and so before `--help` 
     from autopipe.devices.simulated import SimulatedAccelerator
     from autopipe.tuned.schema import ImagesReference
 
+_MODEL = "mobilenet_v2"
+
 SimulateStep = Annotated[
     str | None,
     typer.Option(
@@ -63,17 +65,22 @@ class WorkloadOptions:
             metavar="DIR", help="Without code: a folder, or its URL, with one folder of images for each class."
         ),
     ] = None
-    model: Annotated[str, typer.Option(help="With --images: a model of keras.applications, random weights.")] = (
-        "mobilenet_v2"
-    )
-    image_size: Annotated[int, typer.Option(min=8, max=4096, help="With --images: height and width in pixels.")] = 224
-    batch_size: Annotated[int, typer.Option(min=1, help="With --images: images a batch.")] = 32
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"With --images: a model of keras.applications, random weights; {_MODEL} by default."),
+    ] = None
+    image_size: Annotated[
+        int | None,
+        typer.Option(min=8, max=4096, help="With --images: height and width in pixels; 224 by default."),
+    ] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help="With --images: images a batch; 32 by default.")] = None
 
     def chosen(self) -> Chosen:
         """Return the workload that they stand for.
 
         Raises:
-            WorkloadError: neither or both were given, the folder holds no classes, or no artefact could hold an option.
+            WorkloadError: neither or both were given, the folder holds no classes, no artefact could hold an option, or
+                an option is none of the workload that is named.
         """
         if (self.workload is None) == (self.images is None):
             raise WorkloadError(
@@ -83,6 +90,7 @@ class WorkloadOptions:
                 "or autopipe tune --images photos/ --model mobilenet_v2",
             )
         if self.workload is not None:
+            self._require_that_it_says_itself()
             return Chosen(workload=self.workload)
         from autopipe.data.url import is_url, located
         from autopipe.tuned.images import workload_of
@@ -92,15 +100,25 @@ class WorkloadOptions:
         named = self._named(place)
         return Chosen(workload=workload_of(named, place), named=named)
 
+    def _require_that_it_says_itself(self) -> None:
+        """Refuse to pass over an option: what is trained is the named workload's own, batch size included."""
+        of_images = {"--model": self.model, "--image-size": self.image_size, "--batch-size": self.batch_size}
+        if option := next((name for name, value in of_images.items() if value is not None), None):
+            raise WorkloadError(
+                f"`{option}` goes with `--images`: `{self.workload}` says itself what it trains.",
+                hint="Leave it out, and change the workload where it is written.",
+            )
+
     def _named(self, place: str) -> ImagesReference:
         """Return what an artefact says of it, with the model's name as keras.applications could have it."""
         import pydantic
 
         from autopipe.tuned.schema import ImagesReference
 
-        model = re.sub(r"[\s.-]+", "_", self.model.strip())
+        model = re.sub(r"[\s.-]+", "_", _MODEL if self.model is None else self.model.strip())
+        told = {"path": place, "model": model, "image_size": self.image_size, "batch_size": self.batch_size}
         try:
-            return ImagesReference(path=place, model=model, image_size=self.image_size, batch_size=self.batch_size)
+            return ImagesReference.model_validate({name: value for name, value in told.items() if value is not None})
         except pydantic.ValidationError as error:
             wrong = error.errors()[0]
             field = "images" if wrong["loc"] == ("path",) else str(wrong["loc"][0])

@@ -41,3 +41,16 @@ def test_a_models_name_may_be_written_as_elsewhere(images: str, model: str) -> N
 def test_what_an_artefact_cannot_hold_is_named_by_its_option(images: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         WorkloadOptions(**{"images": images, **options}).chosen()
+
+
+def test_what_is_not_said_of_a_folder_of_images_is_as_usual(images: str) -> None:
+    named = WorkloadOptions(images=images, batch_size=2).chosen().named
+    assert named is not None
+    assert (named.model, named.image_size, named.batch_size) == ("mobilenet_v2", 224, 2)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 32}, {"image_size": 224}, {"model": "mobilenet_v2"}])
+def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(options: dict[str, Any]) -> None:
+    option = f"--{next(iter(options)).replace('_', '-')}"
+    with pytest.raises(WorkloadError, match=f"`{option}` goes with `--images`: `train.py:workload` says itself"):
+        WorkloadOptions(workload="train.py:workload", **options).chosen()
