@@ -79,12 +79,20 @@ def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
     """Return what `--set key=value` and `--only key=a,b` allow: parameters with the values they are held to.
 
     `loader.workers`, which stands for the workers of any loader that has them, is kept as it is.
+
+    Raises:
+        ConfigError: there is no such setting, it cannot be so, or it is named twice with other values.
     """
-    found: dict[str, tuple[Value, ...]] = {}
+    said: dict[str, list[str]] = {}
     for pair in pairs:
         key, values = _split(pair)
-        found[key] = tuple(_value_of_any(_names(key), each) for each in values)
-    return found
+        if (known := said.setdefault(key, values)) != values:
+            both = ",".join(dict.fromkeys([*known, *values]))
+            raise ConfigError(
+                f"A setting is held once, but got {key}={','.join(known)} and {key}={','.join(values)}.",
+                hint=f"To have all of these values tried: --only {key}={both}",
+            )
+    return {key: tuple(_value_of_any(_names(key), each) for each in values) for key, values in said.items()}
 
 
 def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:

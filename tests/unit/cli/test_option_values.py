@@ -178,3 +178,10 @@ def test_counts_are_whole_numbers_from_one_on() -> None:
     for text in ("0", "1,,2", "two", "-1", ""):
         with pytest.raises(ConfigError, match="`--devices` must be whole numbers"):
             option_values.counts(text, "--devices")
+
+
+def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
+    with pytest.raises(ConfigError, match="held once, but got loader=threads and loader=tfdata,threads") as raised:
+        option_values.allowed(["loader=threads", "cache=none", "loader=tfdata,threads"])
+    assert raised.value.hint == "To have all of these values tried: --only loader=threads,tfdata"
+    assert option_values.allowed(["cache=none", "cache=none"]) == {"cache": ("none",)}
