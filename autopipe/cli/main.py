@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import io
 import os
 import pkgutil
 import signal
@@ -73,6 +74,8 @@ def main() -> None:
     """
     arguments, debug = _without_debug(sys.argv[1:])
     warnings.showwarning = _show_warning
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: no letter that a locale lacks costs a result
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job that is ended writes what it has, as on Ctrl-C
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
         signal.signal(signal.SIGHUP, _hang_up)
@@ -140,7 +143,8 @@ def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # stderr takes no more, which must not end what warns
+        print(f"warning: {message}", file=sys.stderr)
 
 
 def _report(error: AutopipeError, *, debug: bool) -> int:

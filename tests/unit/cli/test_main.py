@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 
 from autopipe.cli import main
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
+from autopipe.tuned import artifact as files
+from tests.fakes.profiles import artifact, hardware, profile
 from tests.unit.cli.conftest import Autopipe
 
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
@@ -181,6 +184,17 @@ def test_a_stdout_that_takes_no_more_is_told_in_a_line_or_not_at_all(into: str, 
         assert [line[: len(hint)] for line in done.stderr.splitlines()[1:]] == ["", hint]
     else:
         assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_letter_that_the_locale_lacks_is_written_out(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = files.write(artifact(profile(hardware=hardware(cpu_model="Imaginär"))), tmp_path / "a.json")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert autopipe("show", path).status == 0
+    sys.stdout.flush()
+    assert b"Imagin\\xe4r" in written.getvalue()
 
 
 WORKS = """

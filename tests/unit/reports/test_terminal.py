@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from rich.table import Table
@@ -27,3 +31,28 @@ def test_what_is_printed_for_people_goes_no_other_way() -> None:
     package = Path(autopipe.__file__).parent
     printing = [*(package / "cli" / "commands").glob("*.py"), *(package / "api").glob("*.py")]
     assert [file.name for file in printing if "rich.console" in file.read_text()] == []
+
+
+def nobody_reads() -> TextIO:
+    reads, pipe = os.pipe()
+    os.close(reads)
+    return open(pipe, "w", buffering=1)
+
+
+def full_disk() -> TextIO:
+    return open("/dev/full", "w", buffering=1)
+
+
+@pytest.mark.parametrize("refusing", [nobody_reads, full_disk])
+def test_what_is_told_beside_a_result_is_lost_where_stderr_takes_no_more_and_the_work_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refusing: Callable[[], TextIO]
+) -> None:
+    with refusing() as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        told = Console(stderr=True)
+        told.print("trial 1")
+        told.print("trial 2")
+        Console(stderr=True).print("wrote")
+        sys.stderr.write("a line of somebody else's\n")
+        Console().print("the result")
+    assert capsys.readouterr().out == "the result\n"
