@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 from autopipe.core import trace
@@ -16,17 +18,22 @@ from autopipe.hardware import atomic
 _MOST_OF_A_TRIAL = 6000  # events, where there are many trials
 
 
+class TraceWarning(UserWarning):
+    """A trace could not be written; what was measured meanwhile stands."""
+
+
 class Tracing:
     """Gives each trial a folder to take notes in, and makes one trace of them in the end.
 
-    Where no file is wanted, no trial is told to take notes.
+    Where no file is wanted, no trial is told to take notes. What was measured is worth more than its trace: one that
+    cannot be written ends nothing. A failure before the first trial leaves an older trace as it is.
     """
 
     def __init__(self, file: Path | None) -> None:
         """Write to `file`.
 
         Raises:
-            ConfigError: it cannot be written.
+            ConfigError: it cannot be written, or there is no room for notes.
         """
         if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
             raise ConfigError(
@@ -34,25 +41,40 @@ class Tracing:
                 hint="For example: --trace trace.json",
             )
         self._file = file
-        self._folder = None if file is None else tempfile.TemporaryDirectory(prefix="autopipe-trace-")
+        try:
+            self._folder = None if file is None else tempfile.TemporaryDirectory(prefix="autopipe-trace-")
+        except OSError as error:
+            raise ConfigError(
+                f"`--trace` needs a temporary folder for its notes, but there can be none: {error}",
+                hint="Make room, or name a folder that has room in the environment variable TMPDIR.",
+            ) from error
         self._names: list[str] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *failure: object) -> None:
-        if self._folder is not None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+    ) -> None:
+        if self._folder is None:
+            return
+        with self._folder as folder:
             try:
-                self._write(Path(self._folder.name))
-            finally:
-                self._folder.cleanup()
+                if kind is None or self._names:
+                    self._write(Path(folder))
+            except OSError as refusal:
+                said = f"The trace cannot be written to `{self._file}`: {refusal.strerror}."
+                warnings.warn(said, TraceWarning, stacklevel=2)
 
     def options(self, config: PipelineConfig) -> dict[str, str]:
         """Return what the next trial is asked for beyond the usual."""
         if self._folder is None:
             return {}
         folder = Path(self._folder.name) / str(len(self._names))
-        folder.mkdir()
+        try:
+            folder.mkdir()
+        except OSError:  # there is no room any more
+            return {}
         self._names.append(config.short())
         return {"trace": str(folder)}
 

@@ -77,10 +77,13 @@ class TraceLog:
 
     def _write(self, now: float) -> None:
         if self._pending:
-            if self._file is None:
-                path = Path(self._folder) / f"{os.getpid()}-{id(self)}.jsonl"
-                self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            os.write(self._file, "".join(self._pending).encode())
+            try:
+                if self._file is None:
+                    path = Path(self._folder) / f"{os.getpid()}-{id(self)}.jsonl"
+                    self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                os.write(self._file, "".join(self._pending).encode())
+            except OSError:  # no room for more: what is taken note of goes on
+                self._left = 0
             self._pending.clear()
         self._written = now
 
