@@ -50,4 +50,4 @@ def point(path: Path, workload: str) -> tuple[Path, ...]:
         if not pin.is_generated(file):
             return (path,)
         module = path.with_name(pin.MODULE_NAME)
-        return path, files.replace_text(module, codegen.text_for(named, path.name))
+        return path, files.replace_text(module, codegen.text_for(named, path.name), usual=pin.MODULE_NAME)

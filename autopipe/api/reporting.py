@@ -45,8 +45,8 @@ class Report:
                 f"A report is a page, with its figures beside it as JSON, but got `{file}` for the page.",
                 hint=f"Name the page: {file.with_suffix('.html')}",
             )
-        files.replace_text(file.with_suffix(".json"), story.json_text(self.document))
-        return files.replace_text(file, self.html)
+        files.replace_text(file.with_suffix(".json"), story.json_text(self.document), usual="report.json")
+        return files.replace_text(file, self.html, usual=NAME)
 
     def _repr_html_(self) -> str:
         """Return the report in a frame of its own, for notebooks."""

@@ -5,8 +5,9 @@ Rich is imported when something is shown, and not before: `--help` does without.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ def say(line: str) -> None:
     from autopipe.reports.terminal import Console
 
     Console(stderr=True).print(line, soft_wrap=True, highlight=False)
+
+
+def aside() -> AbstractContextManager[object]:
+    """Return a context in which whatever a workload's own code prints goes to stderr: stdout is the result's."""
+    return redirect_stdout(sys.stderr)
 
 
 def working(on: str) -> Status:

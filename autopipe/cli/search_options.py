@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from autopipe.cli import workload_options
+from autopipe.cli import given_options, workload_options
 
 if TYPE_CHECKING:  # imported by commands' modules, and so before `--help` answers
     from autopipe.search.settings import Settings
@@ -70,7 +70,7 @@ class SearchOptions:
         bool | None,
         typer.Option(
             "--convert/--no-convert",
-            help="Try other storage forms; by default with known --epochs only, by which they pay.",
+            help="Try other storage forms; by default they win with known --epochs only, and are advice without.",
         ),
     ] = None
     epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None
@@ -133,8 +133,7 @@ _FIELDS = {
 
 def given(context: typer.Context) -> frozenset[str]:
     """Return the fields of `Settings` and `Limits` that a command line says by itself, and not by a default."""
-    names = [field.name for field in dataclasses.fields(SearchOptions)]
-    said = [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+    said = given_options.given(context, [field.name for field in dataclasses.fields(SearchOptions)])
     return frozenset(_FIELDS.get(name, name) for name in said)
 
 

@@ -86,11 +86,11 @@ def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
     Raises:
         ArtifactError: the file cannot be written.
     """
-    return replace_text(path, artifact.model_dump_json(indent=2, exclude_none=True) + "\n")
+    return replace_text(path, artifact.model_dump_json(indent=2, exclude_none=True) + "\n", usual="autopipe.json")
 
 
-def replace_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text file, whole or not at all.
+def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path:
+    """Write a text file, whole or not at all; `usual` is what such a file is called, for whoever names a folder.
 
     Raises:
         ArtifactError: it cannot be written.
@@ -103,7 +103,7 @@ def replace_text(path: str | os.PathLike[str], text: str) -> Path:
         why = error.strerror if isinstance(error, OSError) else error  # the rest names the temporary file
         hint = "Name a folder that exists and may be written to."
         if file.is_dir():
-            hint = f"Name a file in this folder: {file / 'autopipe.json'}"
+            hint = f"Name a file in this folder: {file / usual}"
         raise ArtifactError(f"`{file}` cannot be written: {why}.", hint=hint) from error
     return file
 

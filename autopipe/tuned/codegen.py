@@ -78,7 +78,7 @@ def write(tuned: Tuned, folder: str | os.PathLike[str], artifact_name: str = "au
     """
     artifact = tuned.save(Path(folder) / artifact_name)
     text = text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
-    return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text)
+    return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text, usual=MODULE_NAME)
 
 
 def _literal(named: Reference | None) -> str:

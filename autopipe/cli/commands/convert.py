@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autopipe import again
-from autopipe.cli import screen, workload_options
+from autopipe.cli import given_options, screen, workload_options
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def convert(
+    context: typer.Context,
     workload: workload_options.WorkloadOptions = workload_options.USUAL,
     to: Annotated[str | None, typer.Option(metavar="FORM", help="The form: array, the default, or tfrecord.")] = None,
     cut: Annotated[
@@ -65,6 +66,8 @@ def convert(
     from autopipe.api import converting
 
     if finish is not None:
+        idle = "with `--finish`, which joins parts that are written"
+        given_options.refuse_idle(context, "shard", "ray", "check", why=idle)
         manifest = converting.finish(finish)
         screen.say(f"joined    {manifest.header.samples:,} samples in {finish}")
         return

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import artifact_options, screen
+from autopipe.cli import artifact_options, given_options, screen
 
 
 def eject(
+    context: typer.Context,
     stored: artifact_options.ArtifactOptions = artifact_options.USUAL,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; stdout by default.")] = None,
     to: Annotated[
@@ -34,15 +35,18 @@ def eject(
     from autopipe.tuned import artifact as files
 
     if to is not None:
+        given_options.refuse_idle(context, "plain", why="with `--to`, which asks for no tuned configuration")
         named = None if stored.workload is None else protocol.Reference(text=stored.workload)
-        code = ejecting.eject_usual(named or stored.read().workload, to)
+        with screen.aside():
+            code = ejecting.eject_usual(named or stored.read().workload, to)
         what = f"{to} as it is usually written"
     else:
-        ejected = ejecting.eject(stored.read(), plain=plain)
+        with screen.aside():
+            ejected = ejecting.eject(stored.read(), plain=plain)
         share = "" if ejected.share == 1.0 else f", which reached {ejected.share:.0%} of the tuned one's images/s"
         code, what = ejected.code, f"{ejected.config.short()}{share}"
     if out is None:
         print(code, end="")
     else:
-        files.replace_text(out, code)
+        files.replace_text(out, code, usual="plain_pipeline.py")
         screen.say(f"wrote     {out}: {what}")

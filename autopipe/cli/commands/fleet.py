@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import screen
+from autopipe.cli import given_options, screen
 
 
 def fleet(
+    context: typer.Context,
     place: Annotated[str, typer.Argument(metavar="DIR|STORAGE", help="A folder with artefacts, or a storage URL.")],
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete old studies of a storage; without --yes, only list them.")
@@ -30,11 +31,13 @@ def fleet(
 
     now = datetime.datetime.now(datetime.UTC)
     if prune:
+        given_options.refuse_idle(context, "html", "as_json", why="with `--prune`, which shows what it deletes")
         _prune(place, older_than, really=yes)
         return
+    given_options.refuse_idle(context, "older_than", "yes", why="without `--prune`: it says what is deleted")
     members = fleets.of_storage(place, now) if "://" in place else fleets.of_folder(Path(place), now)
     if html is not None:
-        files.replace_text(html, fleet_table.html_page(members, now))
+        files.replace_text(html, fleet_table.html_page(members, now), usual="fleet.html")
         screen.say(f"wrote     {html}")
     if as_json:
         print(json.dumps(fleet_table.document(members, now), indent=2))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import screen, search_options, workload_options
+from autopipe.cli import given_options, screen, search_options, workload_options
 from autopipe.cli.search_options import PageCache
 from autopipe.core.mode import Mode
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # imported before `--help` answers
 
 
 def measure(
+    context: typer.Context,
     workload: workload_options.WorkloadOptions = workload_options.USUAL,
     setting: Annotated[
         list[str] | None,
@@ -60,6 +61,8 @@ def measure(
         raise ConfigError(
             "`--keep` keeps what `--mode` finds.", hint="For example: --mode predict --keep autopipe.json"
         )
+    if mode is not None:
+        given_options.refuse_idle(context, "trace", "page_cache", why="with `--mode`, for which no loader runs")
     if keep is not None:
         files.read(keep)  # before anything is measured
     chosen = workload.chosen()

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import screen
+from autopipe.cli import given_options, screen
 
 
 def report(
+    context: typer.Context,
     artifacts: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[tuned/]...", help="The artefact, or the folder that a tune wrote to."),
@@ -30,6 +31,8 @@ def report(
     from autopipe.errors import ConfigError
     from autopipe.reports import story
 
+    if as_json:
+        given_options.refuse_idle(context, "out", why="with `--json`, which writes nothing")
     paths = artifacts or [Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")]
     if len(paths) > 1 and not compare:
         raise ConfigError(

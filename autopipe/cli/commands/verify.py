@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import screen, workload_options
+from autopipe.cli import given_options, screen, workload_options
 
 
 def verify(
+    context: typer.Context,
     workload: workload_options.WorkloadOptions = workload_options.USUAL,
     samples: Annotated[int, typer.Option(min=1, help="How many samples to compare.")] = 256,
     space: Annotated[str, typer.Option(help="The search space whose loaders are compared.")] = "default",
@@ -28,6 +29,10 @@ def verify(
     from autopipe.api import searching, verifying
     from autopipe.reports import agreement
 
+    if files:
+        given_options.refuse_idle(context, "samples", "space", why="with `--files`, which looks at every sample")
+    else:
+        given_options.refuse_idle(context, "workers", why="without `--files`: each loader has its own")
     # A look at files makes no batch, so that a set smaller than the usual one can be looked at, too.
     chosen = (dataclasses.replace(workload, batch_size=1) if files and workload.images else workload).chosen()
     if files:
@@ -47,7 +52,7 @@ def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_js
     from autopipe.api import inspecting
     from autopipe.reports import agreement
 
-    with screen.bar("looking", unit="samples") as on_progress:
+    with screen.aside(), screen.bar("looking", unit="samples") as on_progress:
         found = inspecting.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
     if as_json:
         print(found.model_dump_json(indent=2))
