@@ -23,7 +23,8 @@ def agrees(verification: Verification) -> bool:
 def render(verification: Verification) -> RenderableType:
     """Return what `autopipe verify` prints: a line for each configuration, and the verdict over all."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("against the first" if verification.compared else "samples", no_wrap=True)
+    # The widest gives way first, which is the configuration, but where an error tells why there is nothing to compare.
+    table.add_column("against the first" if verification.compared else "samples", overflow="fold")
     table.add_column("configuration", overflow="fold")
     for number, each in enumerate(verification.agreements):
         if verification.compared:

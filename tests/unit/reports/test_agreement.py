@@ -66,3 +66,12 @@ def test_of_datasets_of_ones_own_only_repeated_samples_are_told() -> None:
     assert lines[2].startswith("1,200 of 256 came before")
     assert "samples came twice in an epoch in 1 of 2 configurations" in " ".join(lines[-2:])
     assert "no sample came twice in the first 256 of an epoch" in " ".join(shown(compared=False)[-2:])
+
+
+def test_why_a_configuration_cannot_be_used_is_told_whole_and_leaves_room_for_which_it_is() -> None:
+    why = "Workers must be importable, but `train` is not. Put what starts them under a main guard, " * 2
+    lines = shown(message=why)
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 16
+    assert [word for word in why.split() if word not in " ".join(lines)] == []
+    assert sum("keras(" in line for line in lines) == 1
