@@ -42,14 +42,14 @@ class Member:
 
 
 def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
-    """Return what the artefacts in a folder, and below it, know.
+    """Return what the artefacts in a folder, and below it, know; of a file, what that one knows.
 
     Raises:
         ConfigError: there is no artefact in it.
     """
     found: list[tuple[str, Member]] = []
     here = fingerprint.detect()
-    for path in sorted(folder.rglob("*.json")):
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*.json")):
         try:
             artifact = files.read(path)
         except ArtifactError:

@@ -74,3 +74,9 @@ def test_a_study_that_is_not_there_is_not_made_by_looking_for_it(autopipe: Autop
     assert (ended.status, ended.out) == (2, "")
     assert f"There is no study in `{kind}:///{tmp_path}/studeis`: no such file." in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_artefact_is_a_fleet_too(autopipe: Autopipe, tmp_path: Path) -> None:
+    path = files.write(artifact(), tmp_path / "a.json")
+    ended = autopipe("fleet", path, "--json")
+    assert (ended.status, [each["place"] for each in json.loads(ended.out)]) == (0, [str(path)])
