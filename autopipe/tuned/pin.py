@@ -183,7 +183,7 @@ def _restore_hint(ours: Reference | None, file: Path) -> str:
 
 def _repoint(named: Reference, file: Path) -> str:
     if isinstance(named, ImagesReference):
-        return "autopipe tune --images DIR"
+        return reference.of_images(named)
     text = reference.text(named)
     if isinstance(named, FileReference):
         text = f"{(file.parent / named.path).resolve()}:{named.attribute}"

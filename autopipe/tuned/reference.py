@@ -94,12 +94,18 @@ def located(reference: FileReference | ImagesReference, artifact: Path, *, with_
     if isinstance(reference, ImagesReference):
         raise ArtifactError(
             f"The artefact's images are gone: they are not at {tried}.",
-            hint=f"Put them back, or tune again: autopipe tune --images DIR --model {reference.model}",
+            hint=f"Put them back, or tune again: {of_images(reference)}",
         )
     raise ArtifactError(
         f"The file of the artefact's workload is gone: it is not at {tried}.",
         hint=f"If it was moved or renamed: {again.autopipe('repoint', artifact, f'NEW.py:{reference.attribute}')}",
     )
+
+
+def of_images(reference: ImagesReference) -> str:
+    """Return the line that tunes the same on images in a folder DIR."""
+    sizes = ("--image-size", str(reference.image_size), "--batch-size", str(reference.batch_size))
+    return again.autopipe("tune", "--images", "DIR", "--model", reference.model, *sizes)
 
 
 def text(reference: Reference) -> str:
