@@ -11,6 +11,7 @@ from typing import Final
 from autopipe.core.params import Value
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, SpaceError, shortened
+from autopipe.hardware import virtual
 from autopipe.search import library
 from autopipe.search.settings import Settings
 from autopipe.tuned.request import Request, SimulatedStep
@@ -77,6 +78,8 @@ def kept(settings: Settings, *, retune: bool = False) -> Request:
 def again(request: Request | None, settings: Settings, given: Collection[str], folder: Path) -> Settings:
     """Return the settings of a retune: as the tune was asked, but for what is given now.
 
+    Virtual devices that the environment asks for are given, too: a training there will have as many.
+
     Args:
         request: what the tune was asked for; None where that is not known.
         settings: of the command, with the defaults of a retune where nothing was given.
@@ -94,6 +97,7 @@ def again(request: Request | None, settings: Settings, given: Collection[str], f
         "budget_seconds": None if request.budget_seconds is None else request.budget_seconds * BUDGET,
         "simulate": rehearsal(request).simulate,
         **{name: getattr(request, name) for name in _PLAIN},
+        "virtual_devices": virtual.asked() or request.virtual_devices,
     }
     limits = {limit: getattr(request, name) for limit, name in _LIMITS.items()}
     changed = dataclasses.replace(

@@ -101,3 +101,11 @@ def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
 def test_a_budget_of_nothing_is_refused_before_anything_is_measured(seconds: float) -> None:
     with pytest.raises(ConfigError, match="must be longer than 0 s"):
         Settings(budget_seconds=seconds)
+
+
+def test_virtual_devices_are_those_that_the_environment_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = asking.kept(dataclasses.replace(ASKED, virtual_devices=0))
+    monkeypatch.setenv("AUTOPIPE_VIRTUAL_DEVICES", "3")
+    assert asking.again(request, RETUNE, (), Path()).virtual_devices == 3  # as the training that asks for a retune
+    told = dataclasses.replace(RETUNE, virtual_devices=4)
+    assert asking.again(request, told, ("virtual_devices",), Path()).virtual_devices == 4
