@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import os
 import time
+import warnings
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from autopipe.api.searching import (
     workload_key,
 )
 from autopipe.api.stored_workload import Stored, read
+from autopipe.api.unmeasured import nothing_measured
 from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Description
@@ -44,7 +46,7 @@ from autopipe.trial import workload_import
 from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned import factory, fingerprint, joining, pick
 from autopipe.tuned.check import Result, Verdict
-from autopipe.tuned.factory import Tuned
+from autopipe.tuned.factory import ProfileWarning, Tuned
 from autopipe.tuned.fingerprint import MatchLevel
 from autopipe.tuned.schema import Hardware, Profile
 
@@ -100,6 +102,8 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
 ) -> Tuned:
     """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
 
+    Where nothing could be measured, what is there is taken, and a warning says why.
+
     Args:
         path: the artefact, which is written again.
         budget: seconds, the confirmation run included; None for as long as the trials take. Three quarters of the
@@ -114,6 +118,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     Raises:
         ArtifactError: the file is no artefact, or its workload cannot be found.
         WorkloadError: the workload cannot be imported or run.
+        SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
 
     Example:
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
@@ -124,7 +129,13 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     settings = Settings(
         trials=TRIALS if trials is None else trials, budget_seconds=BUDGET_SECONDS if budget == AS_BEFORE else budget
     )
-    run(stored, settings, Watcher(), when=When(stale=if_stale, drifted=if_drifted), given=given)
+    done = run(stored, settings, Watcher(), when=When(stale=if_stale, drifted=if_drifted), given=given)
+    if done.profile is None and done.result is not None:
+        error = nothing_measured(done.result)
+        if done.result.interrupted:
+            raise error
+        said = f"The retune of `{stored.path}` came to nothing, and what is there is used: {error}"
+        warnings.warn(said, ProfileWarning, stacklevel=2)
     named = stored.workload
     return factory.load(
         path,

@@ -1,25 +1,34 @@
-"""Which configuration a retune keeps. Whole retunes, with trials: tests/integration/test_cli_tune.py."""
+"""Which configuration a retune keeps, and what it says. With trials: tests/integration/test_cli_tune.py."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+import autopipe as ap
+from autopipe.api import retuning
 from autopipe.api.found import Found
 from autopipe.api.retuning import FORMER, When, chosen
 from autopipe.core.config import PipelineConfig
 from autopipe.core.space import Space
 from autopipe.core.value import Estimate
+from autopipe.errors import SearchInterruptedError
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint
 from autopipe.tuned.check import Result, Verdict
+from autopipe.tuned.factory import ProfileWarning
+from autopipe.tuned.schema import FileReference
 from tests.fakes.facts import DESCRIBED
-from tests.fakes.profiles import hardware
+from tests.fakes.profiles import artifact, hardware, profile
 from tests.fakes.surface import Surface
+from tests.unit.api.test_unmeasured import Failing
 
 SLOW = PipelineConfig(loader=Threads(workers=1))
 GOOD = PipelineConfig(loader=Threads(workers=8))
@@ -127,3 +136,25 @@ def test_only_a_pipeline_that_was_measured_to_be_as_fast_keeps_its_profile_over_
     assert not checked(Verdict.STALE, only_software=True).fits_but_for_software
     assert not checked(Verdict.DRIFTED, measured=True, only_software=True).fits_but_for_software
     assert not checked(Verdict.STALE, measured=True).fits_but_for_software
+
+
+# ---------------------------------------------------------------- from Python
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: Space, *, interrupted: bool
+) -> None:
+    (tmp_path / "train.py").touch()
+    known = artifact(profile(hardware=fingerprint.detect()), workload=FileReference(path="train.py"))
+    path = files.write(known, tmp_path / "autopipe.json")
+    surface = Failing()
+    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2))
+    ended = retuning.Retuned(result=dataclasses.replace(result, interrupted=interrupted))
+    monkeypatch.setattr(retuning, "run", lambda *_, **__: ended)
+    if interrupted:
+        with pytest.raises(SearchInterruptedError):
+            ap.retune(path)
+    else:
+        with pytest.warns(ProfileWarning, match="came to nothing, and what is there is used: No configuration could"):
+            assert ap.retune(path).profile == known.profiles[0]
