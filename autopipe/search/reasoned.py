@@ -87,9 +87,10 @@ def run_seeds(session: Session, over: Over) -> None:
 def run_advice(session: Session, over: Over) -> None:
     """Measure the converted form of each storage that should be faster, though the user has to ask for it to win.
 
-    What it takes and when it pays is shown beside the result.
+    What it takes and when it pays is shown beside the result. Nothing is converted where the user has refused that.
     """
-    if session.settings.limits.convert or not session.settings.seeding or not session.can_predict:
+    settled = session.settings.convert is False or session.settings.limits.convert
+    if settled or not session.settings.seeding or not session.can_predict:
         return
     could = feasible.convertible(session.trimmed.space, session.facts, session.settings.limits)
     by_storage: dict[str, PipelineConfig] = {}

@@ -826,6 +826,12 @@ def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win(con
     assert best == max(row.value for row in advised if row.value is not None)
 
 
+def test_nothing_is_converted_where_the_user_refuses_it(converting: Space) -> None:
+    limits = Limits(convert=False, only={"cache": ("none",)})
+    result = run(converting, fed_by_four(), limits=limits, convert=False, budget_seconds=300.0)
+    assert {row.config.storage for row in result.trials} == {"files"}
+
+
 def test_no_converted_form_is_measured_where_it_should_bring_little(converting: Space) -> None:
     result = run(converting, fed_by_four(), limits=Limits(convert=False), budget_seconds=300.0)  # a cache holds all
     assert not [row for row in result.trials if row.origin.asker is Asker.ADVICE]
