@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import pydantic
+
 from autopipe.api import asking
 from autopipe.core import digests
 from autopipe.errors import ConfigError, TrialError, shortened
@@ -95,7 +97,12 @@ def _look(settings: Settings, workload: str, ours: Mapping[str, str], hardware: 
             continue
         number = int(numbered[1])
         highest = max(highest, number)
-        if unlike := _unlike(Hardware.model_validate_json(study.digests["hardware"]), hardware):
+        try:
+            known = Hardware.model_validate_json(study.digests["hardware"])
+        except pydantic.ValidationError:
+            differing.append(f"`{name}` was begun by another version of autopipe, which this one cannot read")
+            continue
+        if unlike := _unlike(known, hardware):
             differing.append(f"`{name}` is of machines unlike this one: {unlike}")
         elif not study.opened and _differences(study.digests, ours):
             continue  # it may never be opened

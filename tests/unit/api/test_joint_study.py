@@ -63,6 +63,16 @@ def test_another_machine_begins_its_own_and_is_told_why(settings: Settings) -> N
     assert "tensorflow: 2.21 there, 2.22 here" in software.differing[0]
 
 
+def test_a_study_of_another_version_is_left_alone_and_told_of(settings: Settings) -> None:
+    name = begin(settings, hardware())
+    study = optuna.load_study(storage=open_storage(settings.storage), study_name=name)
+    later = {**study.user_attrs["digests"], "hardware": '{"cpu_model": "Imaginary", "sockets": 2}'}
+    study.set_user_attr("digests", later)
+    joint = joint_study.find(settings, "w", "d", hardware())
+    assert joint.name != name
+    assert joint.differing == (f"`{name}` was begun by another version of autopipe, which this one cannot read",)
+
+
 def test_another_workload_has_nothing_to_do_with_it(settings: Settings) -> None:
     name = begin(settings, hardware())
     joint = joint_study.find(settings, "another", "d", hardware())
