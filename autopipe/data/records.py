@@ -126,7 +126,14 @@ def scan_records(path: bytes) -> NDArray[np.uint64]:
 def cache_folder() -> Path:
     """Return where offset indexes are kept."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "autopipe" / "tfrecord"
+    return (Path(base) if base else _home() / ".cache") / "autopipe" / "tfrecord"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # neither HOME nor a name, as a container's user has it; runtimes then say that it is the root
+        return Path("/")
 
 
 def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:

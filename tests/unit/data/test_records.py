@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import struct
 from pathlib import Path
 
@@ -132,6 +133,16 @@ def test_a_cache_folder_that_cannot_be_made_costs_nothing_but_time(path: bytes, 
     cache.parent.mkdir(parents=True)
     cache.write_text("in the way")
     assert len(records.record_offsets(path)) == len(DATA) + 1
+
+
+def test_a_user_without_a_name_and_without_a_home_has_the_cache_of_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    for variable in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert records.cache_folder() == Path("/.cache/autopipe/tfrecord")
 
 
 @pytest.mark.timeout(20)
