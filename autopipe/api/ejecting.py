@@ -87,5 +87,9 @@ def _measured(profile: Profile) -> Iterable[tuple[PipelineConfig, float]]:
     """Return the profile's other configurations with their images/s, the fastest first."""
     rates = [(each.config, each.images_per_second) for each in profile.tried]
     rates += [(each.config, each.images_per_second.value) for each in profile.baselines if each.config is not None]
-    parsed = [(pick.parse_config(config), rate) for config, rate in sorted(rates, key=lambda pair: -pair[1])]
-    return [(config, rate) for config, rate in parsed if not config.loader.is_foreign]
+    return [
+        (config, rate)
+        for known, rate in sorted(rates, key=lambda pair: -pair[1])
+        for config in pick.readable([known])
+        if not config.loader.is_foreign
+    ]

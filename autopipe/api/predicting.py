@@ -30,7 +30,8 @@ def measured(artifact: Path) -> Measured:
     pairs += [
         (config, each.images_per_second)
         for each in profile.tried
-        if (config := pick.parse_config(each.config)) != winner and not config.loader.is_foreign
+        for config in pick.readable([each.config])
+        if config != winner and not config.loader.is_foreign
     ]
     return Measured(
         ceiling=findings.ceiling,

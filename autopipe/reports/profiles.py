@@ -10,19 +10,21 @@ from rich.text import Text
 
 from autopipe.reports import headline, labelled, wording
 from autopipe.tuned import check
-from autopipe.tuned.pick import Choice, readable
+from autopipe.tuned.pick import readable
 from autopipe.tuned.schema import Artifact, Hardware, Profile
 
 
-def render(artifact: Artifact, choice: Choice, here: Hardware, now: datetime.datetime) -> RenderableType:
-    """Return what `autopipe show` prints; `choice` is what this machine gets."""
+def render(
+    artifact: Artifact, used: Profile | None, note: str | None, *, here: Hardware, now: datetime.datetime
+) -> RenderableType:
+    """Return what `autopipe show` prints; `used` is the profile that this machine gets, `note` what to know of that."""
     parts: list[RenderableType] = []
     for number, profile in enumerate(artifact.profiles, 1):
-        mark = " (used on this machine)" if profile == choice.profile else ""
+        mark = " (used on this machine)" if profile == used else ""
         parts.append(Text(f"profile {number} of {len(artifact.profiles)}{mark}", style="bold"))
         parts += [_profile(profile, here, now), Text()]
-    if choice.warning is not None:
-        parts.append(Text(f"note: {choice.warning}", style="yellow"))
+    if note is not None:
+        parts.append(Text(f"note: {note}", style="yellow"))
     return Group(*parts)
 
 

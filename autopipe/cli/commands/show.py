@@ -17,6 +17,7 @@ def show(
     """Show the profiles in an artefact, and which one this machine would use."""
     import datetime
 
+    from autopipe.errors import ArtifactError
     from autopipe.reports import profiles as report
     from autopipe.tuned import artifact as files
     from autopipe.tuned import fingerprint, pick
@@ -26,5 +27,9 @@ def show(
         print(content.model_dump_json(indent=2))
     else:
         here = fingerprint.detect()
-        choice = pick.pick(content, here, name=str(artifact))
-        screen.show(report.render(content, choice, here, datetime.datetime.now(datetime.UTC)))
+        try:
+            choice = pick.pick(content, here, name=str(artifact))
+            used, note = choice.profile, choice.warning
+        except ArtifactError as error:  # its loader is of a package that is missing: what is known is told all the same
+            used, note = None, str(error)
+        screen.show(report.render(content, used, note, here=here, now=datetime.datetime.now(datetime.UTC)))

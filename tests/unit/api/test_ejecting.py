@@ -47,7 +47,8 @@ def test_a_plain_loader_becomes_a_file_without_autopipe(workload: Workload) -> N
 
 def test_what_has_no_plain_form_is_said_with_the_fastest_that_has(workload: Workload) -> None:
     slow = Tried(config=config(loader=TfData(num_parallel_calls=1)), images_per_second=300.0)
-    known = stored(workload, config(), slow, Tried(config=PLAIN, images_per_second=800.0))
+    theirs = Tried(config={**config(), "loader": {"kind": "theirs"}}, images_per_second=900.0)  # is not installed
+    known = stored(workload, config(), theirs, slow, Tried(config=PLAIN, images_per_second=800.0))
     with pytest.raises(ConfigError, match="the `threads` loader is autopipe's own") as raised:
         eject(known)
     assert raised.value.hint == "The fastest measured one that can reaches 80% of its images/s: use --plain."

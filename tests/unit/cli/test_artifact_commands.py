@@ -11,7 +11,7 @@ import pytest
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint
 from autopipe.tuned.schema import FileReference
-from tests.fakes.profiles import artifact, digest, hardware, profile
+from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.unit.cli.conftest import Autopipe
 
 HERE = fingerprint.detect()
@@ -31,6 +31,15 @@ def test_show_says_when_no_profile_is_of_this_machine(autopipe: Autopipe, tmp_pa
     assert "note: The artefact's only profile is not of a machine like this one. It is taken all the same." in " ".join(
         ended.out.split()
     )
+
+
+def test_show_tells_of_a_profile_whose_loader_is_not_installed(autopipe: Autopipe, tmp_path: Path) -> None:
+    known = artifact(profile(hardware=HERE, config={**config(), "loader": {"kind": "theirs"}}))
+    ended = autopipe("show", files.write(known, tmp_path / "a.json"))
+    said = " ".join(ended.out.split())
+    assert ended.status == 0
+    assert "a package with its loader is missing" in said
+    assert "note: The `config` of a profile cannot be used:" in said
 
 
 def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> None:

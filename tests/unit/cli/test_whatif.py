@@ -44,6 +44,15 @@ def test_it_is_told_as_json(autopipe: Autopipe, tuned: Path) -> None:
     assert found["pairs"] == 2
 
 
+def test_a_configuration_whose_loader_is_not_installed_is_left_out(autopipe: Autopipe, tuned: Path) -> None:
+    (here,) = files.read(tuned).profiles
+    theirs = Tried(config={**config(), "loader": {"kind": "theirs"}}, images_per_second=1200.0)
+    files.write(artifact(here.model_copy(update={"tried": (*here.tried, theirs)})), tuned)
+    ended = autopipe("whatif", tuned, "--json")
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out)["pairs"] == 2
+
+
 def test_a_profile_without_costs_is_refused_with_what_to_do(autopipe: Autopipe, tmp_path: Path) -> None:
     old = files.write(artifact(profile(hardware=fingerprint.detect())), tmp_path / "my model.json")
     done = autopipe("whatif", str(old))
