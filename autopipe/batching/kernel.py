@@ -220,4 +220,5 @@ def _copy(made: Any, out: NDArray[Any]) -> None:
 def _is_there_already(made: Any, out: NDArray[Any]) -> bool:
     if not (isinstance(made, np.ndarray) and np.may_share_memory(made, out)):
         return False
-    return made.dtype == out.dtype and made.ctypes.data == out.ctypes.data
+    # A view that starts there and goes another way, turned or repeated, is not there; a row of a batch is contiguous.
+    return made.dtype == out.dtype and made.ctypes.data == out.ctypes.data and made.flags.c_contiguous

@@ -116,7 +116,7 @@ class Op(abc.ABC):
             spec: the kinds of its fields before the op.
             random: the sample's own numbers, shape (draws,).
             out: where x may be written to, already of the right shape and dtype; the op is free to ignore it. It may be
-                the very memory of the sample's x.
+                the very memory of the sample's x, so a y that is made of x must have memory of its own.
         """
 
     def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:

@@ -79,7 +79,7 @@ class Map(Op):
         both = self.function(x, y, *extra)
         if not isinstance(both, tuple) or len(both) != 2:
             raise OpError(f'`Map` with on="both" must return (x, y), but its function returned {shortened(both)}.')
-        return _array(both[0]), None if both[1] is None else _array(both[1])
+        return _array(both[0]), None if both[1] is None else _apart(_array(both[1]), x)
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         if self._is_checked:
@@ -176,6 +176,11 @@ def _array(value: Any) -> NDArray[Any]:
             hint="Numbers that belong together go into one array.",
         )
     return np.asarray(value)
+
+
+def _apart(y: NDArray[Any], x: Part) -> NDArray[Any]:
+    """Return y in memory of its own: that of x may be where the finished x is written to."""
+    return y.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, y) else y
 
 
 def _copy(sample: Sample) -> Sample:

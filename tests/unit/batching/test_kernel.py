@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
 from autopipe.core.job import Recipe
+from autopipe.core.op import Op
 from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.errors import WorkloadError
+from autopipe.ops.custom import Map
+from autopipe.ops.erasing import RandomErasing
 from autopipe.ops.planner import make_plan
+from autopipe.ops.resize import Resize
 
 IMAGE = np.zeros((4, 4, 3), np.uint8)
 MASK = np.zeros((4, 4), np.uint8)
@@ -31,13 +39,13 @@ class Mixed:
         return self._odd if index == 1 else self._usual
 
 
-def filled(data: Mixed, cached: float = 0.0) -> Any:
-    plan = make_plan(Workload(data=data, ops=[], batch_size=2))
+def filled(data: Any, cached: float = 0.0, ops: tuple[Op, ...] = ()) -> Any:
+    plan = make_plan(Workload(data=data, ops=ops, batch_size=2))
     recipe = Recipe(
         source=data,
-        steps=(),
-        fixed_steps=0,
-        fixed_spec=plan.compact,
+        steps=plan.prefix + plan.body,
+        fixed_steps=len(plan.prefix),
+        fixed_spec=plan.cut(len(plan.prefix)),
         spec=plan.compact,
         seed=0,
         on_bad_sample="error",
@@ -80,3 +88,45 @@ def test_numbers_that_fit_are_taken() -> None:
     mixed = filled(Mixed((IMAGE, MASK.astype(np.uint16)), (IMAGE, MASK + 200)))
     assert mixed[1].dtype == np.uint16
     assert mixed[1][1].max() == 200
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (2, 6, 6, 3), np.uint8)
+SMALLER = Resize(4, 4)  # which OpenCV writes into the batch at once, so that later ops get the batch's own memory
+
+
+def smaller(number: int) -> NDArray[np.uint8]:
+    made: NDArray[Any] = cv2.resize(PIXELS[number], (4, 4))
+    return made
+
+
+@pytest.mark.parametrize("cached", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda image: image.swapaxes(0, 1),
+        lambda image: np.broadcast_to(image[..., :1], image.shape),
+        lambda image: image[::-1],
+        lambda image: image,
+    ],
+    ids=["turned", "repeated", "upside down", "as it is"],
+)
+def test_a_view_of_pixels_that_are_in_the_batch_already_is_what_the_batch_holds(
+    function: Callable[[Any], Any], cached: float
+) -> None:
+    x, _ = filled(Arrays(PIXELS), cached, (SMALLER, Map(function)))
+    for number in range(2):
+        np.testing.assert_array_equal(x[number], function(smaller(number)))
+
+
+@pytest.mark.parametrize("cached", [0.0, 1.0])
+def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float) -> None:
+    x, y = filled(Arrays(PIXELS), cached, (SMALLER, Map(lambda x, y: (255 - x, x), on="both")))
+    for number in range(2):
+        np.testing.assert_array_equal(x[number], 255 - smaller(number))
+        np.testing.assert_array_equal(y[number], smaller(number))
+
+
+def test_a_target_made_of_the_image_is_not_written_over_by_a_later_op() -> None:
+    _, y = filled(Arrays(PIXELS), ops=(SMALLER, Map(lambda x, y: (255 - x, x), on="both"), RandomErasing(1.0)))
+    for number in range(2):
+        np.testing.assert_array_equal(y[number], smaller(number))
