@@ -45,6 +45,14 @@ class PixelOp(Op):
                 stacklevel=3,
             )
         pairs = [sample for sample in samples if all(isinstance(part, np.ndarray) for part in sample)]
+        if self.target == "both" and self.touches(spec) == (True, False) and _are_alike(pairs):
+            warnings.warn(
+                f"`{self.name}` changes images and leaves y as it is, which is as high and wide, but no mask: it is "
+                f"{pairs[0][1].dtype}. {_as_mask(pairs[0][1])}. "
+                'on="image" says that y is to stay as it is.',
+                DataWarning,
+                stacklevel=3,
+            )
         apart = [(x, y) for x, y in pairs if _differ(x.shape, y.shape)] if all(self.touches(spec)) else []
         if apart:
             warnings.warn(
@@ -121,6 +129,18 @@ class PixelOp(Op):
 
 def _has_channels_first(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
+
+
+def _are_alike(pairs: Sequence[Sample]) -> bool:
+    """Return whether each y has a value for each pixel of its x."""
+    return bool(pairs) and all(min(x.ndim, y.ndim) > 1 and x.shape[:2] == y.shape[:2] for x, y in pairs)
+
+
+def _as_mask(y: NDArray[Any]) -> str:
+    """Return what makes a mask of targets that are taken for none."""
+    if y.dtype.kind in "ui":
+        return "A source of your own says that it is one by y_kind = autopipe.core.sample.FieldKind.MASK"
+    return 'Masks are whole numbers, such as masks.astype("uint8")'
 
 
 def _differ(image: tuple[int, ...], mask: tuple[int, ...]) -> bool:
