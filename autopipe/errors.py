@@ -144,6 +144,16 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def said_anew(error: AutopipeError, message: str, hint: str | None) -> AutopipeError:
+    """Return an error of the same kind that says something else.
+
+    Of a user's own kind it is the nearest of the kinds here: only these are known to take a message, and elsewhere.
+    """
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
+    made: AutopipeError = kind(message, hint=hint)
+    return made
+
+
 def worker_failure(error: BaseException) -> AutopipeError:
     """Return what a consumer gets where a worker ended with `error`: that itself, if it was raised on purpose."""
     if isinstance(error, AutopipeError):

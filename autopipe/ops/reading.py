@@ -7,7 +7,7 @@ from typing import Any
 
 from autopipe.core.op import Op
 from autopipe.core.sample import Source
-from autopipe.errors import AutopipeError, BadSampleError, DataError, OpError, printable
+from autopipe.errors import AutopipeError, BadSampleError, DataError, OpError, printable, said_anew
 
 
 def read(source: Source, index: int) -> Any:
@@ -43,7 +43,7 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
     _pass_interrupt(error)
     place = f"{op.name} on {sample_place(source, index)}"
     if isinstance(error, AutopipeError):
-        return type(error)(f"{place}: {error.message}", hint=error.hint)
+        return said_anew(error, f"{place}: {error.message}", error.hint)
     return OpError(f"{place} raised {type(error).__name__}: {error}")
 
 
@@ -57,7 +57,7 @@ def read_failure(error: BaseException, source: Source, index: int) -> AutopipeEr
     place = sample_place(source, index)
     if isinstance(error, AutopipeError):
         named = f"sample {index}" if sample_name(source, index) in error.message else place
-        return type(error)(f"{named}: {error.message}", hint=error.hint)
+        return said_anew(error, f"{named}: {error.message}", error.hint)
     kind = BadSampleError if isinstance(error, Exception) else DataError  # `sys.exit` says nothing about a sample
     return kind(f"{place} cannot be read: {type(error).__name__}: {error}")
 

@@ -155,11 +155,46 @@ def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said
     assert str(op_failure(BadSampleError("It is torn."), Decode(), source, 3)) == f"Decode on {said}: It is torn."
 
 
+def test_an_error_of_a_users_own_kind_is_told_as_the_kind_that_it_is_one_of() -> None:
+    class Missing(BadSampleError):
+        def __init__(self, path: str) -> None:
+            super().__init__(f"`{path}` is missing.", hint="Fetch it.")
+
+    source: Any = SimpleNamespace()
+    for failure in (read_failure(Missing("a"), source, 3), op_failure(Missing("a"), Decode(), source, 3)):
+        assert type(failure) is BadSampleError
+        assert (failure.message.partition("sample 3: ")[2], failure.hint) == ("`a` is missing.", "Fetch it.")
+
+
 def test_images_whose_channels_come_first_warn() -> None:
     data = Arrays(np.zeros((4, 3, 20, 30), np.uint8))
     with pytest.warns(DataWarning, match=r"images of shape \(3, 20, 30\) .*numpy\.moveaxis\(x, 1, -1\)"):
         make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
     make_plan(Workload(data=data, ops=[Rescale(1 / 255)], batch_size=2))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.float32])
+@pytest.mark.parametrize("shape", [(8, 20, 30), (8, 20, 30, 1)])
+def test_what_looks_like_a_mask_and_is_taken_for_none_warns(shape: tuple[int, ...], dtype: Any) -> None:
+    data = Arrays(np.zeros((8, 20, 30, 3), np.uint8), np.zeros(shape, dtype))
+    with pytest.warns(DataWarning, match=rf"`RandomFlip` .* it is {dtype.__name__.rstrip('_')}\..*astype"):
+        make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
+    make_plan(Workload(data=data, ops=[RandomFlip(on="image"), RandomBrightness()], batch_size=2))
+
+
+def test_a_mask_of_a_users_own_source_that_does_not_say_so_warns() -> None:
+    class Own:
+        def __len__(self) -> int:
+            return 8
+
+        def read(self, index: int) -> Any:
+            return np.zeros((20, 30, 3), np.uint8), np.zeros((20, 30), np.uint8)
+
+    with pytest.warns(DataWarning, match=r"it is uint8\. A source of your own .* y_kind = .*FieldKind\.MASK"):
+        make_plan(Workload(data=Own(), ops=[RandomFlip()], batch_size=2))
+    own: Any = Own()
+    own.y_kind = FieldKind.MASK
+    make_plan(Workload(data=own, ops=[RandomFlip()], batch_size=2))
 
 
 def test_masks_that_lie_on_their_side_warn(tmp_path: Path) -> None:
