@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import http
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,15 +55,17 @@ def read(url: str | bytes, start: int | None = None, end: int | None = None) -> 
     """Return the content of an object, or its bytes from `start` to `end`.
 
     Raises:
-        BadSampleError: it does not exist, or is empty.
+        BadSampleError: it does not exist, is empty, or ends before `start`.
         DataError: access is denied, or the connection is lost; not the object's fault.
     """
     try:
         content: bytes = opened(url).cat_file(os.fsdecode(url), start=start, end=end)
     except Exception as error:  # noqa: BLE001  # each file system raises its own
-        raise failure(url, error) from None
+        if not _is_behind_the_end(error):
+            raise failure(url, error) from None
+        content = b""
     if not content:
-        raise BadSampleError(f"`{shown(url)}` is empty (0 bytes).")
+        raise BadSampleError(f"`{shown(url)}` {f'ends before byte {start}' if start else 'is empty (0 bytes)'}.")
     if start is not None and end is not None and len(content) > end - start:
         raise DataError(f"The server of `{shown(url)}` cannot send a part of a file, which reading records needs.")
     return content
@@ -111,6 +114,14 @@ def failure(url: str | bytes, error: Exception, done: str = "read") -> AutopipeE
     return DataError(
         f"{place} cannot be {done}: {_text(error)}", hint="Check the address and the network, and try again."
     )
+
+
+def _is_behind_the_end(error: Exception) -> bool:
+    """Return whether a server answered that an object has no such bytes, as S3 does of any of an empty one."""
+    response = getattr(error.__cause__, "response", None)  # of botocore, from which s3fs makes its own
+    told = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, Mapping) else None
+    codes = (told, *(getattr(error, name, None) for name in ("status", "status_code", "code")))
+    return http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE in codes
 
 
 def _text(error: Exception) -> str:

@@ -172,9 +172,9 @@ def walk_all(root: bytes, folders: list[bytes], left_out: list[bytes] | None = N
 def matching(pattern: str) -> dict[str, Info]:
     """Return what is known of each object that a pattern such as `s3://bucket/train-*` stands for, by URL."""
     _require_listing(os.fsencode(pattern))
-    before = pattern.partition("://")[0]
     found: dict[str, Info] = filesystem.attempt(pattern, lambda system: _fresh(system).glob(pattern, detail=True))
-    return {f"{before}://{name.lstrip('/')}": info for name, info in sorted(found.items())}
+    before, stripped = filesystem.attempt(pattern, lambda system: _beginnings(pattern, system._strip_protocol(pattern)))
+    return {f"{before}{name.removeprefix(stripped)}": info for name, info in sorted(found.items())}
 
 
 def asked(urls: Sequence[str]) -> dict[str, Info]:
@@ -200,6 +200,17 @@ def named(infos: dict[str, Info]) -> tuple[bytes, list[Object]]:
     if not is_url(root):  # of several servers: their files keep their whole URLs
         root = next(iter(infos)).rpartition("/")[0]
     return os.fsencode(root), [_object("", url.removeprefix(f"{root}/"), info) for url, info in infos.items()]
+
+
+def _beginnings(url: str, path: str) -> tuple[str, str]:
+    """Return what a URL, and the path that its file system knows it by, begin with before they go on alike.
+
+    A bucket is part of such paths; a host, and an account that stands behind a container's name, are not.
+    """
+    below = "".join(url.split("/", 3)[3:])
+    if below and path.endswith(below):
+        return url.removesuffix(below), path.removesuffix(below)
+    return "".join(url.partition("://")[:2]), "/" if path.startswith("/") else ""
 
 
 def _object(inside: str, relative: str, info: Info) -> Object:

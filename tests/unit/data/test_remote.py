@@ -8,10 +8,12 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import autopipe as ap
 from autopipe.data import filesystem
@@ -123,6 +125,45 @@ def test_an_empty_object_is_a_bad_sample(put: Put) -> None:
         data.read(0)
 
 
+class _AnswersS3(Exception):
+    """What botocore raises, as far as it is looked at."""
+
+    def __init__(self, status: int) -> None:
+        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+class _AnswersHTTP(Exception):
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+def _answered_by_s3(status: int) -> Exception:
+    made = OSError(22, "The requested range is not satisfiable")
+    made.__cause__ = _AnswersS3(status)
+    return made
+
+
+@pytest.mark.parametrize("answer", [_answered_by_s3, _AnswersHTTP])
+def test_bytes_that_a_server_does_not_have_are_a_bad_sample(
+    put: Put, answer: Callable[[int], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put(*NAMES)
+    status = 416
+
+    def refused(*_: object, **__: object) -> bytes:
+        raise answer(status)
+
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", refused)
+    with pytest.raises(BadSampleError, match=r"a\.JPG` is empty \(0 bytes\)"):
+        ap.ImageFolder(url).read(0)
+    with pytest.raises(BadSampleError, match=r"a\.JPG` ends before byte 50\."):
+        filesystem.read(f"{url}/cat/a.JPG", 50, 60)
+    status = 500
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        ap.ImageFolder(url).read(0)
+    assert type(caught.value) is DataError
+
+
 def test_nothing_at_a_url_is_said_so() -> None:
     with pytest.raises(DataError, match="There is nothing at `memory://gone-for-good/photos`"):
         ap.ImageFolder("memory://gone-for-good/photos")
@@ -213,6 +254,27 @@ def test_records_behind_urls_are_read_in_any_order(put: Put) -> None:
         assert [data.read(index) for index in (2, 0, 1)] == [(b"image 3", 3), (b"image 1", 1), (b"image 2", 2)]
         assert data.remote == "memory"
         assert data.files() == []
+
+
+class _Hosted(MemoryFileSystem):
+    """A file system that knows paths without the host that they are on, as that of sftp:// does."""
+
+    protocol = "hosted"
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> str:
+        is_url = str(path).startswith("hosted://")
+        stripped: str = super()._strip_protocol("/" + path.split("/", 3)[3] if is_url else path)
+        return stripped
+
+
+@pytest.mark.usefixtures("_cache")
+def test_records_that_a_pattern_finds_are_read_from_the_host_that_has_them(put: Put) -> None:
+    fsspec.register_implementation("hosted", _Hosted, clobber=True)
+    folder = put("data-0.tfrecord", content=records(1, 2)).removeprefix("memory://")
+    data = ap.TFRecords(f"hosted://example/{folder}/data-*")
+    assert data.name(0).startswith(f"hosted://example/{folder}/data-0.tfrecord, record 0")
+    assert data.read(1) == (b"image 2", 2)
 
 
 @pytest.mark.usefixtures("_cache")
