@@ -1,6 +1,6 @@
 """A worker process, seen from the process that owns it: starts it, gives it batches to fill, replaces it when it dies.
 
-The two talk over a socket pair, one message a batch; memory goes by file descriptor. The worker ends when the socket
+The two talk over a socket pair, a message a batch; memory goes by file descriptor. The worker ends when the socket
 does, so none survives its owner, however the owner ended.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.batching import packets
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
 from autopipe.batching.pickling import answered, pickled
@@ -30,7 +31,6 @@ from autopipe.errors import LoaderError, WorkerDiedError
 
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
 _ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
-MESSAGE_BYTES = 1 << 20  # the largest message; a task of 100,000 indices fits
 _ONE_THREAD = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 }
@@ -101,21 +101,28 @@ class WorkerProcess:
             self._end()
 
     def _start(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MESSAGE_BYTES)
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MESSAGE_BYTES)
+        try:
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise _cannot_start(error) from error
         descriptors = [theirs.fileno(), self._recipe.descriptor]
         if self._cache is not None:
             descriptors.append(self._cache.block.descriptor)
         command = [sys.executable, "-m", "autopipe.batching.worker", str(self._readers), *map(str, descriptors)]
         environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        with theirs:
-            self._process = subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL
+                )
+        except OSError as error:
+            self._socket.close()
+            raise _cannot_start(error) from error
         self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
 
     def _tell(self, begin: bool, indices: NDArray[np.int64]) -> None:
         with contextlib.suppress(OSError):  # it has died, which the next batch finds out
-            self._socket.send(pickle.dumps((begin, indices.tobytes())))
+            packets.send(self._socket, pickle.dumps((begin, indices.tobytes())))
 
     def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
         gone = [number for number, reference in self._mapped.items() if reference() is None]
@@ -123,13 +130,11 @@ class WorkerProcess:
             del self._mapped[number]
         message = pickle.dumps((slot.number, slot.block.size, slot.layout.rows, epoch, indices.tobytes(), gone))
         if slot.number in self._mapped:
-            self._socket.send(message)
+            packets.send(self._socket, message)
         else:
-            socket.send_fds(self._socket, [message], [slot.block.descriptor])
+            packets.send(self._socket, message, [slot.block.descriptor])
             self._mapped[slot.number] = weakref.ref(slot)
-        answer = self._socket.recv(MESSAGE_BYTES)
-        if not answer:
-            raise EOFError
+        answer, _ = packets.receive(self._socket)
         return pickle.loads(answer)  # noqa: S301  # from our own child over a private socket
 
     def _replace(self) -> int:
@@ -148,6 +153,13 @@ class WorkerProcess:
         self._process.kill()
         self._socket.close()
         return self._process.wait()
+
+
+def _cannot_start(error: OSError) -> LoaderError:
+    return LoaderError(
+        f"A worker process could not be started: {error}.",
+        hint="Use fewer workers, or raise the limits of processes (`ulimit -u`) and of files (`ulimit -n`).",
+    )
 
 
 def _ending(status: int) -> str:

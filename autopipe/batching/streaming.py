@@ -34,6 +34,7 @@ from autopipe.errors import DataError, DataWarning, LoaderError, worker_failure
 from autopipe.hardware import memory
 from autopipe.hardware.memory import size_text
 
+_TOLERATED_SHARE = 0.01  # of an epoch's samples, which may be bad
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
 Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: what ended a group before its end
 
@@ -92,8 +93,15 @@ class StreamingLoader(WorkloadLoader):
             for number, filler in enumerate(fillers)
         ]
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._stream, fillers, threads)
-        for thread in threads:
-            thread.start()
+        try:
+            for thread in threads:
+                thread.start()
+        except RuntimeError as error:  # the system allows no more
+            self._shut_down()
+            raise LoaderError(
+                f"{len(threads)} workers need a thread each, but one could not be started: {error}.",
+                hint="Use fewer workers, or raise the limit of threads (`ulimit -u`, or pids of a container).",
+            ) from error
 
     @property
     def bad_samples(self) -> dict[int, int]:
@@ -232,11 +240,8 @@ def _shut_down(
         filler.stop()
     patience = time.monotonic() + _PATIENCE_SECONDS
     for thread in threads:
-        if thread is not threading.current_thread():
+        if thread.is_alive() and thread is not threading.current_thread():
             thread.join(max(0.0, patience - time.monotonic()))
-
-
-_TOLERATED_SHARE = 0.01
 
 
 class BadSampleLedger:

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from autopipe.batching import packets
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.pickling import RemoteFailure, unpickled
-from autopipe.batching.process import MESSAGE_BYTES
 from autopipe.batching.readahead import ReadAhead
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.traced import traced
@@ -66,14 +66,12 @@ def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int
     """Yield the owner's messages, with the file descriptors that came along, until it has gone."""
     while True:
         try:
-            message, descriptors, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, 1)
+            yield packets.receive(channel)
         except TimeoutError:
             if os.getppid() != owner:  # the socket may live on in a process that the owner forked
                 return
-            continue
-        if not message:
+        except (EOFError, ConnectionResetError):  # the latter of an owner that died before it took an answer
             return
-        yield message, descriptors
 
 
 def _serve(
@@ -106,7 +104,7 @@ def _serve(
 def _answer(channel: socket.socket, answer: bytes) -> bool:
     """Send an answer; return whether there is still somebody to take it."""
     try:
-        channel.send(answer)
+        packets.send(channel, answer)
     except OSError:
         return False
     return True

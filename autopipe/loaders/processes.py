@@ -6,6 +6,7 @@ opened after a framework has run; they import NumPy and OpenCV only.
 
 from __future__ import annotations
 
+import contextlib
 from typing import ClassVar, Literal
 
 import pydantic
@@ -57,6 +58,12 @@ class Processes(LoaderConfig):
         require_memory(job, queue_size + self.workers + 2, self.samples_ahead(job.order.batch_size))
         cache = MemoryCache.of(recipe)
         packed = packed_recipe(recipe)
-        fillers = [WorkerProcess(packed, cache, readers) for readers in readers_of(self.read_ahead, self.workers)]
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
-        return StreamingLoader(job, fillers, queue_size, ahead)
+        with contextlib.ExitStack() as undo:
+            fillers = []
+            for readers in readers_of(self.read_ahead, self.workers):
+                fillers.append(WorkerProcess(packed, cache, readers))
+                undo.callback(fillers[-1].stop)
+            loader = StreamingLoader(job, fillers, queue_size, ahead)
+            undo.pop_all()
+            return loader

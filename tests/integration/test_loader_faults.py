@@ -6,6 +6,7 @@ Not tested: a worker of Keras's own pool that is killed (Keras waits for it for 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -333,6 +334,41 @@ def test_a_worker_that_cannot_begin_says_why(photos: Path) -> None:
 
     with opened(workload(photos, Homesick()), PROCESSES) as loader, pytest.raises(LoaderError, match="only at home"):
         next(loader.batches(0))
+
+
+def test_worker_processes_that_cannot_all_be_started_are_told_and_none_stays(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    begin = subprocess.Popen
+
+    def only_one(*arguments: Any, **settings: Any) -> subprocess.Popen[bytes]:
+        if started:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(begin(*arguments, **settings))
+        return started[0]
+
+    monkeypatch.setattr("autopipe.batching.process.subprocess.Popen", only_one)
+    with pytest.raises(LoaderError, match=r"could not be started: .*unavailable\. Use fewer workers"):
+        opened(workload(photos), PROCESSES)
+    assert started[0].returncode is not None
+
+
+def test_threads_that_cannot_all_be_started_are_told_and_none_stays(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(threading.enumerate())
+    begin = threading.Thread.start
+
+    def not_the_second(thread: threading.Thread) -> None:
+        if thread.name == "autopipe-1":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", not_the_second)
+    with pytest.raises(LoaderError, match=r"2 workers need a thread each.*can't start new thread\. Use fewer workers"):
+        opened(workload(photos), Threads(workers=2, queue_size=2))
+    assert not [each.name for each in set(threading.enumerate()) - before if each.name.startswith("autopipe-")]
 
 
 class Ends:
