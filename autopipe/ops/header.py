@@ -6,7 +6,7 @@ Only what stands at the start of a file is looked at; whether the rest keeps the
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 Size: TypeAlias = tuple[int, int]  # height, width
@@ -25,6 +25,20 @@ def image_size(data: bytes) -> Size | None:
             except (struct.error, IndexError, KeyError):
                 return None
     return None
+
+
+def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the marker of each segment of a JPEG, and where its length stands; any bytes that fill up are passed over.
+
+    Raises:
+        IndexError, struct.error: the file is cut short.
+    """
+    at = 2
+    while data[at] == 0xFF:
+        while data[at + 1] == 0xFF:
+            at += 1
+        yield data[at + 1], at + 2
+        at += 2 + struct.unpack_from(">H", data, at + 2)[0]
 
 
 def _png(data: bytes) -> Size:
@@ -72,13 +86,10 @@ def _tiff(data: bytes) -> Size:
 
 
 def _jpeg(data: bytes) -> Size | None:
-    at = 2
-    while data[at] == 0xFF:
-        marker = data[at + 1]
+    for marker, at in jpeg_segments(data):
         if marker in _JPEG_FRAMES:
-            height, width = struct.unpack_from(">HH", data, at + 5)
+            height, width = struct.unpack_from(">HH", data, at + 3)
             return height, width
-        at += 2 + struct.unpack_from(">H", data, at + 2)[0]
     return None
 
 

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import DataWarning
+from autopipe.ops.header import jpeg_segments
 
 _TAG = 0x0112
 _UPRIGHT = 1
-_SCAN = 0xDA  # after it, a JPEG has pixels
+_APP1, _SCAN = 0xE1, 0xDA  # of a JPEG; after the latter it has pixels
 
 
 def orientation_of(data: bytes) -> int:
@@ -64,12 +65,11 @@ def _exif(data: bytes) -> bytes | None:
 
 
 def _of_jpeg(data: bytes) -> bytes | None:
-    at = 2
-    while data[at] == 0xFF and data[at + 1] != _SCAN:
-        length = struct.unpack_from(">H", data, at + 2)[0]
-        if data[at + 1] == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
-            return bytes(data[at + 10 : at + 2 + length])
-        at += 2 + length
+    for marker, at in jpeg_segments(data):
+        if marker == _SCAN:
+            break
+        if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
+            return bytes(data[at + 8 : at + struct.unpack_from(">H", data, at)[0]])
     return None
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
+
+from autopipe.ops.header import jpeg_segments
+
 
 def is_truncated(data: bytes) -> bool:
     """Tell whether a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey and say nothing."""
@@ -14,10 +19,8 @@ def is_truncated(data: bytes) -> bool:
 
 def _has_end_after_scan(data: bytes) -> bool:
     """Look for the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
-    position = 2
-    while position + 4 <= len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
-        if marker == 0xDA:  # start of scan: what follows is entropy-coded, where FF D9 cannot occur
-            return data.find(b"\xff\xd9", position) >= 0
-        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    with contextlib.suppress(IndexError, struct.error):
+        for marker, at in jpeg_segments(data):
+            if marker == 0xDA:  # start of scan: what follows is entropy-coded, where FF D9 cannot occur
+                return data.find(b"\xff\xd9", at) >= 0
     return False

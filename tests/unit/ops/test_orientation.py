@@ -17,9 +17,11 @@ from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import ConfigError, DataWarning, PlainCodeError
 from autopipe.ops.decode import Decode
+from autopipe.ops.header import image_size
 from autopipe.ops.orientation import orientation_of
 from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
+from autopipe.ops.truncated import is_truncated
 
 PIXELS = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8), (9, 9), 4)
 ENCODED = Field(FieldKind.ENCODED, None, None)
@@ -55,6 +57,16 @@ def test_images_and_masks_are_turned_as_pil_turns_them(kind: str, orientation: i
 )
 def test_what_has_no_tag_or_a_damaged_one_is_upright(content: bytes) -> None:
     assert orientation_of(content) == 1
+
+
+def test_bytes_that_fill_up_a_jpeg_hide_neither_its_tag_nor_its_size_nor_its_end() -> None:
+    content = photograph(6)
+    at = content.index(b"\xff\xe1")
+    filled = content[:at] + b"\xff" * 3 + content[at:]
+    assert orientation_of(filled) == 6
+    assert image_size(filled) == (24, 40)
+    assert not is_truncated(filled + b"trailer")
+    assert is_truncated(filled[:-9])
 
 
 def test_a_slot_for_the_stored_shape_is_not_given_the_turned_one() -> None:
