@@ -76,6 +76,7 @@ def _dataset(files: list[str]) -> Any:
     except OSError as error:
         raise not_unpacked(files[0], folder, error) from error
     try:
-        return datasets.Dataset.from_parquet(files, cache_dir=str(folder))
+        patterns = [glob.escape(file) for file in files]  # the library takes names for such
+        return datasets.Dataset.from_parquet(patterns, cache_dir=str(folder))
     except (OSError, ValueError, datasets.exceptions.DatasetGenerationError) as error:
         raise DataError(f"`{files[0]}` cannot be read as Parquet: {error.__cause__ or error}") from error

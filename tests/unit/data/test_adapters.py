@@ -99,6 +99,13 @@ def test_parquet_files_are_found_in_folders_below(tmp_path: Path) -> None:
     assert [data.read(number) for number in range(len(data))] == [(b"one", 0), (b"one", 1)]
 
 
+def test_a_parquet_files_name_is_no_pattern(tmp_path: Path) -> None:
+    for number, name in enumerate(("a1.parquet", "a[1].parquet", "a*.parquet")):
+        pq.write_table(pa.table({"image": [b"one"], "label": [number]}), tmp_path / name)
+    data = Parquet([tmp_path / "a[1].parquet", tmp_path / "a*.parquet"])
+    assert [data.read(number)[1] for number in range(len(data))] == [1, 2]
+
+
 def test_images_may_be_arrays() -> None:
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
     features = datasets.Features({"image": datasets.Array3D((2, 2, 3), "uint8")})
