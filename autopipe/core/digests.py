@@ -31,14 +31,14 @@ def ops_digest(ops: Sequence[Op]) -> str:
 
 def op_settings(op: Op) -> dict[str, str]:
     """Return an op's settings as short texts that differ where the settings do; of functions, by their code too."""
-    texts = {field.name: _value_text(getattr(op, field.name)) for field in dataclasses.fields(op)}
+    texts = {field.name: value_text(getattr(op, field.name)) for field in dataclasses.fields(op)}
     return {
         name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…({digest(text)})" for name, text in texts.items()
     }
 
 
 def _op_text(op: Op) -> str:
-    settings = (f"{name}={_value_text(value)}" for name, value in _fields(op).items())
+    settings = (f"{name}={value_text(value)}" for name, value in _fields(op).items())
     return f"{type(op).__name__}({', '.join(settings)})"
 
 
@@ -50,7 +50,7 @@ def _fields(op: Op) -> dict[str, Any]:
     }
 
 
-def _value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
+def value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
     """Name a value by what it is made of, so that an address in memory does not count; `inside` are those around it."""
     if id(value) in inside or len(inside) > _DEEPEST:
         return type(value).__qualname__
@@ -66,7 +66,7 @@ def _value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
     if " at 0x" not in text and "array(" not in text:
         return text
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_value_text(each, inside) for each in value)}]"
+        return f"[{', '.join(value_text(each, inside) for each in value)}]"
     if isinstance(value, dict):
         return _named_text(value, inside)
     named = _fields_inside(value) if isinstance(value, Op) else getattr(value, "__dict__", {})
@@ -79,16 +79,16 @@ def _fields_inside(op: Op) -> dict[str, Any]:
 
 
 def _named_text(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
-    named = sorted((str(name), _value_text(each, inside)) for name, each in values.items())
+    named = sorted((str(name), value_text(each, inside)) for name, each in values.items())
     return f"({', '.join(f'{name}={text}' for name, text in named)})"
 
 
 def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str:
     """Name a function by its code and by what it has captured, so that an edited one, or other numbers, differ."""
     if isinstance(function, functools.partial):
-        bound = _value_text(list(function.args), inside), _named_text(function.keywords, inside)
-        return f"partial({_value_text(function.func, inside)}, {', '.join(bound)})"
-    name = f"{_home(function)}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+        bound = value_text(list(function.args), inside), _named_text(function.keywords, inside)
+        return f"partial({value_text(function.func, inside)}, {', '.join(bound)})"
+    name = f"{home(function)}.{getattr(function, '__qualname__', type(function).__qualname__)}"
     code = getattr(function, "__code__", None)
     if code is None:  # an object that can be called, or a function that is not written in Python
         call = getattr(type(function).__call__, "__code__", None)
@@ -101,7 +101,7 @@ def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str
     return f"{name}:{digest(code.co_code.hex(), _constants(code), code.co_names)}{captured}"
 
 
-def _home(function: Callable[..., Any]) -> str:
+def home(function: Callable[..., Any]) -> str:
     """Return the module of a function as others import it: that of a script that is run is called by its file."""
     if function.__module__ != "__main__":
         return function.__module__

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
-from autopipe.core import digests
+from autopipe.core import digests, lookups
 from autopipe.core.plan import Plan, Step
 from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source, cuts
 from autopipe.core.workload import Workload
@@ -29,6 +30,7 @@ class Conversion:
             instead of ending the conversion.
         source_digest: tells whether the source is still the same.
         ops_digest: tells whether the ops are still the same.
+        looked_up: tells the same of what their functions look up elsewhere, by name.
     """
 
     source: Source
@@ -37,6 +39,7 @@ class Conversion:
     skip_bad: bool = False
     source_digest: str
     ops_digest: str
+    looked_up: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, workload: Workload, plan: Plan, cut: int) -> Conversion:
@@ -58,6 +61,7 @@ class Conversion:
             skip_bad=workload.on_bad_sample == "skip",
             source_digest=data_source.digest(workload.data),
             ops_digest=digests.ops_digest(tuple(step.op for step in steps)),
+            looked_up=lookups.looked_up(step.op for step in steps),
         )
 
     def __len__(self) -> int:

@@ -108,6 +108,7 @@ def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
         source_digest=conversion.source_digest,
         ops=tuple(step.op.name for step in conversion.steps),
         ops_digest=conversion.ops_digest,
+        looked_up=dict(conversion.looked_up),
         cut=conversion.cut,
         samples=count,
         samples_per_shard=-(-count // shards),
@@ -133,6 +134,9 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
             f"was made by other ops: [{', '.join(header.ops)}] (digest {header.ops_digest}), "
             f"where the workload now has [{now}] (digest {conversion.ops_digest})",
         )
+    others = [name for name, value in header.looked_up.items() if conversion.looked_up.get(name) != value]
+    if others:
+        raise _stale(folder, f"was made with another value of {', '.join(f'`{name}`' for name in others)}")
     require_unchanged(header, conversion.source_digest, folder)
     if header.samples != len(conversion):
         raise _stale(folder, f"holds {header.samples} samples, not {len(conversion)}")

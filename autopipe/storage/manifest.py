@@ -93,6 +93,7 @@ class Header(Sealed):
     source_digest: str  # of the data that the samples come from
     ops: tuple[str, ...]  # the ops that are done, for people
     ops_digest: str  # of these ops
+    looked_up: dict[str, str] = {}  # what their functions look up elsewhere: its digest by its name
     cut: int  # how many they are
     samples: int = pydantic.Field(ge=1)  # how many samples there are
     samples_per_shard: int = pydantic.Field(ge=1)  # of all shards but the last, which has the rest
@@ -104,9 +105,9 @@ class Header(Sealed):
 
     @pydantic.model_serializer(mode="wrap")
     def _without_what_is_not_there(self, serialise: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Leave out what sets of plain (x, y) have not had from the beginning: their seals hold."""
+        """Leave out, where there is none, what sets have not had from the beginning: their seals hold."""
         body = serialise(self)
-        return {name: value for name, value in body.items() if value or name not in ("others", "paths")}
+        return {name: value for name, value in body.items() if value or name not in ("looked_up", "others", "paths")}
 
     @pydantic.model_validator(mode="after")
     def _few_shards(self) -> Self:

@@ -246,6 +246,21 @@ def test_a_stale_set_is_named(tmp_path: Path, changes: dict[str, Any], message: 
     assert before == content(tmp_path)
 
 
+def test_a_set_that_was_made_with_another_value_beside_a_function_is_named(tmp_path: Path) -> None:
+    made = conversion(looked_up={"train.MEAN": "1", "train.SIZE": "2"})
+    convert(made, ARRAY, tmp_path)
+    open_set(tmp_path, made, ARRAY)
+    for others in ({"train.MEAN": "3", "train.SIZE": "2"}, {"train.SIZE": "2"}):
+        with pytest.raises(StorageError, match=r"made with another value of `train\.MEAN`\. Convert again"):
+            open_set(tmp_path, conversion(looked_up=others), ARRAY)
+
+
+def test_a_set_that_does_not_tell_what_its_functions_looked_up_is_as_it_always_was(tmp_path: Path) -> None:
+    convert(conversion(), ARRAY, tmp_path)
+    assert b"looked_up" not in b"".join(content(tmp_path).values())
+    open_set(tmp_path, conversion(looked_up={"train.MEAN": "1"}), ARRAY)
+
+
 def test_another_form_in_the_folder_is_named(tmp_path: Path) -> None:
     convert(conversion(), ARRAY, tmp_path)
     with pytest.raises(StorageError, match="is kept as array, not as tfrecord"):
