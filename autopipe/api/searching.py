@@ -35,6 +35,7 @@ from autopipe.trial.child import Launch
 from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import Recycling, TrialRunner
 from autopipe.tuned import wrap
+from autopipe.tuned.request import SimulatedStep
 from autopipe.tuned.schema import Hardware
 
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
@@ -201,10 +202,10 @@ def _completed(
     """Return the settings with what is known of the workload."""
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
-    name = settings.study_name
+    name, measured = settings.study_name, _measured_as(settings)
     if name == STUDY and storage.is_shared(settings.storage):  # by several workloads and machines
         kind = digests.digest(hardware.model_dump_json())[:8]
-        name = f"{name}-{digests.digest(workload_key(described))[:8]}-{kind}"
+        name = f"{name}-{digests.digest(workload_key(described), *measured.values())[:8]}-{kind}"
     return dataclasses.replace(
         settings,
         study_name=name,
@@ -214,8 +215,20 @@ def _completed(
             "workload": workload_key(described),
             "data": described.data_digest,
             "hardware": hardware.model_dump_json(),
+            **({} if settings.join else measured),  # whose request has it
         },
     )
+
+
+def _measured_as(settings: Settings) -> dict[str, str]:
+    """Return what trials are asked for by which their figures differ, and which neither workload nor machine tells."""
+    found = {}
+    if (simulated := settings.simulate) is not None:
+        step = SimulatedStep(step_seconds=simulated.step_seconds, batch_size=simulated.batch_size)
+        found["simulated step"] = step.text
+    if settings.page_cache != "auto":
+        found["page cache"] = settings.page_cache
+    return found
 
 
 ANY_LOADER = "loader."

@@ -98,7 +98,7 @@ def _require_same(study: optuna.Study, wanted: dict[str, str], words: Mapping[st
 
 def _sides(there: str | None, here: str | None) -> str:
     """Return what a digest is in the study and here; of one with several fields, those that differ."""
-    return _apart(there, here) or f"{shortened(there)} there, {shortened(here)} here"
+    return _apart(there, here) or f"{_shown(there)} there, {_shown(here)} here"
 
 
 def _apart(there: str | None, here: str | None) -> str:

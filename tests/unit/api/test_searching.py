@@ -1,8 +1,9 @@
-"""A search that has to wait for another one; what it finds then is tested elsewhere."""
+"""A search that has to wait for another one, or whose study is of something else; its finds are tested elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import uuid
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from autopipe.api import search_facts, searching
 from autopipe.core.facts import Facts
+from autopipe.devices.simulated import SimulatedAccelerator
+from autopipe.errors import TrialError
 from autopipe.hardware import memory
 from autopipe.hardware.memory import Memory
 from autopipe.search import lock
@@ -63,3 +66,44 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
     assert Rule.CACHE in {drop.rule for drop in trimmed.drops}
     assert found.settings.began is not None
     assert found.settings.began > 5.0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"simulate": SimulatedAccelerator(0.005)},
+            "of another simulated step (simulated step: '15ms' there, '5ms' here)",
+        ),
+        ({"simulate": SimulatedAccelerator(0.015, 400)}, "simulated step: '15ms' there, '15ms/400' here"),
+        ({"page_cache": "cold"}, "of another page cache (page cache: nothing there, 'cold' here)"),
+        ({"seed": 1, "epochs": 3, "budget_seconds": 60.0}, None),
+    ],
+    ids=["step", "step of a batch", "page cache", "what measures nothing else"],
+)
+def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], said: str | None
+) -> None:
+    runner = Started()
+    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+
+    def search(settings: Settings) -> None:
+        searching.search(
+            runner,  # type: ignore[arg-type]  # plays it
+            lambda: search_facts.facts_of(imaginary(), DESCRIBED, Path.cwd(), simulated=True),
+            settings,
+            lambda event: None,
+            hardware=hardware(),
+        )
+
+    url = f"sqlite:///{tmp_path}/study.db"
+    first = Settings(space="quick", trials=2, blocks=(0, 0), storage=url, simulate=SimulatedAccelerator(0.015))
+    search(first)
+    other = dataclasses.replace(first, **change)  # type: ignore[arg-type]
+    if said is None:
+        search(other)
+        return
+    with pytest.raises(TrialError, match="cannot be gone on with") as refused:
+        search(other)
+    assert said in refused.value.message
