@@ -192,7 +192,7 @@ def standing(session: Session) -> Standing:
     rows = session.search_rows()
     best: list[Estimate | None] = []
     for row in rows:
-        here = _scored(session, row) if row.feasible and session.allowed(row.config) else None
+        here = _scored(session, row) if session.kept_limits(row) and session.allowed(row.config) else None
         last = best[-1] if best else None
         best.append(here if last is None or (here is not None and here.value > last.value) else last)
     tried = {row.key for row in rows if row.outcome is not None}

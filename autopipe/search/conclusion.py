@@ -63,7 +63,7 @@ def result(
 
 
 def _over_limits(session: Session) -> tuple[Resources, ...]:
-    found = ((row.config, row.outcome) for row in session.record.rows() if not row.feasible)
+    found = ((row.config, row.outcome) for row in session.record.rows() if not session.kept_limits(row))
     return tuple(
         objective.taken(outcome, footprint.cache_bytes(config, session.facts.workload))
         for config, outcome in found

@@ -25,7 +25,7 @@ class Row:
     outcome: Measurement | TrialFailure | None  # what came of it; None if the trial was cut off
     value: float | None  # what the study holds as its value
     predicted: float | None  # the cost model's images/s
-    feasible: bool  # whether it kept the user's limits, as measured
+    feasible: bool  # whether it kept the user's limits, as measured, when it was told
     seconds: float  # how long it took, all in all
 
     @property

@@ -38,6 +38,9 @@ class SamplerContext:
     cores: int
     predict: Callable[[PipelineConfig], float] | None
     seed: int
+    # what each configuration that was measured is worth in this search, by key, and None where it breaks a limit; the
+    # study's own values may be of other epochs and limits. Without it they count
+    worth: Callable[[], Mapping[str, float | None]] | None = None
 
 
 class ListSampler(BaseSampler):
@@ -69,16 +72,20 @@ class ListSampler(BaseSampler):
         """Return the parameters of the candidate to try next."""
         measured: dict[str, float] = {}
         failed: set[str] = set()
+        worth = {} if self._context.worth is None else self._context.worth()
         running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
         self.busy = {str(other.user_attrs["key"]) for other in running if "key" in other.user_attrs}
         for past in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE, TrialState.FAIL]):
             key = past.user_attrs.get("key")
             if key is None or "outcome" not in past.user_attrs:  # cut off is no verdict on a configuration
                 continue
-            if past.state == TrialState.COMPLETE and all(excess <= 0 for excess in past.constraints.values()):
-                measured[key] = past.values[0]
-            else:
+            told = past.state == TrialState.COMPLETE and all(excess <= 0 for excess in past.constraints.values())
+            value = past.values[0] if told else None
+            value = worth.get(key, value) if past.state == TrialState.COMPLETE else None
+            if value is None:
                 failed.add(key)
+            else:
+                measured[key] = value
         chosen = self.choose(measured, failed)
         return {} if chosen is None else dict(chosen.params)
 

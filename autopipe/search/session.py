@@ -118,13 +118,19 @@ class Session:
             measurements=measurements,
             estimate=estimate,
             value=self.score(rows[0].config, measurements, estimate.value),
-            feasible=all(row.feasible for row in rows) and self.allowed(rows[0].config),
+            feasible=all(map(self.kept_limits, rows)) and self.allowed(rows[0].config),
         )
 
     def allowed(self, config: PipelineConfig) -> bool:
         """Whether the user's limits leave room for it; what is not worth a trial may win all the same if it had one."""
         why = rules.why_not(config, self.facts, self.settings.limits)
         return why is None or why.rule is rules.Rule.POINTLESS
+
+    def kept_limits(self, row: Row) -> bool:
+        """Whether a trial kept the limits of this search; when it was told, others may have been asked for."""
+        if not isinstance(row.outcome, Measurement):
+            return True
+        return all(excess <= 0 for excess in self._excesses(row.config, row.outcome).values())
 
     def best(self) -> Point | None:
         """Return the best point that keeps the limits, or None."""
@@ -285,5 +291,8 @@ class Session:
         known = self.points().get(config.key())
         measurements = [*(known.measurements if known else ()), outcome]
         value = self.score(config, measurements, objective.merged(measurements).value)
+        return value, self._excesses(config, outcome)
+
+    def _excesses(self, config: PipelineConfig, measured: Measurement) -> dict[str, float]:
         cache = footprint.cache_bytes(config, self.facts.workload)
-        return value, objective.excesses(outcome, self.settings.limits, cache)
+        return objective.excesses(measured, self.settings.limits, cache)

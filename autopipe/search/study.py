@@ -210,6 +210,7 @@ class _Search:
             predict=session.promise if session.can_predict and self._settings.seeding else None,
             # A study that is gone on with must not draw again what it drew before.
             seed=self._settings.seed + 1_000_003 * len(session.record.rows()),
+            worth=lambda: {key: each.value if each.feasible else None for key, each in session.points().items()},
         )
         session.record.study.sampler = self._settings.sampler.create(context)
 

@@ -1,0 +1,66 @@
+"""Studies that are gone on with by a search which is asked for something else than the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from autopipe.core.facts import Limits
+from autopipe.core.space import Space
+from autopipe.search.feasible import Candidate
+from autopipe.search.result import SearchResult
+from autopipe.search.samplers import Sampler, SurrogateSampler
+from tests.fakes.surface import Surface
+from tests.unit.search.test_study import fed_by_four, run
+
+TWO_CORES = Limits(cpu_percent=250.0)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/study.db"
+
+
+def cpu_percent(result: SearchResult) -> float:
+    assert result.best_config is not None
+    return fed_by_four().resources(result.best_config).cpu_percent or 0.0
+
+
+def test_what_was_measured_before_there_was_a_limit_is_held_to_it(space: Space, url: str) -> None:
+    first = run(space, fed_by_four(quirks=1), url, trials=12, budget_seconds=None)
+    assert cpu_percent(first) > 250.0
+    surface = fed_by_four(quirks=1)
+    second = run(space, surface, url, trials=12, budget_seconds=None, limits=TWO_CORES, blocks=(0, 0))
+    assert surface.measured == []
+    assert cpu_percent(second) <= 250.0
+    assert second.over_limits
+
+
+def test_what_broke_a_limit_that_is_none_any_more_can_win(space: Space, url: str) -> None:
+    first = run(space, fed_by_four(quirks=1), url, trials=12, budget_seconds=None, limits=TWO_CORES)
+    assert cpu_percent(first) <= 250.0
+    assert first.over_limits
+    second = run(space, fed_by_four(quirks=1), url, trials=12, budget_seconds=None)
+    assert cpu_percent(second) > 250.0
+    assert not second.over_limits
+
+
+def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Space, url: str) -> None:
+    seen: list[Mapping[str, float]] = []
+
+    class Noting(SurrogateSampler):
+        def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
+            seen.append(dict(measured))
+            return super().choose(measured, failed)
+
+    def surface() -> Surface:
+        return Surface(decode_seconds=0.004, model_rate=60_000.0, sample_count=50_000, noise=0.002)
+
+    first = run(space, surface(), url, trials=8, budget_seconds=None, blocks=(0, 0))
+    steady = max(row.value for row in first.trials if row.value is not None)
+    noting = Sampler("noting", Noting)
+    run(space, surface(), url, trials=20, budget_seconds=None, blocks=(0, 0), epochs=1, patience=99, sampler=noting)
+    assert len(seen[0]) >= 8
+    assert max(seen[0].values()) < 0.7 * steady
