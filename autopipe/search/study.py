@@ -229,9 +229,15 @@ class _Search:
         stop = self._budget_stop(2 * self._trials_in_confirmation() * self._session.trial_seconds())
         if stop is not None and stop.reason is Reason.TIME:  # only near the end it pays to look closer
             stop = self._budget_stop(self._confirmation_seconds())
-        if stop is not None and stop.reason is Reason.TIME and not budget.beyond_baselines(self._session):
-            return None  # a search that tried nothing would say nothing
-        return stop
+        return None if stop is None or self._tried_nothing(stop) else stop
+
+    def _tried_nothing(self, stop: Stop) -> bool:
+        """Whether a search would say nothing if it ended: it goes on until something beside the baselines has run.
+
+        Where trials are used up a baseline may do that can be used; other people's code cannot.
+        """
+        used_up = stop.reason is Reason.TIME or (stop.reason is Reason.TRIALS and self._session.best() is None)
+        return used_up and not budget.beyond_baselines(self._session)
 
     def _budget_stop(self, confirmation_seconds: float) -> Stop | None:
         settings, trial = self._settings, self._session.trial_seconds()

@@ -559,6 +559,14 @@ def test_trials_are_a_budget(space: Space) -> None:
     assert len([row for row in result.trials if row.block is None]) == 9
 
 
+def test_a_budget_of_trials_that_other_peoples_code_uses_up_leaves_one_for_what_can_be_used(space: Space) -> None:
+    result = run(space, Theirs(model_rate=60_000.0), trials=1, budget_seconds=None)
+    assert result.best_config is not None
+    assert result.proved
+    assert [row.origin.asker for row in result.trials if row.block is None] == [Asker.BASELINE, Asker.SEED]
+    assert result.stopped_because.message == "1 trial was allowed, and 2 have run, the baselines among them."
+
+
 def test_time_is_a_budget_that_keeps_room_for_the_proof(space: Space) -> None:
     surface = fed_by_four(quirks=1)
     result = run(space, surface, trials=999, budget_seconds=60.0, patience=99)
