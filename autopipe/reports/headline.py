@@ -16,6 +16,7 @@ from autopipe.tuned.findings import Contest
 from autopipe.tuned.schema import Baseline, Profile
 
 _CLOSE = 1.05  # times: who is no further ahead, and not proved to be ahead at all, is as fast
+_SPENT = 0.5  # of a budget: with what is left of it, the same command again may do nothing
 
 
 def sentence(profile: Profile) -> str:
@@ -84,7 +85,7 @@ def action(profile: Profile) -> str:
         leave = "Leave the pipeline as it is, or search" if contest.ratio <= _CLOSE else "Search"
         return f"{leave} on until it is proved: {_how_to_go_on(profile)}."
     if (best := _ahead(profile, rival)) is not None:
-        return f"{best.name} is faster still: `autopipe eject` prints it. Or search on: {_how_to_go_on(profile)}."
+        return f"{best.name} is faster still{_printed(best)}. Or search on: {_how_to_go_on(profile)}."
     reached = share(profile)
     if reached is not None and reached >= MODEL_SHARE:
         return "Train with it; the pipeline has nothing more to give, the model is the limit now."
@@ -126,14 +127,34 @@ def times_faster(profile: Profile, baseline: Baseline) -> float | None:
 
 
 def _how_to_go_on(profile: Profile) -> str:
+    """Return what leads to a proof; the same command again does nothing where time is used up, or a study is over."""
     if profile.study_url is None:
         return "its study was in memory, so give the next one a longer budget"
+    kind, findings = (profile.study or "").partition("-")[0], profile.findings
+    if kind == "retune":  # each begins a study of its own, with what is known
+        return "give `autopipe retune` a longer `--budget`"
+    budget = None if findings is None or findings.asked is None else findings.asked.budget_seconds
+    spent = findings is not None and budget is not None and findings.seconds > _SPENT * budget
+    if spent and kind != "joint":
+        return "the same command with a longer `--budget` goes on with the study, and with `--fresh` begins a new one"
+    if findings is None or findings.proved or kind == "joint":
+        return "the same command with `--fresh` begins a new study"
     return "the same command again goes on with the study"
 
 
+def _printed(baseline: Baseline) -> str:
+    """Return how to have the code of a baseline, where that is plain code."""
+    plain = [each.loader.model_dump()["code"] for each in _known(baseline) if each.loader.is_foreign]
+    return f": `autopipe eject autopipe.json --to {plain[0]}` prints it" if plain and not _is_own(baseline) else ""
+
+
 def _is_own(baseline: Baseline) -> bool:
-    found = pick.readable([] if baseline.config is None else [baseline.config])
-    return any(getattr(config.loader, "is_own", False) for config in found)  # only a loader of foreign code can be
+    return any(getattr(config.loader, "is_own", False) for config in _known(baseline))  # of foreign code only
+
+
+def _known(baseline: Baseline) -> list[PipelineConfig]:
+    """Return the configuration of a baseline, if it is known and this installation can read it."""
+    return list(pick.readable([] if baseline.config is None else [baseline.config]))
 
 
 def _beside(profile: Profile, own: Baseline) -> str:

@@ -11,7 +11,7 @@ from autopipe.core.value import Estimate
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
 from autopipe.reports import headline
-from autopipe.tuned.findings import Contest, Findings
+from autopipe.tuned.findings import Asked, Contest, Findings
 from autopipe.tuned.schema import Baseline, Profile
 from tests.fakes import findings, profiles
 
@@ -83,7 +83,12 @@ def test_of_the_users_own_pipeline_nothing_is_said_to_be_proved_by_another_ones_
 def test_a_baseline_that_beats_the_winner_is_advised_though_the_users_own_is_beaten() -> None:
     usual = baseline("tf.data AUTOTUNE", 2000.0, loader=Foreign(code="tf.data"), device_prefetch=0)
     found = profile(contest(OWN, 13.5, 12.0), contest("tf.data AUTOTUNE", 0.5, 0.4), baselines=(own(74.0), usual))
-    assert headline.action(found).startswith("tf.data AUTOTUNE is faster still: `autopipe eject` prints it.")
+    assert headline.action(found).startswith(
+        "tf.data AUTOTUNE is faster still: `autopipe eject autopipe.json --to tf.data` prints it. Or search on: "
+    )
+    former = baseline("the former configuration", 2000.0)
+    kept = profile(contest(OWN, 13.5, 12.0), contest(former.name, 0.5, 0.4), baselines=(own(74.0), former))
+    assert headline.action(kept).startswith("the former configuration is faster still. Or search on: ")
 
 
 def test_without_a_proof_it_says_so_and_to_search_on() -> None:
@@ -94,6 +99,36 @@ def test_without_a_proof_it_says_so_and_to_search_on() -> None:
     )
     kept = found.model_copy(update={"study_url": "sqlite:////tuned/study.db"})
     assert headline.action(kept).endswith("the same command again goes on with the study.")
+
+
+@pytest.mark.parametrize(
+    ("study", "proved", "seconds", "said"),
+    [
+        ("autopipe", False, 30.0, "the same command again goes on with the study."),
+        (
+            "autopipe",
+            False,
+            118.0,
+            "the same command with a longer `--budget` goes on with the study, and with `--fresh` ",
+        ),
+        ("autopipe", True, 30.0, "the same command with `--fresh` begins a new study."),
+        (
+            "autopipe",
+            True,
+            118.0,
+            "the same command with a longer `--budget` goes on with the study, and with `--fresh` ",
+        ),
+        ("joint-0123abcd-1", True, 30.0, "the same command with `--fresh` begins a new study."),
+        ("retune-2026-01-01T00:00:00", False, 30.0, "give `autopipe retune` a longer `--budget`."),
+    ],
+)
+def test_a_next_step_is_one_that_does_something(study: str, proved: bool, seconds: float, said: str) -> None:
+    known = profile(contest("mine", 2.2, 0.9), study=study, study_url="sqlite:////tuned/study.db").findings
+    assert known is not None
+    asked = Asked(command="autopipe tune train.py:workload", seed=0, space="default", budget_seconds=120.0)
+    found = known.model_copy(update={"proved": proved, "seconds": seconds, "asked": asked})
+    shown = profile(study=study, study_url="sqlite:////tuned/study.db", findings=found)
+    assert f"Search on until it is proved: {said}" in headline.action(shown)
 
 
 def test_where_a_baseline_keeps_the_model_busy_nothing_is_left_to_gain() -> None:
