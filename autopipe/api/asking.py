@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from autopipe.core.params import Value
 from autopipe.devices.simulated import SimulatedAccelerator
@@ -48,8 +49,9 @@ def require(settings: Settings) -> None:
     Raises:
         ConfigError: naming it.
     """
-    if not 0 <= settings.seed < _SEEDS:
-        raise ConfigError(f"`seed` must be a whole number from 0 to {_SEEDS - 1}, but got {settings.seed}.")
+    seed: Any = settings.seed  # a user may write anything
+    if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) < _SEEDS:
+        raise ConfigError(f"`seed` must be a whole number from 0 to {_SEEDS - 1}, but got {shortened(seed)}.")
     if settings.baseline is not None and not all(settings.baseline.rpartition(":")):
         raise ConfigError(
             f"`baseline` must name a function of your own, but got {shortened(settings.baseline)}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     storage: str | None = None,
     join: bool = False,
     seed: int = 0,
-    only: Mapping[str, tuple[Value, ...]] | None = None,
+    only: Mapping[str, Value | Sequence[Value]] | None = None,
     baseline: str | Callable[[], Any] | None = None,
     on_event: OnEvent | None = None,
 ) -> Tuned:
@@ -65,7 +65,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
         join: share the study in that storage, and its trials, with other machines like this one that ask for the same.
         seed: of everything random in the search.
-        only: parameters held to some values, e.g. `{"loader": ("threads",)}`.
+        only: parameters held to some values, e.g. `{"loader": ("threads",)}`, or to one: `{"cache": "none"}`.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function that stands in a
             file, which returns a tf.data.Dataset, a keras.utils.PyDataset or a pair of arrays (x, y).
         on_event: is told what happens; see `autopipe.search.events`. In a notebook, by default, a picture of all
@@ -93,7 +93,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         trials=trials,
         budget_seconds=budget,
         seed=seed,
-        limits=Limits(only=dict(only or {})),
+        limits=Limits(only={name: _held(values) for name, values in (only or {}).items()}),
         baseline=baseline if baseline is None or isinstance(baseline, str) else _named(baseline),
         command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only),
     )
@@ -102,6 +102,10 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     if tuned is None:
         raise nothing_measured(result)
     return tuned
+
+
+def _held(values: Value | Sequence[Value]) -> tuple[Value, ...]:
+    return (values,) if isinstance(values, str | int | float) else tuple(values)
 
 
 def _named(function: Callable[[], Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,8 +70,8 @@ class Settings:
                 f"`budget` must be a number of seconds, or None, but got {shortened(self.budget_seconds)}.",
                 hint="`budget=120` is two minutes; `--budget 2m` on a command line.",
             )
-        if self.budget_seconds is not None and not self.budget_seconds > 0:
+        if self.budget_seconds is not None and not 0 < self.budget_seconds < math.inf:
             raise ConfigError(
-                f"The budget must be longer than 0 s, but got {self.budget_seconds:g} s.",
+                f"The budget must be longer than 0 s and come to an end, but got {self.budget_seconds:g} s.",
                 hint="`--budget 1h` is an hour; in Python, budget=None takes as long as the trials do.",
             )

@@ -109,3 +109,9 @@ def test_virtual_devices_are_those_that_the_environment_asks_for(monkeypatch: py
     assert asking.again(request, RETUNE, (), Path()).virtual_devices == 3  # as the training that asks for a retune
     told = dataclasses.replace(RETUNE, virtual_devices=4)
     assert asking.again(request, told, ("virtual_devices",), Path()).virtual_devices == 4
+
+
+@pytest.mark.parametrize("seed", [None, "7", 1.5, -1])
+def test_a_seed_that_is_none_is_refused_in_words(seed: object) -> None:
+    with pytest.raises(ConfigError, match=f"`seed` must be a whole number from 0 to .*, but got '?{seed}"):
+        asking.require(Settings(seed=seed))  # type: ignore[arg-type]  # what a user may write

@@ -7,8 +7,10 @@ import types
 
 import pytest
 
+from autopipe.api import tuning
 from autopipe.api.tuning import tune
 from autopipe.errors import ConfigError
+from autopipe.search.settings import Settings
 
 
 def test_a_baseline_of_a_notebook_stands_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +23,11 @@ def test_a_baseline_of_a_notebook_stands_in_no_file(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "__main__", kernel)
     with pytest.raises(ConfigError, match="must be a function that stands in a file"):
         tune("train.py:workload", baseline=make_dataset)
+
+
+def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Settings] = []
+    monkeypatch.setattr(tuning, "run", lambda workload, settings, watcher: (None, asked.append(settings) or "tuned"))
+    tune("train.py:workload", only={"cache": "none", "threads.workers": 4, "loader": ["threads", "tfdata"]})
+    (settings,) = asked
+    assert settings.limits.only == {"cache": ("none",), "threads.workers": (4,), "loader": ("threads", "tfdata")}

@@ -10,7 +10,9 @@ from autopipe.search.settings import Settings
     ("chosen", "message"),
     [
         ({"budget_seconds": "2m"}, r"`budget` must be a number of seconds, or None, but got '2m'\. `budget=120`"),
-        ({"budget_seconds": -1}, "longer than 0 s, but got -1 s"),
+        ({"budget_seconds": -1}, "longer than 0 s and come to an end, but got -1 s"),
+        ({"budget_seconds": float("inf")}, r"but got inf s\. .* budget=None takes as long as the trials do\."),
+        ({"budget_seconds": float("nan")}, "but got nan s"),
         ({"trials": 0}, "`trials` must be a whole number of 1 or more, but got 0"),
         ({"trials": "ten"}, "`trials` must be a whole number of 1 or more, but got 'ten'"),
     ],
