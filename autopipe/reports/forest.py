@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from autopipe.core.stats import FEWEST_PAIRS
 from autopipe.reports import wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
 from autopipe.reports.svg import Drawing
@@ -28,8 +29,12 @@ def confirmation(findings: Findings) -> Section | None:
     most = max(each.pairs for each in contests)
     decided = [each for each in contests if each.baseline and each.low > 1]
     text = f"The best few and the baselines ran by turns, in {wording.count(most, 'round')}"
-    if decided:
+    if not findings.proved:
+        text += "; it was cut off, so nothing is proved"
+    elif decided:
         text += f"; the winner is faster, beyond doubt, than {wording.listed([each.name for each in decided])}"
+    if any(_is_few(each.pairs) for each in contests):
+        text += ". Who ran in fewer than three rounds has an interval that rests on the trials as well"
     return Section(
         key="proof",
         title="Is it proved?",
@@ -153,11 +158,20 @@ def _contests_table(contests: Sequence[Contest]) -> Table:
         columns=(
             Column("the winner against", lambda row: row["name"], numeric=False),
             Column("times faster", lambda row: wording.times(row["ratio"])),
-            Column("95 % interval", lambda row: wording.interval(*row["interval"])),
+            Column("95 % interval", _interval_of_rounds),
             Column("round by round", lambda row: ", ".join(wording.times(each) for each in row["blocks"])),
         ),
         rows=rows,
     )
+
+
+def _is_few(rounds: int) -> bool:
+    return rounds < FEWEST_PAIRS
+
+
+def _interval_of_rounds(row: Row) -> str:
+    few = f", {wording.count(row['pairs'], 'round')} and the trials" if _is_few(row["pairs"]) else ""
+    return wording.interval(*row["interval"]) + few
 
 
 def _effects_table(effects: Sequence[Worth]) -> Table:

@@ -85,7 +85,7 @@ def _against(baseline: BaselineResult, found: SearchResult) -> str:
     if found.best_config is not None and baseline.config.key() == found.best_config.key():
         return "this very baseline"
     gain = baseline.gain
-    if gain is None:
+    if gain is None or not found.proved:  # what was cut off proves nothing, however many rounds there were
         return f"{wording.times(times_faster(baseline, found) or 0.0)}, not proved"
     rounds = wording.count(gain.pairs, "round")
     if gain.faster or gain.slower:

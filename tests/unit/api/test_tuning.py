@@ -27,7 +27,12 @@ def test_a_baseline_of_a_notebook_stands_in_no_file(monkeypatch: pytest.MonkeyPa
 
 def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Settings] = []
-    monkeypatch.setattr(tuning, "run", lambda workload, settings, watcher: (None, asked.append(settings) or "tuned"))
+
+    def run(workload: str, settings: Settings, watcher: object) -> tuple[None, str]:
+        asked.append(settings)
+        return None, "tuned"
+
+    monkeypatch.setattr(tuning, "run", run)
     tune("train.py:workload", only={"cache": "none", "threads.workers": 4, "loader": ["threads", "tfdata"]})
     (settings,) = asked
     assert settings.limits.only == {"cache": ("none",), "threads.workers": (4,), "loader": ("threads", "tfdata")}

@@ -139,6 +139,21 @@ def test_the_proof_is_shown_round_by_round(profile: Profile) -> None:
         assert row["interval"][0] <= row["ratio"] <= row["interval"][1]
 
 
+def test_the_proof_says_what_rests_on_few_rounds_and_what_was_cut_off(profile: Profile) -> None:
+    assert profile.findings is not None
+    few, note = profile.findings.contests[0], "Who ran in fewer than three rounds has an interval that rests on the"
+    shown = section(_found(contests=(few.model_copy(update={"baseline": True, "low": 2.0, "pairs": 1}),)), "proof")
+    assert f"beyond doubt, than {few.name}. {note}" in shown.text
+    assert shown.table.cells()[0][2].endswith(", 1 round and the trials")
+    whole = section(_found(contests=(few.model_copy(update={"pairs": 3}),)), "proof")
+    assert note not in whole.text
+    assert "trials" not in whole.table.cells()[0][2]
+    sure = few.model_copy(update={"baseline": True, "low": 2.0, "pairs": 3})
+    cut = section(_found(contests=(sure,), proved=False), "proof")
+    assert "it was cut off, so nothing is proved" in cut.text
+    assert "beyond doubt" not in cut.text
+
+
 def test_settings_that_make_no_difference_are_listed_apart(profile: Profile) -> None:
     settings = section(profile, "settings")
     assert settings.more is not None

@@ -86,6 +86,15 @@ def test_an_interval_from_fewer_than_three_rounds_says_so(result: SearchResult) 
     assert document.document(of(1), None)["baselines"]["keras"]["pairs"] == 1
 
 
+def test_rounds_that_were_cut_off_prove_nothing(result: SearchResult) -> None:
+    gain = Comparison(ratio=10.0, interval=Interval(9.0, 11.0), pairs=3)
+    baselines = [dataclasses.replace(result.baselines[0], gain=gain)]
+    cut = dataclasses.replace(result, interrupted=True, proved=False, baselines=baselines)
+    said = shown(text.render(summary_of(cut)), width=200)
+    assert "10x, not proved" in said
+    assert "9.00 to 11" not in said
+
+
 def test_a_baseline_that_is_the_best_is_said_to_be(result: SearchResult) -> None:
     assert result.best_config is not None
     same = dataclasses.replace(result.baselines[0], config=result.best_config, gain=None)
