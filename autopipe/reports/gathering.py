@@ -70,8 +70,8 @@ def _contests(result: SearchResult, config: PipelineConfig, *, best: bool) -> li
         return []
     names = {each.config.key(): each.name for each in result.baselines}
     configs = {row.key: row.config for row in result.trials}
-    mine, found = run.rounds.get(config.key(), {}), []
-    for key, ran in run.rounds.items():
+    mine, found = run.scores.get(config.key(), {}), []
+    for key, ran in run.scores.items():
         common = sorted(mine.keys() & ran.keys())
         if key == config.key() or not common:
             continue

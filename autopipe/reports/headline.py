@@ -55,8 +55,12 @@ def _verdict(profile: Profile) -> str:
     cause = _cause(profile, rival)
     cause = cause[:1].upper() + cause[1:]
     start = f"{cause}; {_does(profile, rival, capital=False)}" if cause else _does(profile, rival)
+    several = " and " in start.rpartition("; ")[2]
+    if contest is not None and rate.value <= base:  # over all epochs, or in rounds that both ran in
+        brings = f"{'bring' if several else 'brings'} {wording.times(contest.ratio)} what {rival.name} does"
+        return f"{start} {brings}, by turns with it{reached}."
     doubt = "" if contest is not None else ", not proved yet"
-    lifts = "lift" if " and " in start.rpartition("; ")[2] else "lifts"
+    lifts = "lift" if several else "lifts"
     return f"{start} {lifts} you from {wording.rate(base)} to {wording.rate(rate.value)} images/s{reached}{doubt}."
 
 
@@ -65,11 +69,11 @@ def _undecided(profile: Profile, rival: Baseline, contest: Contest) -> str:
     if contest.ratio <= _CLOSE:
         return f"Nothing was found that is faster than {rival.name}, which reaches {wording.rate(base)} images/s."
     parts = _does(profile, rival)
-    seems = "seem" if " and " in parts else "seems"
-    return (
-        f"{parts} {seems} to lift you from {wording.rate(base)} to {wording.rate(rate)} images/s, about "
-        f"{contest.ratio:.2g}x, but what was measured is too unsteady to prove it."
-    )
+    seems, about = "seem" if " and " in parts else "seems", f"about {contest.ratio:.2g}x"
+    lift = f"lift you from {wording.rate(base)} to {wording.rate(rate)} images/s, {about}"
+    if rate <= base:  # see `_verdict`
+        lift = f"bring {about} what {rival.name} does, by turns with it"
+    return f"{parts} {seems} to {lift}, but what was measured is too unsteady to prove it."
 
 
 def action(profile: Profile) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from autopipe.core import bottleneck as core_bottleneck
@@ -13,10 +14,12 @@ from autopipe.core.limits import Limits
 from autopipe.core.outcome import Measurement
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording
+from autopipe.search.confirmation import Confirmation
 from autopipe.search.result import BaselineResult, SearchResult
 from autopipe.search.stopping import Reason
 
 _ADVISED_TRIALS = 20  # with their confirmation run
+_ONCE = 0.02  # in log units: a smaller difference is not seen in the figures
 _SO_FAR = ": this is the best so far, not proved."
 
 
@@ -90,11 +93,28 @@ def _warnings(result: SearchResult) -> list[str]:
             f"The study could not be written to its end: {result.unsaved}. The figures here are whole; a next tune "
             "goes on from what was written."
         )
+    if result.confirmation is not None and _pays_once(result.confirmation):
+        said.append(
+            f"How many times faster the winner is holds for all {result.epochs} epochs, with what is paid once: the "
+            "first batch, filling a cache, converting. Its images/s are without that."
+        )
     said += _unready(result)
     said += payback_table.sentences(result.paybacks, result.epochs)
     if result.ceiling is not None and result.ceiling.tail is not None and result.ceiling.tail.heavy:
         said.append(_heavy(result.ceiling.tail))
     return said
+
+
+def _pays_once(found: Confirmation) -> bool:
+    """Whether ratios over the whole training are others than those of the rates that are shown."""
+    scores, rates = found.scores[found.winner], found.rounds[found.winner]
+    apart = (
+        math.log(scores[block] / score * found.rounds[key][block] / rates[block])
+        for key, ran in found.scores.items()
+        for block, score in ran.items()
+        if block in scores
+    )
+    return any(abs(each) > _ONCE for each in apart)
 
 
 def _unready(result: SearchResult) -> list[str]:

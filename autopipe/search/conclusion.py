@@ -97,7 +97,7 @@ def _effects(session: Session, config: PipelineConfig, proved: Confirmation | No
         config,
         [candidate.config for candidate in session.trimmed.candidates],
         known(session),
-        {} if proved is None else proved.rounds,
+        {} if proved is None else proved.scores,
         cores=session.facts.cores,
         trend=lambda each: trend(session, each),
     )

@@ -34,6 +34,8 @@ class Confirmation(decision.Verdict):
     rates: dict[str, Estimate]  # images/s of every finalist in the confirmation run, by key
     reached_share: Estimate | None  # of the model alone, side by side with it; None if that was not measured
     rounds: decision.Blocks  # images/s of each finalist in each block, by key: who is far behind does not run again
+    # the same over the whole training, with what is paid once, where its length is known: what is compared
+    scores: decision.Blocks
 
 
 def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
@@ -186,6 +188,7 @@ def judge(
         reached_share=decision.share(raw[verdict.winner], _alone(session, points[verdict.winner]), believed),
         tied=verdict.tied,
         rounds=raw,
+        scores=scored,
     )
 
 

@@ -154,6 +154,20 @@ def test_what_is_not_proved_is_not_promised(ratio: float, said: str, todo: str) 
     assert headline.action(found).startswith(todo)
 
 
+@pytest.mark.parametrize(
+    ("low", "said"),
+    [
+        (1.2, "casting on the device bring 1.30x what mine does, by turns with it, 80% of what the model takes."),
+        (0.9, "casting on the device seem to bring about 1.3x what mine does, by turns with it, but what was measured"),
+    ],
+)
+def test_nobody_is_lifted_to_a_lower_rate(low: float, said: str) -> None:
+    """As where a baseline ran in one round, before the machine became slower, or pays more once."""
+    found = profile(contest("mine", 1.3, low), baselines=(baseline("mine", 1100.0),))
+    assert said in headline.sentence(found)
+    assert "lift" not in headline.sentence(found)
+
+
 def test_where_the_model_is_the_limit_nothing_more_is_to_be_had() -> None:
     known = profile(contest("mine", 13.5, 12.0))
     assert known.findings is not None

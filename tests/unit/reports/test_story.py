@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import json
 import xml.etree.ElementTree as ET
@@ -137,6 +138,23 @@ def test_the_proof_is_shown_round_by_round(profile: Profile) -> None:
     for row, contest in zip(section(profile, "proof").table.rows, profile.findings.contests, strict=True):
         assert row["blocks"] == list(contest.blocks)
         assert row["interval"][0] <= row["ratio"] <= row["interval"][1]
+
+
+def test_single_rounds_and_the_ratio_of_all_of_them_are_of_one_kind() -> None:
+    """What is compared: over the whole training, where its length is known."""
+    known = findings.result()
+    run = known.confirmation
+    assert run is not None
+    dear = {
+        key: {at: (1.0 if key == run.winner else 0.5) * value for at, value in ran.items()}
+        for key, ran in run.rounds.items()
+    }
+    shown = findings.profile(dataclasses.replace(known, confirmation=dataclasses.replace(run, scores=dear))).findings
+    assert shown is not None
+    mine = run.rounds[run.winner]
+    twice = [{2.0 * mine[at] / value for at, value in ran.items() if at in mine} for ran in run.rounds.values()]
+    assert shown.contests
+    assert all(set(each.blocks) in twice for each in shown.contests)
 
 
 def test_the_proof_says_what_rests_on_few_rounds_and_what_was_cut_off(profile: Profile) -> None:

@@ -86,6 +86,18 @@ def test_an_interval_from_fewer_than_three_rounds_says_so(result: SearchResult) 
     assert document.document(of(1), None)["baselines"]["keras"]["pairs"] == 1
 
 
+def test_a_ratio_that_counts_what_is_paid_once_says_so(result: SearchResult) -> None:
+    run = result.confirmation
+    assert run is not None
+    assert not [each for each in summary_of(dataclasses.replace(result, epochs=2)).warnings if "epochs" in each]
+    dear = {
+        key: {at: value / (1 + (key != run.winner)) for at, value in ran.items()} for key, ran in run.rounds.items()
+    }
+    over = dataclasses.replace(result, epochs=2, confirmation=dataclasses.replace(run, scores=dear))
+    (note,) = summary_of(over).warnings
+    assert note.startswith("How many times faster the winner is holds for all 2 epochs, with what is paid once:")
+
+
 def test_rounds_that_were_cut_off_prove_nothing(result: SearchResult) -> None:
     gain = Comparison(ratio=10.0, interval=Interval(9.0, 11.0), pairs=3)
     baselines = [dataclasses.replace(result.baselines[0], gain=gain)]
