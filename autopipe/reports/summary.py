@@ -11,7 +11,7 @@ from autopipe.core import limits as core_limits
 from autopipe.core.bottleneck import Bottleneck
 from autopipe.core.ceiling import SampleTail
 from autopipe.core.limits import Limits
-from autopipe.core.outcome import Measurement
+from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording
 from autopipe.search.confirmation import Confirmation
@@ -81,6 +81,8 @@ def _warnings(result: SearchResult) -> list[str]:
     tried = {row.key for row in result.trials if row.outcome is not None}
     if result.best_config is not None and tried <= {each.config.key() for each in result.baselines}:
         said.append(_only_baselines(result))
+    if (broken := _failed_in_confirmation(result)) is not None:
+        said.append(f"The winner failed in its confirmation run, and may fail again: {wording.failed(broken)}")
     if result.best_config is not None and (differ := result.best_config.loader.pixels_differ()) is not None:
         said.append(differ)
     if result.hosts > 1:
@@ -103,6 +105,14 @@ def _warnings(result: SearchResult) -> list[str]:
     if result.ceiling is not None and result.ceiling.tail is not None and result.ceiling.tail.heavy:
         said.append(_heavy(result.ceiling.tail))
     return said
+
+
+def _failed_in_confirmation(result: SearchResult) -> TrialFailure | None:
+    """Return how the winner failed in the confirmation run, where nobody else was left; None where it did not."""
+    if result.best_config is None or result.confirmation is not None:
+        return None
+    blocks = [row.outcome for row in result.trials if row.block is not None and row.key == result.best_config.key()]
+    return next((each for each in blocks if isinstance(each, TrialFailure)), None)
 
 
 def _pays_once(found: Confirmation) -> bool:

@@ -104,12 +104,19 @@ def _effects(session: Session, config: PipelineConfig, proved: Confirmation | No
 
 
 def _unconfirmed(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:
-    """Return the best point; at the ceiling, the cheapest of those that are there."""
-    best = session.best()
+    """Return the best point; at the ceiling, the cheapest of those that are there.
+
+    Who failed in the confirmation run is the best only where all did, which the summary then tells.
+    """
+    blocks = [row for row in session.record.rows() if row.block is not None]
+    failed = {row.key for row in blocks if isinstance(row.outcome, TrialFailure)}
+    feasible = [point for point in session.points().values() if point.feasible]
+    usable = [point for point in feasible if point.key not in failed] or feasible
+    best = max(usable, key=lambda point: (point.value, point.key), default=None)
     if best is None or stop.reason is not Reason.CEILING:
         return best
     enough = session.settings.ceiling_share * best.value
-    there = [point for point in session.points().values() if point.feasible and point.value >= enough]
+    there = [point for point in usable if point.value >= enough]
     names = {each.config.key(): each.name for each in baselines}
     return min(there, key=lambda point: finalist(session, point, names.get(point.key)).cost)
 

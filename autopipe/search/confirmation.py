@@ -131,6 +131,8 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
         running = [each for each in running if each.key not in failed]
+        if not any(each.may_win for each in entered):
+            return  # nobody is left whom baselines could be compared with
         first = decision.leader(entered, measured_blocks(session, entered), belief(session))
         if first is not None and not _no_time(session, 1):
             alone = budget.look_again_at_ceiling(session, by_key[first].config)

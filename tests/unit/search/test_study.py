@@ -22,6 +22,7 @@ from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
+from autopipe.reports.summary import summary_of
 from autopipe.search import budget, library, study
 from autopipe.search.events import (
     BudgetPlanned,
@@ -352,6 +353,43 @@ def test_somebody_elses_code_is_compared_with_and_cannot_win(space: Space) -> No
     assert theirs.gain is not None
     assert theirs.gain.ratio < 1
     assert (unable.estimate, unable.failure and unable.failure.message) == (None, "left out: no arrays")
+
+
+class Unlasting(Theirs):
+    """A machine on which whatever is not somebody else's code fails in the confirmation run."""
+
+    share = 0.1
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        if effort is Effort.PROOF and not config.loader.is_foreign:
+            self.now += 1.0
+            return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.FILL, message="too much")
+        return super().measure(config, effort=effort, must_reach=must_reach)
+
+
+def test_where_all_fail_in_the_proof_another_is_the_best_and_baselines_do_not_run_on_alone(space: Space) -> None:
+    result = run(space, Unlasting(model_rate=60_000.0), trials=12, budget_seconds=None)
+    blocks = [row for row in result.trials if row.block is not None]
+    assert {row.block for row in blocks} == {0}
+    failed = {row.key for row in blocks if isinstance(row.outcome, TrialFailure)}
+    assert len(failed) == 3
+    assert not result.proved
+    assert result.best_config is not None
+    assert result.best_config.key() not in failed
+    assert not [each for each in summary_of(result).warnings if "failed in its confirmation" in each]
+
+
+def test_the_only_one_that_there_is_stays_the_best_where_it_fails_in_the_proof_and_that_is_told(space: Space) -> None:
+    only = space.only("loader", ["processes"]).only("processes.workers", [2]).only("cache", ["none"])
+    one = only.only("finish", ["device"]).only("device_prefetch", [2]).only("devices", [1])
+    result = run(one, Unlasting(model_rate=60_000.0), budget_seconds=None)
+    assert result.best_config is not None
+    assert not result.proved
+    assert summary_of(result).warnings == (
+        "The winner failed in its confirmation run, and may fail again: out of memory in fill: too much",
+    )
 
 
 def test_where_somebody_elses_code_is_at_the_ceiling_as_much_is_enough_for_ours(space: Space) -> None:
