@@ -11,6 +11,7 @@ from statistics import fmean
 
 from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
+from autopipe.core.outcome import TrialFailure
 from autopipe.search import budget, stopping
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
@@ -77,6 +78,8 @@ class Arrival:
     def _stop(self, what: str, point: Point | None, share: float) -> Stop | None:
         if point is None or not point.feasible or not self._may_be_there(point, share):
             return None
+        if any(row.key == point.key and isinstance(row.outcome, TrialFailure) for row in self._session.search_rows()):
+            return None  # it would fail again at each look
         for look in range(_LOOKS if self.theirs_is_there() else 1):
             if look or len(point.measurements) < 2:  # one lucky run does not end a search
                 before = len(point.measurements)

@@ -37,9 +37,9 @@ _ADVISED_TRIALS = 10
 
 
 def planned(session: Session, trials_in_confirmation: int) -> BudgetPlanned | None:
-    """Return what the budget holds, or None if there is none."""
+    """Return what the budget holds; None if there is none, or if a study that is gone on with has used it up."""
     budget = session.settings.budget_seconds
-    if budget is None:
+    if budget is None or (session.record.rows() and is_short(session)):
         return None
     usual = session.ceilings[0] if session.ceilings else None
     step = 0.0 if usual is None else session.facts.workload.batch_size / usual.model_images_per_second.value
@@ -192,6 +192,8 @@ def standing(session: Session) -> Standing:
     rows = session.search_rows()
     best: list[Estimate | None] = []
     for row in rows:
+        if row.outcome is None:  # cut off: it says nothing of what there is to gain
+            continue
         here = _scored(session, row) if session.kept_limits(row) and session.allowed(row.config) else None
         last = best[-1] if best else None
         best.append(here if last is None or (here is not None and here.value > last.value) else last)

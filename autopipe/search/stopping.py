@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.stats import REPEATABILITY, log_variance
-from autopipe.core.value import Estimate
+from autopipe.core.value import Estimate, rate_text
 
 _GIVEN_AWAY = 0.02
 
@@ -45,21 +45,28 @@ class Standing:
 
 
 def budget_stop(
-    standing: Standing, *, trials: int, budget_seconds: float | None, reserve_seconds: float
+    standing: Standing, *, trials: int, budget_seconds: float | None, trial_seconds: float, confirmation_seconds: float
 ) -> Stop | None:
     """Return why no further trial is paid for, or None.
 
-    `reserve_seconds` are kept for one more trial and the confirmation run.
+    Args:
+        standing: how the search stands.
+        trials: how many it may run.
+        budget_seconds: how long it may take; None: as long as it takes.
+        trial_seconds: that one more trial takes.
+        confirmation_seconds: that are kept for the confirmation run; 0: there is no time for one.
     """
     if standing.untried == 0:
         return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
     if standing.trials >= trials:
         return Stop(reason=Reason.TRIALS, message=_used_up(trials, standing.trials))
-    if budget_seconds is not None and standing.seconds + reserve_seconds >= budget_seconds:
+    needed = trial_seconds + confirmation_seconds
+    if budget_seconds is not None and standing.seconds + needed >= budget_seconds:
+        confirmed = ", with the confirmation run," if confirmation_seconds > 0 else ""
         return Stop(
             reason=Reason.TIME,
             message=f"The time is up: {standing.seconds:.0f} s of {budget_seconds:.0f} s are spent, "
-            f"and one more trial, with the confirmation run, takes about {reserve_seconds:.0f} s.",
+            f"and one more trial{confirmed} takes about {needed:.0f} s.",
         )
     return None
 
@@ -90,8 +97,8 @@ def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float, what: str) -
         return None
     return Stop(
         reason=Reason.CEILING,
-        message=f"{what} reaches {rate.value:,.0f} images/s, {min(1.0, rate.value / top):.0%} of the {top:,.0f} that "
-        "the model takes when data costs nothing: the model is the limit, and no loader can be faster.",
+        message=f"{what} reaches {rate_text(rate.value)} images/s, {min(1.0, rate.value / top):.0%} of the "
+        f"{rate_text(top)} that the model takes when data costs nothing: the model is the limit, and no loader can be faster.",
     )
 
 

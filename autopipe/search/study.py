@@ -245,7 +245,8 @@ class _Search:
             budget.standing(self._session),
             trials=settings.trials,
             budget_seconds=settings.budget_seconds,
-            reserve_seconds=trial + budget.reserve(trial, confirmation_seconds, self._most_for_confirmation),
+            trial_seconds=trial,
+            confirmation_seconds=budget.reserve(trial, confirmation_seconds, self._most_for_confirmation),
         )
 
     def _confirmation_seconds(self) -> float:

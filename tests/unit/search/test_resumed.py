@@ -9,11 +9,14 @@ import pytest
 
 from autopipe.core.facts import Limits
 from autopipe.core.space import Space
+from autopipe.search import study
+from autopipe.search.events import BudgetPlanned, Event, SearchStopped
 from autopipe.search.feasible import Candidate
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import Sampler, SurrogateSampler
+from autopipe.search.stopping import Reason
 from tests.fakes.surface import Surface
-from tests.unit.search.test_study import fed_by_four, run
+from tests.unit.search.test_study import fed_by_four, run, settings
 
 TWO_CORES = Limits(cpu_percent=250.0)
 
@@ -45,6 +48,19 @@ def test_what_broke_a_limit_that_is_none_any_more_can_win(space: Space, url: str
     second = run(space, fed_by_four(quirks=1), url, trials=12, budget_seconds=None)
     assert cpu_percent(second) > 250.0
     assert not second.over_limits
+
+
+def test_of_a_study_whose_time_is_used_up_no_time_for_two_configurations_is_told(space: Space, url: str) -> None:
+    """It has compared more than two; that its time is up is told at the end."""
+    first = run(space, fed_by_four(quirks=1), url, trials=8, budget_seconds=60.0)
+    told, surface = list[Event](), fed_by_four(quirks=1)
+    spent = sum(row.seconds for row in first.trials)
+    chosen = settings(surface, storage=url, budget_seconds=spent)
+    study.run(space, surface, surface.facts(), chosen, on_event=told.append)
+    assert not [event for event in told if isinstance(event, BudgetPlanned)]
+    (stopped,) = [event.stop for event in told if isinstance(event, SearchStopped)]
+    assert stopped.reason is Reason.TIME
+    assert surface.measured == []
 
 
 def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Space, url: str) -> None:

@@ -32,24 +32,52 @@ CEILING = Ceiling(model_images_per_second=rate(1000.0), model_core_seconds_per_i
     ],
 )
 def test_a_budget_that_is_used_up_is_said(state: Standing, reason: Reason, said: str) -> None:
-    stop = budget_stop(state, trials=30, budget_seconds=120.0, reserve_seconds=30.0)
+    stop = budget_stop(state, trials=30, budget_seconds=120.0, trial_seconds=5.0, confirmation_seconds=25.0)
     assert stop is not None
     assert stop.reason is reason
     assert said in stop.message
+
+
+def test_a_confirmation_run_that_there_is_no_time_for_is_not_spoken_of() -> None:
+    def said(confirmation_seconds: float) -> str:
+        spent = standing(seconds=18.0)
+        stop = budget_stop(
+            spent, trials=30, budget_seconds=20.0, trial_seconds=3.0, confirmation_seconds=confirmation_seconds
+        )
+        assert stop is not None
+        return stop.message
+
+    assert said(0.0).endswith("18 s of 20 s are spent, and one more trial takes about 3 s.")
+    assert said(6.0).endswith("18 s of 20 s are spent, and one more trial, with the confirmation run, takes about 9 s.")
+
+
+def test_a_model_of_eight_images_a_second_keeps_its_digits() -> None:
+    slow = CEILING.model_copy(update={"model_images_per_second": rate(8.45)})
+    stop = ceiling_stop(rate(8.32), slow, share=0.97, what="The best")
+    assert stop is not None
+    assert stop.message.startswith("The best reaches 8.32 images/s, 98% of the 8.45 that the model takes when")
 
 
 @pytest.mark.parametrize(
     ("ran", "said"), [(1, "1 trial was allowed and has been used."), (2, "1 trial was allowed, and 2 have run, the ")]
 )
 def test_one_trial_that_was_allowed_is_called_that(ran: int, said: str) -> None:
-    stop = budget_stop(standing(trials=ran), trials=1, budget_seconds=None, reserve_seconds=0.0)
+    stop = budget_stop(standing(trials=ran), trials=1, budget_seconds=None, trial_seconds=0.0, confirmation_seconds=0.0)
     assert stop is not None
     assert stop.message.startswith(said)
 
 
 def test_a_budget_that_is_left_stops_nothing() -> None:
-    assert budget_stop(standing(seconds=89.0), trials=30, budget_seconds=120.0, reserve_seconds=30.0) is None
-    assert budget_stop(standing(seconds=1e9), trials=30, budget_seconds=None, reserve_seconds=30.0) is None
+    assert (
+        budget_stop(
+            standing(seconds=89.0), trials=30, budget_seconds=120.0, trial_seconds=5.0, confirmation_seconds=25.0
+        )
+        is None
+    )
+    assert (
+        budget_stop(standing(seconds=1e9), trials=30, budget_seconds=None, trial_seconds=5.0, confirmation_seconds=25.0)
+        is None
+    )
 
 
 def test_at_the_ceiling_there_is_nothing_to_gain() -> None:

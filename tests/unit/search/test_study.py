@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -589,6 +590,41 @@ def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) 
     best = budget.standing(session).best
     assert best[0] is None  # tf.data takes all cores
     assert best[1] is not None
+
+
+def test_a_trial_that_was_cut_off_is_none_that_brought_no_gain(space: Space) -> None:
+    class Impatient(Surface):
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            if self.measured:
+                raise KeyboardInterrupt
+            return super().measure(config, effort=effort, must_reach=must_reach)
+
+    surface = Impatient()
+    record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
+    trimmed = trim(space, surface.facts(), Limits())
+    session = Session(trimmed, surface, surface.facts(), settings(surface), record, lambda event: None)
+    session.run_config(trimmed.candidates[0].config, AskedBy(Asker.SEED, "rule"))
+    with pytest.raises(KeyboardInterrupt):
+        session.run_config(trimmed.candidates[1].config, AskedBy(Asker.SEED, "rule"))
+    assert len(record.rows()) == 2
+    assert len(budget.standing(session).best) == 1
+
+
+def test_what_fails_at_its_second_look_is_not_looked_at_again_and_again(space: Space) -> None:
+    class Once(Surface):
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            if effort is Effort.PROOF or all(key != config.key() for key, _ in self.measured):
+                return super().measure(config, effort=effort, must_reach=must_reach)
+            self.now += 1.0
+            return TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="once is enough")
+
+    result = run(space, Once(model_rate=500.0, noise=0.001), trials=20, budget_seconds=None, patience=99)
+    looks = Counter(row.key for row in result.trials if row.origin.asker is Asker.AGAIN)
+    assert set(looks.values()) == {1}
 
 
 def test_trials_are_a_budget(space: Space) -> None:
