@@ -78,12 +78,16 @@ def _number(key: str, digits: str, unit: str = "") -> Any:
     return lambda row: _UNKNOWN if row[key] is None else f"{row[key]:{digits}}{unit}"
 
 
+def _rate(key: str) -> Any:
+    return lambda row: _UNKNOWN if row[key] is None else wording.rate(row[key])
+
+
 _COLUMNS = (
     Column("workload", lambda row: row["workload"], numeric=False),
     Column("machine", _machine, numeric=False),
-    Column("images/s", _number("images_per_second", ",.0f")),
+    Column("images/s", _rate("images_per_second")),
     Column("gain", _number("gain", ".2f", "x")),
-    Column("similar machines", _number("best_on_similar", ",.0f")),
+    Column("similar machines", _rate("best_on_similar")),
     Column("age", _number("age_days", "d", " d")),
     Column("here", lambda row: row["state"], numeric=False),
     Column("winner", lambda row: row["winner"] or _UNKNOWN, numeric=False),

@@ -91,4 +91,5 @@ def _duration(seconds: float) -> str:
 
 def _interval(value: float, low: float, high: float) -> str:
     unit, per = ("min", _MINUTE) if value >= _LONG_SECONDS else ("s", 1.0)
-    return f"{value / per:,.1f} {unit} ({low / per:,.1f} to {high / per:,.1f})"
+    said = f"{value / per:,.1f} {unit}"
+    return said if low == high else f"{said} ({low / per:,.1f} to {high / per:,.1f})"  # one shard shows no spread

@@ -61,7 +61,8 @@ def draw(ways: Sequence[Way], samples: int, epochs: int | None, width: float) ->
     longest = max(_core(each).seconds(last, samples) for each in ways)
     _, unit, name = next(each for each in _UNITS if longest >= each[0])
     drawing = Drawing(
-        width, f"Hours of training against epochs, up to {last:g} epochs: {len(ways)} ways to keep samples."
+        width,
+        f"{name.capitalize()} of training against epochs, up to {last:g} epochs: {len(ways)} ways to keep samples.",
     )
     top = _legend(drawing, ways) + 14.0
     bottom = top + (190.0 if width < 500 else 230.0)

@@ -98,7 +98,8 @@ def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float, what: str) -
     return Stop(
         reason=Reason.CEILING,
         message=f"{what} reaches {rate_text(rate.value)} images/s, {min(1.0, rate.value / top):.0%} of the "
-        f"{rate_text(top)} that the model takes when data costs nothing: the model is the limit, and no loader can be faster.",
+        f"{rate_text(top)} that the model takes when data costs nothing: the model is the limit, and no loader can be "
+        "faster.",
     )
 
 

@@ -14,8 +14,10 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement
 from autopipe.search.opening import quiet
 from autopipe.search.record import CONCLUSION, Record
+from autopipe.search.row import Row
 from autopipe.search.storage import STORAGE_ERRORS, open_storage, settle, unusable
 
 _PROMISED = "promised"
@@ -148,7 +150,12 @@ def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
         workload=str(digests["workload"]),
         hardware=str(digests.get("hardware", "")),
         trials=sum(each.state.is_finished() for each in study.get_trials(deepcopy=False)),
-        best=None if best is None else (best.config, best.value or 0.0),
+        best=None if best is None else (best.config, _rate(best)),
         last_at=None if last is None else last.astimezone(),
         began_at=None if began is None else datetime.datetime.fromisoformat(began),
     )
+
+
+def _rate(row: Row) -> float:
+    """Return the images/s of a trial; its value is less where one-time costs were charged."""
+    return row.outcome.images_per_second.value if isinstance(row.outcome, Measurement) else row.value or 0.0

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
 
 import pytest
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement
 from autopipe.errors import ConfigError
 from autopipe.loaders.threads import Threads
 from autopipe.reports import fleet_table, fleets
@@ -83,6 +85,20 @@ def test_each_study_of_a_storage_is_a_member(storage: str) -> None:
     assert small.trials is not None
     assert small.trials >= 4
     assert {small.state, large.state} == {"elsewhere"}
+
+
+def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
+    url, surface = f"sqlite:///{tmp_path}/study.db", Surface(decode_seconds=0.004, sample_count=50_000, noise=0.002)
+    settings = Settings(trials=6, clock=surface.clock, storage=url, epochs=1, digests={"workload": "w"})
+    ran = study.run(library.load("quick", {"cores": 4, "gpus": 0}), surface, surface.facts(), settings).trials
+    rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, Measurement)}
+    (member,) = fleets.of_storage(url, TOMORROW)
+    assert member.images_per_second in rates
+
+
+def test_a_rate_below_one_is_no_zero(folder: Path) -> None:
+    slow = [dataclasses.replace(each, images_per_second=0.42) for each in fleets.of_folder(folder, TOMORROW)]
+    assert "0.42" in fleet_table.html_page(slow, TOMORROW)
 
 
 def test_only_old_studies_are_removed(storage: str) -> None:

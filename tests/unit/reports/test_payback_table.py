@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 
@@ -54,6 +55,11 @@ def line(shown: Payback) -> str:
 )
 def test_a_line_has_time_room_gain_and_epochs(shown: Payback, said: str) -> None:
     assert line(shown).startswith(said)
+
+
+def test_an_interval_that_one_shard_does_not_show_is_not_made_up() -> None:
+    once = dataclasses.replace(row(), convert_seconds=Estimate(value=30.0, low=30.0, high=30.0))
+    assert "21,000 30.0 s 3 GiB" in line(once)
 
 
 def test_the_row_that_the_rule_keeps_from_winning_is_named() -> None:

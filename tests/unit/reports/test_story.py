@@ -140,6 +140,14 @@ def test_the_proof_is_shown_round_by_round(profile: Profile) -> None:
         assert row["interval"][0] <= row["ratio"] <= row["interval"][1]
 
 
+def test_pay_back_lines_are_called_by_the_unit_of_their_axis(profile: Profile) -> None:
+    draw = section(profile, "payback").draw
+    assert draw is not None
+    drawn = draw(WIDE)
+    (unit,) = {"hours", "minutes", "seconds"} & set(words(drawn.render()))
+    assert drawn.label.startswith(f"{unit.capitalize()} of training")
+
+
 def test_single_rounds_and_the_ratio_of_all_of_them_are_of_one_kind() -> None:
     """What is compared: over the whole training, where its length is known."""
     known = findings.result()
