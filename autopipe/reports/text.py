@@ -13,6 +13,7 @@ from autopipe.reports.summary import Summary, times_faster
 from autopipe.search.result import BaselineResult, SearchResult
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
+_OTHER = 0.03  # of the model alone: what one can tell by the figures beside it
 _REASON = 100  # characters of why a baseline failed; the report and the study have all
 _MOST_FORMS = 3  # storage forms that are shown; the report has all
 
@@ -67,10 +68,18 @@ def _rates(found: SearchResult, rate: Estimate) -> Table:
             table.add_row(each.name, *_figures(each.estimate), _against(each, found))
     table.add_row(Text("the winner", style="bold green"), *_figures(rate), "")
     if found.ceiling is not None:
-        share = found.share_of_ceiling
-        reached = "" if share is None else f"at {share:.0%} of it"
+        reached = _reached(found, rate.value / found.ceiling.model_images_per_second.value)
         table.add_row("the model alone", *_figures(found.ceiling.model_images_per_second), reached)
     return table
+
+
+def _reached(found: SearchResult, by_the_figures: float) -> str:
+    """Return how much of the model alone the winner reaches, and how that was read where the figures say other."""
+    share = found.share_of_ceiling
+    if share is None:
+        return ""
+    other = abs(min(1.0, by_the_figures) - share) > _OTHER
+    return f"at {share:.0%} of it{', side by side' * other}"
 
 
 def _missing(failure: TrialFailure | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from autopipe.core.bottleneck import AS_FAST
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import Comparison, median, student_t_95
+from autopipe.reports import wording
 from autopipe.search.effects import Effect
 from autopipe.search.result import SearchResult
 from autopipe.search.row import Row
@@ -53,12 +54,21 @@ def sentence(result: SearchResult) -> str:
         reasons.append(f"other programs took {cores:.1f} of the cores")
     if result.drift is not None and abs(result.drift) > _DRIFT:
         reasons.append(f"the baselines ended {abs(result.drift):.0%} {'faster' if result.drift > 0 else 'slower'}")
+    if unsure := _undecided(result):
+        reasons.append(f"the rounds do not tell the winner from {wording.listed(unsure)}")
     if not reasons and not result.proved:
         return "good: a baseline is as fast as the model alone, too, so that no gain is claimed."
     if not reasons:
         return "good: proved side by side, on cores that little else used."
-    ratios = " Ratios hold: they were measured side by side." if result.proved else ""
+    ratios = " Ratios hold: they were measured side by side." if result.proved and not unsure else ""
     return f"low: {'; '.join(reasons)}.{ratios}"
+
+
+def _undecided(result: SearchResult) -> list[str]:
+    """Return the baselines that the winner seems to be ahead of, or behind, and is not proved to be."""
+    ran = [(each.name, each.gain) for each in result.baselines if each.gain is not None and result.proved]
+    apart = [(name, gain) for name, gain in ran if abs(math.log(gain.ratio)) > math.log(_FIGURES)]
+    return [name for name, gain in apart if not (gain.faster or gain.slower)]
 
 
 def _all_are_there(result: SearchResult) -> bool:

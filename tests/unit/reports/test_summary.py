@@ -131,6 +131,40 @@ def test_how_far_to_trust_the_figures_is_said(result: SearchResult, change: dict
     assert summary_of(dataclasses.replace(result, **change)).trust == said  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "said"),
+    [
+        (1.5, 0.9, 2.5, "low: the rounds do not tell the winner from keras."),
+        (0.8, 0.6, 1.1, "low: the rounds do not tell the winner from keras."),
+        (1.01, 0.98, 1.04, "good: proved side by side, on cores that little else used."),
+        (1.5, 1.4, 1.6, "good: proved side by side, on cores that little else used."),
+    ],
+)
+def test_a_gain_that_is_not_decided_is_not_called_proved(
+    result: SearchResult, ratio: float, low: float, high: float, said: str
+) -> None:
+    gain = Comparison(ratio=ratio, interval=Interval(low, high), pairs=3)
+    (keras,) = (each for each in result.baselines if each.name == "keras")
+    unsure = dataclasses.replace(result, drift=0.0, baselines=[dataclasses.replace(keras, gain=gain)])
+    assert summary_of(unsure).trust == said
+
+
+def test_a_share_of_the_model_that_the_figures_do_not_give_says_how_it_was_read(result: SearchResult) -> None:
+    run, rate = result.confirmation, result.estimate
+    assert run is not None
+    assert rate is not None
+    assert result.ceiling is not None
+
+    def said(share: float) -> str:
+        read = Estimate(value=share, low=share, high=share)
+        found = dataclasses.replace(result, confirmation=dataclasses.replace(run, reached_share=read))
+        return " ".join(shown(text.render(summary_of(found)), width=200).split())
+
+    given = rate.value / result.ceiling.model_images_per_second.value
+    assert f"at {given:.0%} of it, side by side" not in said(given)
+    assert f"at {given + 0.1:.0%} of it, side by side" in said(given + 0.1)
+
+
 def test_where_a_baseline_is_at_the_ceiling_too_nothing_was_to_be_proved(result: SearchResult) -> None:
     stop = Stop(reason=Reason.CEILING, message="The best reaches the model's own rate.")
     there = dataclasses.replace(result.baselines[0], estimate=result.estimate, gain=None)
