@@ -119,6 +119,13 @@ def gain(profile: Profile) -> tuple[float, str] | None:
     return None if rival is None or times is None else (times, rival.name)
 
 
+def is_proved(profile: Profile) -> bool:
+    """Whether that many times is told from none by a confirmation run."""
+    rival = _rival(profile)
+    contest = None if rival is None else _contest(profile, rival)
+    return contest is not None and (contest.low > 1.0 or (contest.high is not None and contest.high < 1.0))
+
+
 def times_faster(profile: Profile, baseline: Baseline) -> float | None:
     """Return how many times faster than a baseline the winner is, from the confirmation run where it ran there."""
     contest, rate = _contest(profile, baseline), baseline.images_per_second.value

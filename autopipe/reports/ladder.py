@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from autopipe.core import bottleneck
 from autopipe.core import limits as core_limits
-from autopipe.core.ceiling import Ceiling
+from autopipe.core.ceiling import OVERTAKEN, Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, Limit, Limits
 from autopipe.core.value import Estimate
@@ -170,7 +170,9 @@ def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[R
     if way is not None and way.kind not in {each.kind for each in limits.limits}:  # what only shows beside the others
         found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), images_per_second=way.images_per_second))
     found.append(_measured("model alone", ceiling.model_images_per_second, "model"))
-    lowest = min((each.images_per_second for each in found if not each.spared), default=0.0)
+    counts = (each.images_per_second for each in found if not each.spared)
+    # What the training has left behind was read too low, as while something else had the machine.
+    lowest = min((each for each in counts if OVERTAKEN * each >= rate), default=0.0)
     return [replace(each, narrowest=each.images_per_second == lowest and not each.spared) for each in found]
 
 

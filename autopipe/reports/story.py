@@ -96,6 +96,7 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
     if gain is not None:
         own = headline.own_baseline(profile) is not None
         which = "the pipeline to be beaten" if own else "the baseline that came nearest"
+        which += "" if headline.is_proved(profile) else ", not proved"
         items.append((f"times {gain[1]}", wording.times(gain[0]), which))
     share = headline.share(profile)
     if share is not None:

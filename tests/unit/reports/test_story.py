@@ -16,6 +16,7 @@ from autopipe.core.step_time import StepTime
 from autopipe.core.value import Estimate
 from autopipe.reports import comparison, page, story
 from autopipe.reports.figure import NARROW, WIDE, Section
+from autopipe.tuned import pick
 from autopipe.tuned.findings import Findings, Origin
 from autopipe.tuned.schema import Artifact, Baseline, FileReference, Profile
 from tests.fakes import findings, profiles
@@ -138,6 +139,34 @@ def test_the_proof_is_shown_round_by_round(profile: Profile) -> None:
     for row, contest in zip(section(profile, "proof").table.rows, profile.findings.contests, strict=True):
         assert row["blocks"] == list(contest.blocks)
         assert row["interval"][0] <= row["ratio"] <= row["interval"][1]
+
+
+def test_what_training_has_left_behind_is_not_the_narrowest(profile: Profile) -> None:
+    assert profile.findings is not None
+    known = profile.findings.ceiling
+    assert known is not None
+    assert known.reads is not None
+    slow = known.reads.model_copy(update={"latency_seconds": 10.0, "cpu_seconds": 0.0})  # read beside something else
+    uncached = pick.config_of(profile).model_copy(update={"cache": "none", "storage": "files"})
+    shown = _found(ceiling=known.model_copy(update={"reads": slow})).model_copy(
+        update={"config": uncached.normalised().model_dump(mode="json")}
+    )
+    rate = profile.measurement.images_per_second.value
+    narrowest = [row for row in section(shown, "ladder").table.rows if row["narrowest"]]
+    assert all(1.1 * row["images_per_second"] >= rate for row in narrowest)
+    assert any(row["images_per_second"] < 0.1 * rate for row in section(shown, "ladder").table.rows)
+
+
+def test_a_gain_that_is_not_proved_is_not_shown_as_if_it_were(profile: Profile) -> None:
+    def shown(low: float, *, proved: bool = True) -> str:
+        assert profile.findings is not None
+        contests = [each.model_copy(update={"low": low}) for each in profile.findings.contests if each.baseline]
+        found = _found(contests=tuple(contests), proved=proved)
+        return story.html_page(profiles.artifact(found), found)
+
+    assert "the baseline that came nearest</small>" in shown(1.1)
+    assert "the baseline that came nearest, not proved</small>" in shown(0.9)
+    assert "the baseline that came nearest, not proved</small>" in shown(1.1, proved=False)
 
 
 def test_pay_back_lines_are_called_by_the_unit_of_their_axis(profile: Profile) -> None:
