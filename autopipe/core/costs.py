@@ -39,6 +39,8 @@ class Costs:
     depths: Mapping[str, int] = field(default_factory=dict)  # ops done at most before a storage form keeps a sample
     compact_bytes: int = 0  # one sample as it is handed over with `finish="device"`
     finished_bytes: int = 0  # the same with `finish="host"`
+    # to send an image to the device, by the setup of the model; none where a batch is used where it lies
+    transfer_seconds: Mapping[ModelSetup, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Self:
@@ -57,6 +59,7 @@ class Costs:
             depths={} if facts is None else {storage: max(sizes) for storage, sizes in facts.workload.cuts.items()},
             compact_bytes=compact,
             finished_bytes=known.finished_bytes or compact,
+            transfer_seconds={each.setup: each.transfer_seconds_per_image or 0.0 for each in ceilings},
         )
 
     @property
@@ -70,6 +73,18 @@ class Costs:
         if known is not None:
             return known
         return max(rate / setup.devices for setup, rate in self.model_rates.items()) * config.devices
+
+    def sent_bytes(self, finish: str) -> int:
+        """Return the bytes of an image that are handed over."""
+        return self.finished_bytes if finish == "host" else self.compact_bytes
+
+    def transfer(self, config: PipelineConfig) -> float:
+        """Return seconds to send an image to the device; where a setup was not measured, as long as its bytes take."""
+        known = self.transfer_seconds.get(config.model_setup)
+        if known is not None:
+            return known
+        each = (took / max(1, self.sent_bytes(setup.finish)) for setup, took in self.transfer_seconds.items())
+        return max(each, default=0.0) * self.sent_bytes(config.finish)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +133,7 @@ def work(config: PipelineConfig, costs: Costs) -> Work:
     paid += [op for op in costs.ops if op.part == "fresh" or (op.part == "finish" and on_host)]
     return Work(
         paid=tuple(paid),
-        sent_bytes=costs.finished_bytes if on_host else costs.compact_bytes,
+        sent_bytes=costs.sent_bytes(config.finish),
         cached=cached,
         from_source=0.0 if converted else missed,
     )
@@ -170,8 +185,8 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
     sharpness = _SHARPNESS[buffered is None or buffered - (config.loader.worker_count() or 0) > 1]
     slowness = sum(math.pow(rate, -sharpness) for rate in rates)
     slowest = math.pow(slowness, -1 / sharpness)
-    if config.device_prefetch == 0:
-        slowest = 1 / (1 / slowest + does.sent_bytes * _COPY)
+    if config.device_prefetch == 0:  # the step waits for its batch to arrive
+        slowest = 1 / (1 / slowest + costs.transfer(config))
     return slowest
 
 

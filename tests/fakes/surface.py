@@ -24,6 +24,7 @@ from tests.fakes.facts import facts
 
 _SECONDS = {Effort.SEARCH: 2.5, Effort.PROOF: 2.0}
 _WINDOWS = {Effort.SEARCH: 12, Effort.PROOF: 10}
+_TRANSFER = 6e9  # bytes a second to the device
 _FACTOR = {"threads": 1.0, "processes": 1.0, "tfdata": 1.3, "keras": 1.8}
 
 
@@ -121,6 +122,7 @@ class Surface:
             model_core_seconds_per_image=self.model_core_seconds,
             op_costs=costs,
             cores=float(self.cores),
+            transfer_seconds_per_image=self._sent_bytes(setup.finish) / _TRANSFER,
             **setup._asdict(),
         )
 
@@ -158,7 +160,7 @@ class Surface:
         """Return the rate without noise."""
         model_rate = self.model_rate * self.scaling(config.devices)
         workers = config.loader.worker_count() or self.cores
-        work, sent = self._work(config), self.compact_bytes * (4 if config.finish == "host" else 1)
+        work, sent = self._work(config), self._sent_bytes(config.finish)
         quirk = self._quirk(config.loader.kind, 0.15)
         pipe = 2 * sent / 0.5e9 if getattr(config.loader, "use_multiprocessing", False) else 0.0
         work = work * _FACTOR[config.loader.kind] * (1 + quirk) + sent / 5e9 + pipe
@@ -174,8 +176,11 @@ class Surface:
         slowest = min(parallel / work, shared, model_rate)
         rate = slowest * (1 - 0.1 / (1 + queue) * min(1.0, slowest / model_rate))
         if config.device_prefetch == 0:
-            rate = 1 / (1 / rate + sent / 6e9)
+            rate = 1 / (1 / rate + sent / _TRANSFER)
         return min(model_rate, rate * (1 + self._quirk(f"{sorted(from_config(config).items())!r}", 0.01)))
+
+    def _sent_bytes(self, finish: str) -> int:
+        return self.compact_bytes * (4 if finish == "host" else 1)
 
     def _work(self, config: PipelineConfig) -> float:
         work = self.augment_seconds + (self.cast_seconds if config.finish == "host" else 0.0)

@@ -29,6 +29,7 @@ COSTS = Costs(
     finished_bytes=602_112,
     cores=2,
     model_rates={ModelSetup(): 4000.0},
+    transfer_seconds={ModelSetup(): 0.00003},
 )
 SLOW_READS = ReadCosts(
     latency_seconds=0.0201,
@@ -95,6 +96,22 @@ def test_no_prediction_exceeds_the_model_or_the_cores() -> None:
 )
 def test_the_order_is_right(better: PipelineConfig, worse: PipelineConfig) -> None:
     assert rate(better) > rate(worse)
+
+
+def test_a_step_waits_for_the_transfer_that_was_measured_unless_batches_are_sent_ahead() -> None:
+    alone = Costs.of([ceiling(transfer_seconds_per_image=0.0001)])
+    sent, ahead = (rate(config(device_prefetch=count), alone) for count in (0, 2))
+    assert 1 / sent == pytest.approx(1 / ahead + 0.0001)
+
+
+def test_where_a_batch_is_used_where_it_lies_nothing_is_sent() -> None:
+    alone = Costs.of([ceiling(compact_bytes=150_528, finished_bytes=602_112)])
+    assert rate(config(device_prefetch=0), alone) == rate(config(device_prefetch=2), alone)
+
+
+def test_a_transfer_that_was_not_measured_takes_as_long_as_its_bytes() -> None:
+    four = [config(finish=finish, devices=4) for finish in ("host", "device")]
+    assert [COSTS.transfer(each) for each in four] == pytest.approx([0.00012, 0.00003])
 
 
 def test_keras_without_workers_ahead_runs_one_after_the_other() -> None:
