@@ -64,6 +64,7 @@ def main() -> None:
             space=chosen.space,
             cores=facts.cores,
             gpus=facts.gpus,
+            accelerator=facts.accelerator,
             batch_size=described.batch_size,
             sample_count=described.samples,
             prefix_bytes=described.fixed_bytes,

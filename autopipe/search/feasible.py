@@ -81,7 +81,7 @@ def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
         why = why_not(config, facts, limits)
         if why is None:
             candidate = Candidate(params=params, config=config, key=config.key())
-            kept = candidates.setdefault(_twin(config, facts).key(), candidate)
+            kept = candidates.setdefault(twin(config, facts).key(), candidate)
             if kept.key != config.key():
                 dropped[_TWIN] += 1
         else:
@@ -99,7 +99,7 @@ def _drops(dropped: Counter[Rejection]) -> tuple[Drop, ...]:
     return tuple(Drop(rule=why.rule, reason=why.reason, configs=count) for why, count in dropped.most_common())
 
 
-def _twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
+def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
     """Return what all configurations have in common that are the same here: knobs without effect are left out of it."""
     return config if facts.accelerator else config.model_copy(update={"device_prefetch": 0})
 

@@ -28,6 +28,7 @@ from autopipe.core.stats import median
 from autopipe.core.value import JsonObject
 from autopipe.errors import TrialError
 from autopipe.hardware import atomic
+from autopipe.search import feasible
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Effort, Measurer
 
@@ -38,6 +39,7 @@ class Header(pydantic.BaseModel):
     """The first line of a table.
 
     `busy_cores` is the load average of the machine when the recording began: on one that is not idle a table is noise.
+    `accelerator` is `Facts`'s: without one some settings have no effect.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -49,6 +51,7 @@ class Header(pydantic.BaseModel):
     space: str
     cores: int
     gpus: int = 0
+    accelerator: bool = False
     batch_size: int
     sample_count: int
     prefix_bytes: int | None = None
@@ -73,7 +76,7 @@ class Header(pydantic.BaseModel):
             ops_digest="",
             model_digest="",
         )
-        return Facts(workload=workload, cores=self.cores, gpus=self.gpus)
+        return Facts(workload=workload, cores=self.cores, gpus=self.gpus, accelerator=self.accelerator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,8 @@ class Table:
 def read(path: Path) -> Table:
     """Read a table.
 
+    Configurations that run the same there, as those that differ in a setting without effect, share their measurements.
+
     Raises:
         TrialError: the file is no table, or a line of it is broken.
     """
@@ -125,7 +130,12 @@ def read(path: Path) -> Table:
             config = PipelineConfig.model_validate(outcome.config)
             configs[config.key()] = config
             outcomes.setdefault(config.key(), []).append(outcome)
-    return Table(header, {key: _entry(configs[key], outcomes[key]) for key in configs})
+    facts = header.facts()
+    runs_as = {key: feasible.twin(config, facts).key() for key, config in configs.items()}
+    shared: dict[str, list[Measurement | TrialFailure]] = {}
+    for key, found in outcomes.items():
+        shared.setdefault(runs_as[key], []).extend(found)
+    return Table(header, {key: _entry(config, shared[runs_as[key]]) for key, config in configs.items()})
 
 
 def _entry(config: PipelineConfig, outcomes: Iterable[Measurement | TrialFailure]) -> Entry:

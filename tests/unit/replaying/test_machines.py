@@ -29,6 +29,7 @@ def recorded(space: Space, tmp_path: Path) -> Table:
         hardware="none",
         space="test",
         cores=4,
+        accelerator=True,
         batch_size=32,
         sample_count=surface.sample_count,
         prefix_bytes=surface.facts().workload.fixed_bytes,

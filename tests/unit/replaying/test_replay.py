@@ -61,6 +61,7 @@ def recorded(tmp_path: Path) -> Path:
         hardware="none",
         space="quick",
         cores=2,
+        accelerator=facts.accelerator,
         batch_size=facts.workload.batch_size,
         sample_count=facts.workload.samples,
         ceilings=list(surface.ceilings([ModelSetup()])),

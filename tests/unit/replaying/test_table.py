@@ -27,6 +27,7 @@ def header(surface: Surface) -> Header:
         hardware="none",
         space="test",
         cores=facts.cores,
+        accelerator=facts.accelerator,
         batch_size=facts.workload.batch_size,
         sample_count=facts.workload.samples,
         prefix_bytes=facts.workload.fixed_bytes,
@@ -115,6 +116,20 @@ def test_between_recorded_configurations_the_nearest_is_taken(space: Space, tmp_
         return to_config({**shared, "threads.workers": workers, "device_prefetch": 2, "devices": 1})
 
     assert measurer.nearest(threads(7)) in (threads(6).key(), threads(8).key())
+
+
+def test_on_the_cores_what_differs_without_effect_is_one_configuration(space: Space, tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    apart = record(path, space, surface()).entries
+    path.write_text(path.read_text().replace('"accelerator":true', '"accelerator":false', 1))
+    on_cores = table.read(path)
+    assert {each.config.device_prefetch for each in apart.values()} == {0, 2}
+    assert {each.config.device_prefetch for each in search.recorded(on_cores, space).candidates} == {0}
+    for key, entry in on_cores.entries.items():
+        others = (entry.config.model_copy(update={"device_prefetch": count}).key() for count in (0, 2))
+        runs = [run for other in others if other in apart for run in apart[other].runs]
+        assert len(entry.runs) == len(runs) >= len(apart[key].runs)
+        assert all(run in entry.runs for run in runs)
 
 
 def test_the_default_sampler_beats_random_by_far_where_the_loader_counts(space: Space, tmp_path: Path) -> None:
