@@ -13,7 +13,7 @@ from autopipe.core.plain_code import Lines, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import ConfigError, shortened
-from autopipe.ops.pixels import PixelOp
+from autopipe.ops.pixels import MOVED, PixelOp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +44,8 @@ class RandomFlip(PixelOp):
         across, down = self.horizontal and random[0] < 0.5, self.vertical and random[1] < 0.5
         if not (across or down):
             return array
+        if array.dtype not in MOVED:
+            return array[:: -1 if down else 1, :: -1 if across else 1]
         code = (-1 if down else 1) if across else 0
         if out is None or np.may_share_memory(out, array):
             flipped = cv2.flip(array, code)
@@ -57,8 +59,10 @@ class RandomFlip(PixelOp):
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if self.horizontal and len(across := np.flatnonzero(random[:, 0] < 0.5)):
             chosen = arrays.take(across, axis=0)
-            rows = cv2.flip(chosen.reshape(-1, *chosen.shape[2:]), 1)  # of all images, as if they were one high image
-            arrays[across] = rows.reshape(chosen.shape)
+            if arrays.dtype in MOVED:  # rows of all images, as if they were one high image
+                arrays[across] = cv2.flip(chosen.reshape(-1, *chosen.shape[2:]), 1).reshape(chosen.shape)
+            else:
+                arrays[across] = chosen[:, :, ::-1]
         if self.vertical and len(down := np.flatnonzero(random[:, 1] < 0.5)):
             arrays[down] = arrays.take(down, axis=0)[:, ::-1]
         return arrays

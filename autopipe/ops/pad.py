@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autopipe.core.plain_code import Lines, channel_axis, is_flat, is_mask, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
-from autopipe.ops.pixels import PixelOp
+from autopipe.ops.pixels import MOVED, PixelOp
 from autopipe.ops.size import check_size
 
 
@@ -40,7 +40,7 @@ class Pad(PixelOp):
         return padded(array, (self.height, self.width), self.mask_value if kind is FieldKind.MASK else self.value)
 
     def batches_of(self, field: Field) -> bool:
-        return True
+        return field.dtype in MOVED
 
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         count, height, width = arrays.shape[:3]
@@ -89,6 +89,10 @@ def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[
     if not down and not right:
         return array
     top, left = down // 2, right // 2
+    if array.dtype not in MOVED:
+        around = ((top, down - top), (left, right - left), *[(0, 0)] * (array.ndim - 2))
+        level = value if array.dtype.kind == "f" else round(value)
+        return np.pad(array, around, constant_values=level)
     larger = cv2.copyMakeBorder(array, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value=(value,) * 4)
     return larger if larger.ndim == array.ndim else larger[..., None]
 

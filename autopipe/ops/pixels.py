@@ -15,6 +15,9 @@ from autopipe.core.op import Op, Target
 from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, DataWarning, OpError, shortened
 
+MOVED = frozenset(map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")))
+"""Dtypes whose values OpenCV puts elsewhere as they are; it refuses some others, and makes 32-bit numbers of some."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PixelOp(Op):

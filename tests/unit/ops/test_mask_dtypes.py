@@ -1,0 +1,60 @@
+"""Masks of any dtype keep it, and their numbers, through ops that only move pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.ops.crop import RandomCrop, RandomResizedCrop
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.letterbox import ResizeKeepingAspect
+from autopipe.ops.pad import Pad
+from autopipe.ops.pixels import PixelOp
+from autopipe.ops.resize import Resize
+
+IMAGE = np.zeros((6, 8, 3), np.uint8)
+PLACES = np.arange(48).reshape(6, 8)
+OPS = [
+    RandomFlip(vertical=True),
+    Pad(9, 9),
+    ResizeKeepingAspect(12, 12),
+    Resize(3, 4),
+    RandomCrop(4, 4),
+    RandomResizedCrop(4, 4),
+]
+
+
+def spec(dtype: str, shape: tuple[int, ...]) -> SampleSpec:
+    image = Field(FieldKind.IMAGE, IMAGE.shape, IMAGE.dtype, 3)
+    return SampleSpec(image, Field(FieldKind.MASK, shape, np.dtype(dtype), len(shape)))
+
+
+def large(numbers: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return numbers that need all of a dtype, made of some below 64."""
+    factor = 1 if dtype in ("bool", "int8", "float16") else int(np.iinfo(dtype).max) // 64
+    return (numbers.astype(object) * factor).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "uint32", "int64", "uint64", "float16"])
+@pytest.mark.parametrize("channels", [(), (1,)])
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_a_mask_keeps_its_dtype_and_its_numbers(op: PixelOp, channels: tuple[int, ...], dtype: str) -> None:
+    usual = PLACES.astype(np.uint8).reshape(6, 8, *channels)
+    mask = large(usual, dtype)
+    random = np.full(op.draws, 0.25)
+    _, expected = op.apply((IMAGE, usual), spec("uint8", usual.shape), random)
+    _, found = op.apply((IMAGE, mask), spec(dtype, mask.shape), random)
+    assert (found.dtype, found.shape) == (mask.dtype, expected.shape)
+    np.testing.assert_array_equal(found, large(expected, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint32", "int64", "uint64"])
+def test_a_batch_of_such_masks_is_flipped_alike(dtype: str) -> None:
+    op, random = RandomFlip(vertical=True), np.array([[0.25, 0.25], [0.75, 0.25], [0.25, 0.75]])
+    masks = large(PLACES, dtype)[None].repeat(3, axis=0)
+    alone = [op.pixels(mask, FieldKind.MASK, numbers, None) for mask, numbers in zip(masks, random, strict=True)]
+    np.testing.assert_array_equal(op.pixels_many(masks.copy(), FieldKind.MASK, random), np.stack(alone))
