@@ -92,7 +92,7 @@ def size_and_tag(info: Mapping[str, Any]) -> tuple[int, bytes]:
 
 def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
     """Yield `call` of each value, in order, with many at work at a time."""
-    with ThreadPoolExecutor(_AT_ONCE, "autopipe-remote") as pool:
+    with ThreadPoolExecutor(_AT_ONCE, "autopipe-io") as pool:
         try:
             yield from pool.map(call, values)
         except BaseException:
