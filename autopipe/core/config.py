@@ -98,6 +98,13 @@ class LoaderConfig(Strict):
         """Return how many batches may wait ahead of the model, or None where the loader decides by itself."""
         raise NotImplementedError
 
+    def held_batches(self, batch_size: int, *, cached: bool) -> int | None:
+        """Return how many batches there may be ahead of the model, those that are being made included.
+
+        None is for what is not known: of somebody else's code. `cached` tells whether there is a cache in memory.
+        """
+        return self.buffered_batches()
+
     def reads_at_once(self) -> int | None:
         """Return how many samples are read at a time, or None where the loader decides by itself."""
         return getattr(self, "read_ahead", 0) or self.worker_count()

@@ -95,12 +95,16 @@ def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any,
         (batches,) = [node for node in nodes.values() if node.op == "ParallelMapDatasetV2"]
         assert at_once == tf.make_ndarray(nodes[batches.input[-1]].attr["value"].tensor)
         assert made.batches_at_once == at_once
+        held = TfData(num_parallel_calls=calls).held_batches(4, cached=False)
+        assert held == made.buffered_batches + at_once
 
 
 @pytest.mark.parametrize(("calls", "at_once"), [(1, 1), (4, 1), (9, 3)])
 def test_samples_that_are_made_side_by_side_come_in_batches(photos: Path, calls: int, at_once: int) -> None:
     with opened(photos, RandomBrightness(0.1), loader=TfData(num_parallel_calls=calls)) as made:  # of 4 samples
         assert made.batches_at_once == at_once
+        held = TfData(num_parallel_calls=calls).held_batches(4, cached=False)
+        assert held >= made.buffered_batches + at_once  # which ops there are it does not know
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
