@@ -139,6 +139,7 @@ _OF_THE_LOADER = (
     "read_bytes_per_second",
     "compact_bytes",
     "finished_bytes",
+    "depths",
 )
 OVERTAKEN = 1.1
 """Times a limit: a training that is faster than that shows that the limit, the model alone say, was read too low."""
@@ -158,6 +159,7 @@ class Ceiling(OfSetup, Value):
         bytes_per_image: as it is read.
         compact_bytes: of a sample as it is handed over with `finish="device"`; None in older artefacts, too.
         finished_bytes: the same with `finish="host"`.
+        depths: how many ops can be done before a storage form keeps a sample, by its name; empty in older artefacts.
         transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
         cores: how many cores the model and the loader share.
         gradient_bytes: what devices exchange in each step; None where it was not asked for.
@@ -177,6 +179,7 @@ class Ceiling(OfSetup, Value):
     bytes_per_image: float | None = pydantic.Field(default=None, ge=0)
     compact_bytes: int | None = pydantic.Field(default=None, ge=0)
     finished_bytes: int | None = pydantic.Field(default=None, ge=0)
+    depths: dict[str, int] = pydantic.Field(default_factory=dict)
     transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
     cores: float | None = pydantic.Field(default=None, gt=0)
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)

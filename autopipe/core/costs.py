@@ -48,6 +48,7 @@ class Costs:
         measured = next((ceiling for ceiling in ceilings if ceiling.op_costs), ceilings[0])
         known: Ceiling | Description = measured if facts is None else facts.workload
         compact = known.compact_bytes or 0
+        depths = measured.depths if facts is None else facts.workload.depths
         return cls(
             ops=measured.op_costs,
             model_rates={each.setup: each.model_images_per_second.value for each in ceilings},
@@ -56,7 +57,7 @@ class Costs:
             reads=measured.reads,
             read_bytes_per_second=measured.read_bytes_per_second,
             bytes_per_image=measured.bytes_per_image or 0.0,
-            depths={} if facts is None else {storage: max(sizes) for storage, sizes in facts.workload.cuts.items()},
+            depths=depths,
             compact_bytes=compact,
             finished_bytes=known.finished_bytes or compact,
             transfer_seconds={each.setup: each.transfer_seconds_per_image or 0.0 for each in ceilings},

@@ -63,6 +63,11 @@ class Description(Value):
     epochs: int | None = None
     wrapped: WrappedDataset | None = None  # what a dataset of the user's takes; None where autopipe makes the batches
 
+    @property
+    def depths(self) -> dict[str, int]:
+        """How many ops can be done before a storage form keeps a sample, by the form's name."""
+        return {storage: max(sizes) for storage, sizes in self.cuts.items()}
+
     def against(self, parameter: str, value: object) -> str | None:
         """Return why a setting cannot be used; None where it can."""
         found = (each.reason for each in self.impossible if (each.parameter, each.value) == (parameter, value))

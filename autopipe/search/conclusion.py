@@ -89,7 +89,7 @@ def _ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
     if ceiling is None:
         return None
     bound = limits.limits(ceiling, config, session.facts).images_per_second
-    return ceiling.model_copy(update={"bound_images_per_second": bound})
+    return ceiling.model_copy(update={"bound_images_per_second": bound, "depths": session.facts.workload.depths})
 
 
 def _effects(session: Session, config: PipelineConfig, proved: Confirmation | None) -> tuple[Effect, ...]:

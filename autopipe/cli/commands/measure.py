@@ -81,6 +81,7 @@ def measure(
             _print_step(found, described, keep, as_json=as_json)
             return
         ceiling = succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
+        ceiling = ceiling.model_copy(update={"depths": described.depths})
         options = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
         with Tracing(trace) as tracing:
             outcome = runner.measure(config, {**options, **tracing.options(config)})

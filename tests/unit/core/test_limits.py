@@ -63,6 +63,10 @@ def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_fo
     assert rate_of(searched, Kind.HAND_OVER) == pytest.approx(10_000)  # two cores copy each byte twice, at 4 GB/s
     kept = limits(ceiling(model=1e6, compact_bytes=400_000, finished_bytes=1_600_000), elsewhere)
     assert kept.limits == searched.limits
+    decoded = THREADS.model_copy(update={"storage": "tfrecord"})
+    searched = limits(ceiling(), decoded, facts(cuts={"tfrecord": {0: 1, 1: 1}}))
+    assert searched.work.core_seconds == pytest.approx(0.12e-3)  # what comes after Decode
+    assert limits(ceiling(depths={"tfrecord": 1}), decoded).limits == searched.limits
 
 
 @pytest.mark.parametrize("loader", [Threads(workers=2), Threads(workers=16), TfData()])

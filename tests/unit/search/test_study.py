@@ -16,6 +16,7 @@ from optuna.samplers import RandomSampler
 from autopipe.core.ceiling import Ceiling, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.facts import Limits
+from autopipe.core.limits import limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
@@ -86,6 +87,20 @@ def test_what_is_reported_is_the_proofs_figure_and_holds_the_truth(space: Space)
     rates = [row.outcome.images_per_second.value for row in blocks if isinstance(row.outcome, Measurement)]
     assert min(rates) <= result.estimate.value <= max(rates)
     assert result.estimate.low <= surface.true_rate(result.best_config) <= result.estimate.high
+
+
+def test_the_bound_of_a_converted_winner_is_found_again_without_the_facts_of_the_search() -> None:
+    surface = fed_by_four()
+    told = surface.facts()
+    described = told.workload.model_copy(update={"cuts": {"tfrecord": {0: 1, 1: 1}}})
+    converted = library.parse(SPACE.replace("storage: [files]", "storage: [tfrecord]"), {"cores": 4, "gpus": 0})
+    chosen = settings(surface, trials=6, limits=Limits(only={"cache": ("none",)}))
+    result = study.run(converted, surface, dataclasses.replace(told, workload=described), chosen)
+    assert result.best_config is not None
+    assert result.ceiling is not None
+    assert result.best_config.storage == "tfrecord"
+    found = limits(result.ceiling, result.best_config).images_per_second
+    assert found == result.ceiling.bound_images_per_second
 
 
 def test_each_baseline_is_beaten_by_about_what_it_really_is(space: Space) -> None:
