@@ -30,6 +30,11 @@ def this() -> str:
     return shlex.join(["autopipe", *(re.sub(r"(://[^/:@]*):(?!\d+/)[^@]*@", r"\1@", each) for each in sys.argv[1:])])
 
 
+def going_on() -> str:
+    """Return the line that goes on with the study in which this process was cut off; quoted for a shell."""
+    return autopipe(*(each for each in shlex.split(this())[1:] if each != "--fresh"))
+
+
 def python(*arguments: str) -> str:
     """Return the line that runs this Python with some arguments; quoted for a shell."""
     return shlex.join(["python" if _is_ours("python") else sys.executable, *arguments])

@@ -76,7 +76,7 @@ def main() -> None:
     warnings.showwarning = _show_warning
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: no letter that a locale lacks costs a result
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job that is ended writes what it has, as on Ctrl-C
+    signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
         signal.signal(signal.SIGHUP, _hang_up)
     try:
@@ -130,6 +130,12 @@ def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
     ours = script + 1 if arguments[:1] == ["diagnose"] else len(arguments)
     kept = [each for each in arguments[:ours] if each != _DEBUG]
     return [*kept, *arguments[ours:]], _DEBUG in arguments[:ours]
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """End as on Ctrl-C, once: a job that is ended writes what it has, and batch systems and `timeout` repeat it."""
+    signal.signal(signal.SIGTERM, lambda number, frame: None)  # not SIG_IGN, which new processes would inherit
+    raise KeyboardInterrupt
 
 
 def _hang_up(number: int, frame: FrameType | None) -> NoReturn:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 import cloudpickle
+import psutil
 import pydantic
 
 from autopipe.core.workload import Workload
@@ -29,6 +30,7 @@ from autopipe.trial import group, protocol
 from autopipe.trial.channel import Channel
 from autopipe.trial.log import ChildLog
 from autopipe.trial.scratch import Scratch
+from autopipe.trial.uninterrupted import uninterrupted
 
 _EXIT_SECONDS = 1.0
 _DUMP_SECONDS = 0.5
@@ -145,8 +147,9 @@ class Child:
 
         It is asked by `Close` if that is to be done politely, else by SIGTERM.
         """
-        family = group.descendants(self.pid)
+        family: set[psutil.Process] = set()
         try:
+            family = group.descendants(self.pid)
             if self.is_alive():
                 if politely:
                     self.send(protocol.Close())
@@ -154,16 +157,17 @@ class Child:
                     self._process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(grace_seconds)
-        finally:  # also after a second Ctrl-C
-            if not group.kill(self.pid, family):
-                _LOG.warning("Processes of the trial with process group %d cannot be killed.", self.pid)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_EXIT_SECONDS)
-            self._channel.close()
-            self.log.close()
-            if self._pickle is not None:
-                self._pickle.close()
-            self._scratch.close()
+        finally:
+            with uninterrupted():  # also by a second Ctrl-C
+                if not group.kill(self.pid, family):
+                    _LOG.warning("Processes of the trial with process group %d cannot be killed.", self.pid)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_EXIT_SECONDS)
+                self._channel.close()
+                self.log.close()
+                if self._pickle is not None:
+                    self._pickle.close()
+                self._scratch.close()
 
 
 def _pickled(workload: Workload) -> IO[bytes]:

@@ -27,6 +27,7 @@ from autopipe.hardware import memory
 from autopipe.trial import group, protocol, verdict
 from autopipe.trial.child import Child, Launch
 from autopipe.trial.deadlines import Deadlines, Watch, asked
+from autopipe.trial.uninterrupted import uninterrupted
 
 _TICK_SECONDS = 0.25
 _MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
@@ -121,7 +122,8 @@ class TrialRunner:
     def begin(self) -> None:
         """Start the child, which loads the workload meanwhile; the next request waits for that."""
         if self._child is None:
-            self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
+            with uninterrupted():
+                self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
             self._child.send(self._child.load)
 
     def describe(self) -> Description | TrialFailure:
@@ -157,8 +159,12 @@ class TrialRunner:
         return _expected(Verification, self._request(request, None)[0])
 
     def close(self) -> None:
-        """End the child, and all it started. Calling it twice is fine."""
-        self._end(self._deadlines.close_seconds, politely=True)
+        """End the child, and all it started. Calling it twice is fine.
+
+        One that still loads has nothing to close, and would hear of it after its imports only.
+        """
+        seconds = self._deadlines.end_seconds if self._loading else self._deadlines.close_seconds
+        self._end(seconds, politely=not self._loading)
 
     def _request(self, request: protocol.Request, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
         failure, preparing = self._prepare(settings)
@@ -181,8 +187,9 @@ class TrialRunner:
             self.close()
             self.begin()
         assert self._child is not None  # it has begun
-        self._loading, self._tenure.settings = False, settings
+        self._tenure.settings = settings
         answer, watch = self._ask(self._child, None, Phase.START, request_seconds=math.inf)
+        self._loading = False
         return (answer if isinstance(answer, TrialFailure) else None), watch.phase_seconds
 
     def _must_replace(self, child: Child, settings: Hashable) -> bool:
@@ -209,9 +216,9 @@ class TrialRunner:
         if request_seconds is not None:
             deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
         watch = Watch(deadlines, phase, time.monotonic())
-        free = memory.detect().available_bytes  # others may have come or gone since it started
-        self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
         try:
+            free = memory.detect().available_bytes  # others may have come or gone since it started
+            self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
             oom_kills = group.oom_kills()
             child.log.mark()
             if request is not None:
@@ -281,9 +288,11 @@ class TrialRunner:
         )
 
     def _end(self, grace_seconds: float, *, politely: bool = False) -> None:
-        child, self._child, self._loading = self._child, None, False
-        if child is not None:
-            child.end(grace_seconds, politely=politely)
+        if self._child is not None:
+            try:
+                self._child.end(grace_seconds, politely=politely)
+            finally:
+                self._child, self._loading = None, False
 
 
 def _expected(kind: type[_Answer], answer: protocol.Answer) -> _Answer | TrialFailure:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from autopipe.hardware.memory import Memory
 from autopipe.loaders.threads import Threads
 from autopipe.trial import group, scratch
 from autopipe.trial.child import Launch
+from autopipe.trial.deadlines import Deadlines
 from autopipe.trial.protocol import Event, PhaseBegan
 from autopipe.trial.supervise import Recycling, TrialRunner
 
@@ -132,6 +134,42 @@ def test_ctrl_c_goes_through_and_leaves_no_process(launch: Launch) -> None:
         assert group.members(pid) == []
 
 
+class Interrupting:
+    """Data whose pickling is interrupted: when the child has its folder, and is about to start."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> tuple[int, int]:
+        return index, index
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        signal.raise_signal(signal.SIGINT)
+        return Interrupting, ()
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_while_a_child_starts_leaves_neither_a_process_nor_its_folder(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pickled = Workload(data=Interrupting(), ops=[], batch_size=2)
+    with TrialRunner(dataclasses.replace(launch, workload=pickled)) as runner:
+        with pytest.raises(KeyboardInterrupt):
+            runner.begin()
+        assert runner.pid is not None
+        assert len(list(tmp_path.glob(f"{scratch.PREFIX}*"))) == 1
+    assert psutil.Process().children(recursive=True) == []
+    assert list(tmp_path.glob(f"{scratch.PREFIX}*")) == []
+
+
+def test_a_child_that_still_loads_is_ended_and_not_waited_for(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(3600)\n")
+    with TrialRunner(launch, deadlines=Deadlines(close_seconds=3600)) as runner:
+        runner.begin()
+    assert psutil.Process().children(recursive=True) == []
+
+
 def test_closing_twice_is_fine(launch: Launch) -> None:
     runner = TrialRunner(launch)
     runner.start()
@@ -148,6 +186,7 @@ import pathlib
 from autopipe.core.config import PipelineConfig
 from autopipe.loaders.threads import Threads
 from autopipe.trial.child import Launch
+from autopipe.trial.deadlines import Deadlines
 from autopipe.trial.supervise import TrialRunner
 
 def show(event):

@@ -31,6 +31,11 @@ def test_in_an_activated_environment_the_commands_have_their_names(
     assert again.python("-c", "pass") == "python -c pass"
 
 
+def test_the_command_that_goes_on_is_the_same_but_for_a_new_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["autopipe", "tune", "my train.py:workload", "--fresh", "--trials", "9"])
+    assert again.going_on() == again.autopipe("tune", "my train.py:workload", "--trials", "9")
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str] | None], None]:
     """Say what was noted when autopipe was installed; None: it was not."""

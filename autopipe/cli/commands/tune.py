@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,7 @@ import typer
 
 from autopipe import again
 from autopipe.cli import screen, search_options, workload_options
-from autopipe.errors import ArtifactError
+from autopipe.errors import ArtifactError, SearchInterruptedError
 
 
 def tune(
@@ -41,27 +43,38 @@ def tune(
     settings = dataclasses.replace(search.settings(out / "study.db"), command=again.this(), join=join)
     if join and search.storage is None:
         settings = dataclasses.replace(settings, storage=None)  # and not the file beside the artefact
-    with (
-        Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
-        reserved(out),
-        Tracing(trace) as tracing,
-    ):
-        settings = dataclasses.replace(settings, options=tracing.options)
-        result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=out)
-    summary, written, unwritten = summary_of(result, settings.simulate), None, None
+    with _saying_how_to_go_on():
+        with (
+            Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
+            reserved(out),
+            Tracing(trace) as tracing,
+        ):
+            settings = dataclasses.replace(settings, options=tracing.options)
+            result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=out)
+        summary, written, unwritten = summary_of(result, settings.simulate), None, None
+        try:
+            written = None if tuned is None else write_outputs(tuned, [out, *folder_of(search.storage)])
+        except ArtifactError as error:  # told when the figures have been shown: they are all that is left
+            unwritten = error
+        if as_json:
+            print(json.dumps(document.document(summary, None if written is None else str(written.artifact)), indent=2))
+        elif tuned is not None:
+            screen.show(text.render(summary, headline.sentence(tuned.profile)))
+        if unwritten is not None:
+            raise unwritten
+        if tuned is None or written is None:
+            raise nothing_measured(result)
+        study = without_password(search.storage) if search.storage else str(out / "study.db")
+        say_where(written, study, tuned, chosen.arguments)
+        if result.interrupted:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _saying_how_to_go_on() -> Iterator[None]:
+    """Where Ctrl-C, or SIGTERM, ends the block, say which command goes on."""
     try:
-        written = None if tuned is None else write_outputs(tuned, [out, *folder_of(search.storage)])
-    except ArtifactError as error:  # told when the figures have been shown: they are all that is left
-        unwritten = error
-    if as_json:
-        print(json.dumps(document.document(summary, None if written is None else str(written.artifact)), indent=2))
-    elif tuned is not None:
-        screen.show(text.render(summary, headline.sentence(tuned.profile)))
-    if unwritten is not None:
-        raise unwritten
-    if tuned is None or written is None:
-        raise nothing_measured(result)
-    study = without_password(search.storage) if search.storage else str(out / "study.db")
-    say_where(written, study, tuned, chosen.arguments)
-    if result.interrupted:
-        raise typer.Exit(130)
+        yield
+    except (KeyboardInterrupt, SearchInterruptedError):
+        screen.say(f"to go on  {again.going_on()}")
+        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -245,3 +246,20 @@ def test_a_terminal_that_is_closed_ends_a_command_as_ctrl_c_does_unless_it_was_t
     assert said.startswith(b"ready")
     assert process.wait(60) == 0
     assert (tmp_path / "saved").read_text() == ended  # with `nohup`, reading goes on until the terminal's end
+
+
+def test_a_sigterm_that_is_repeated_does_not_cut_short_what_the_first_began(
+    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = []
+
+    def command(arguments: list[str], prog_name: str) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        saved.append(arguments)
+
+    monkeypatch.setattr(main, "application", lambda: command)
+    autopipe("tune")
+    assert saved == [["tune"]]
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN  # which a process that is started would inherit
