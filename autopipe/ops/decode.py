@@ -260,7 +260,7 @@ def _decode_jpeg(
     except (ValueError, KeyError) as error:
         raise BadSampleError(
             f"the JPEG is damaged: {str(error).rstrip('.')} ({len(data)} bytes).",
-            hint="Replace the file; Decode(strict=False) takes it as it is.",
+            hint="Replace or remove the file; in a workload's file, Decode(strict=False) takes it as it is.",
         ) from None
     return pixels
 
@@ -285,7 +285,7 @@ def _require_size(size: Size | None, max_pixels: int) -> None:
     if height * width > max_pixels:
         raise BadSampleError(
             f"an image must have at most {max_pixels:,} pixels, but its header says {width} x {height}.",
-            hint="Decode(max_pixels=...) sets another limit.",
+            hint="Replace or remove the file; in a workload's file, Decode(max_pixels=...) sets another limit.",
         )
 
 

@@ -47,7 +47,8 @@ def warn_of_turned(images: Sequence[bytes]) -> None:
     if turned:
         warnings.warn(
             f"{turned} of {len(images)} images that were looked at are to be rotated, by their EXIF tags, and are "
-            'taken as they are stored. Say which is meant: ap.Decode(orientation="exif") or "ignore".',
+            "taken as they are stored. Say which is meant in a workload's file: "
+            'ap.Decode(orientation="exif") or "ignore".',
             DataWarning,
             stacklevel=3,
         )

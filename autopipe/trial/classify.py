@@ -31,7 +31,8 @@ _HINTS = {
     FailureKind.UNSUPPORTED: "Leave this choice out of the search space.",
     FailureKind.IMPORT: "Import the workload's module by hand to see the whole traceback.",
     FailureKind.BUILD: "Call the workload's `model` by hand and train it on one batch.",
-    FailureKind.BAD_DATA: "Mend or remove the sample that is named, or set on_bad_sample='skip' in the workload.",
+    FailureKind.BAD_DATA: "Mend or remove the sample that is named, or set on_bad_sample='skip' in a workload's file. "
+    "`autopipe verify --files`, of the same workload, lists all samples that cannot be used.",
     FailureKind.OUT_OF_MEMORY: MEMORY_HINT,
     FailureKind.CRASHED: "The end of the trial's log shows where.",
 }
