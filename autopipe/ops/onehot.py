@@ -25,6 +25,7 @@ class OneHot(Op):
     """Give the label or mask a last axis of length `classes`. A number outside 0..classes-1 becomes all zeros.
 
     A warning tells where samples have such numbers, unless they are pixels of a mask that are left out, 255 or below 0.
+    It is no error, as zeros add nothing to a cross-entropy: a label of -1 may be meant so, too.
 
     Best done on the device: 32 classes in float32 are 128 times the bytes of the class numbers.
 
