@@ -14,7 +14,7 @@ from autopipe.core.value import Estimate, JsonObject
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.loaders.foreign import Foreign
-from autopipe.search.measurer import Baseline, Effort
+from autopipe.search.measurer import LEFT_OUT, Baseline, Effort
 from autopipe.trial.supervise import TrialRunner
 
 T = TypeVar("T")
@@ -189,7 +189,7 @@ def _of_code(code: str) -> PipelineConfig:
 def _unable(reason: str | None) -> TrialFailure | None:
     if reason is None:
         return None
-    return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.BUILD, message=f"left out: {reason}")
+    return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.BUILD, message=f"{LEFT_OUT}{reason}")
 
 
 _LOG_LINES = 15

@@ -54,6 +54,8 @@ class Description(Value):
     virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
     mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
+    # of some files, how much was in memory before anything was measured, 0 to 1; None if that cannot be told
+    resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
     sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
     data_digest: str  # of the files: count, names, sizes, times

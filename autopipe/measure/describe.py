@@ -14,14 +14,20 @@ from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
+from autopipe.hardware import pagecache
+from autopipe.measure.pages import existing
+from autopipe.measure.subset import Subset
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import estimate_bytes
 from autopipe.tuned import fingerprint, model_structure, wrap
 from autopipe.tuned.eject import module
 
+_LOOKED_AT = 64  # samples whose files may be in memory
+
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     """Return the description of a workload with its plan and its built model."""
+    resident = _resident_share(workload)  # before samples are read for what follows
     count = len(workload.data)
     fixed = plan.cut(len(plan.prefix))
     digests = fingerprint.workload_digest(workload, model_structure.model_digest(model))
@@ -38,6 +44,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         impossible=(*_impossible(workload, plan, model), *_not_plain(workload, plan)),
         data_digest=data_source.first_digest(workload.data),
         mean_bytes=digests.mean_bytes,
+        resident_share=resident,
         sizes=digests.sizes,
         storage_kind=fingerprint.storage_of(workload.data),
         ops_digest=digests.ops,
@@ -46,6 +53,11 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         epochs=workload.epochs,
         wrapped=_wrapped(workload),
     )
+
+
+def _resident_share(workload: Workload) -> float | None:
+    part = Subset(workload.data, _LOOKED_AT)
+    return pagecache.share_in_memory(existing(dict.fromkeys(data_source.files(part))))
 
 
 def _wrapped(workload: Workload) -> WrappedDataset | None:

@@ -15,11 +15,13 @@ from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording
 from autopipe.search.confirmation import Confirmation
+from autopipe.search.measurer import LEFT_OUT
 from autopipe.search.result import BaselineResult, SearchResult
 from autopipe.search.stopping import Reason
 
 _ADVISED_TRIALS = 20  # with their confirmation run
 _ONCE = 0.02  # in log units: a smaller difference is not seen in the figures
+_MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _SO_FAR = ": this is the best so far, not proved."
 
 
@@ -100,7 +102,7 @@ def _warnings(result: SearchResult) -> list[str]:
             f"How many times faster the winner is holds for all {result.epochs} epochs, with what is paid once: the "
             "first batch, filling a cache, converting. Its images/s are without that."
         )
-    said += _unready(result)
+    said += [*_uncompared(result), *_unready(result), *_single_epoch(result)]
     said += payback_table.sentences(result.paybacks, result.epochs)
     if result.ceiling is not None and result.ceiling.tail is not None and result.ceiling.tail.heavy:
         said.append(_heavy(result.ceiling.tail))
@@ -125,6 +127,32 @@ def _pays_once(found: Confirmation) -> bool:
         if block in scores
     )
     return any(abs(each) > _ONCE for each in apart)
+
+
+def _uncompared(result: SearchResult) -> list[str]:
+    """Say why none of the usual baselines could be written, where that is so, and what can be compared with."""
+    failures = {each.name: each.failure.message for each in result.baselines if each.failure is not None}
+    left_out = {name: message for name, message in failures.items() if message.startswith(LEFT_OUT)}
+    if not left_out or len(left_out) < len(result.baselines):
+        return []
+    reasons = "; ".join(dict.fromkeys(message.removeprefix(LEFT_OUT) for message in left_out.values()))
+    return [
+        f"The best was compared with nothing: {wording.listed(list(left_out))} cannot be written without autopipe, "
+        f"because {reasons}. --baseline FILE.py:function compares with a pipeline of your own."
+    ]
+
+
+def _single_epoch(result: SearchResult) -> list[str]:
+    """Say that trials found files in memory which the one epoch of the training may have to read from the disk."""
+    share, measured = result.resident_share, result.measurement
+    if result.epochs != 1 or share is None or share >= _MOST_RESIDENT or measured is None:
+        return []
+    if measured.page_cache != "warm":
+        return []
+    return [
+        f"A training of one epoch reads files as it finds them: {1 - share:.0%} were not in memory when the tune "
+        "began, and trials read them beforehand. --page-cache cold measures a training that finds them on the disk."
+    ]
 
 
 def _unready(result: SearchResult) -> list[str]:

@@ -10,6 +10,7 @@ from autopipe.core.outcome import TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.reports import labelled, payback_table, trust, wording
 from autopipe.reports.summary import Summary, times_faster
+from autopipe.search.measurer import LEFT_OUT
 from autopipe.search.result import BaselineResult, SearchResult
 
 _MEANINGLESS = 4.0  # times from the lower to the upper end: two rounds that differ a little give such an interval
@@ -86,7 +87,8 @@ def _missing(failure: TrialFailure | None) -> str:
     if failure is None:
         return "not measured"
     reason = failure.message.splitlines()[0]
-    return f"it failed: {reason if len(reason) <= _REASON else f'{reason[: _REASON - 1]}…'}"
+    said = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
+    return said if said.startswith(LEFT_OUT) else f"it failed: {said}"
 
 
 def _against(baseline: BaselineResult, found: SearchResult) -> str:

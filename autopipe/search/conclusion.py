@@ -58,6 +58,7 @@ def result(
         study=session.record.study,
         device_counts=_device_counts(session),
         virtual_devices=session.facts.workload.virtual_devices > 0,
+        resident_share=session.facts.workload.resident_share,
         hosts=session.settings.hosts,
     )
 

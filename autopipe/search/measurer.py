@@ -8,11 +8,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
+
+LEFT_OUT: Final = "left out: "
+"""How the failure of a baseline begins that cannot be written as plain code, before the reason."""
 
 
 class Effort(enum.StrEnum):

@@ -73,6 +73,7 @@ class SearchResult:
     over_limits: Sequence[Resources] = ()
     device_counts: Sequence[DeviceCount] = ()  # what each number of devices came to, fewest first
     virtual_devices: bool = False  # whether devices are virtual: parts of the CPU
+    resident_share: float | None = None  # of the files, what was in memory when the tune began, 0 to 1
     hosts: int = 1  # how many share each batch; all figures are of one of them
     effects: Sequence[Effect] = ()  # what each setting of the best is worth
     ways: Sequence[tuple[PipelineConfig, CostProfile]] = ()  # ways to keep samples: their cost, and their rate then

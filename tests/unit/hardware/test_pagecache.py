@@ -28,6 +28,23 @@ def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path]) -> Non
     assert resident_share(paths) == 1.0
 
 
+def test_a_look_at_some_places_tells_how_much_is_in_memory(paths: list[Path]) -> None:
+    pagecache.drop(paths)
+    if (found := pagecache.share_in_memory(paths)) is None:
+        pytest.skip("this file system does not tell")
+    assert found == 0.0
+    pagecache.drop(paths)
+    pagecache.warm(paths[:1])
+    assert pagecache.share_in_memory(paths) == 3 / 4
+    pagecache.warm(paths)
+    assert pagecache.share_in_memory(paths) == 1.0
+
+
+def test_what_holds_nothing_or_is_not_there_has_no_share_in_memory(paths: list[Path], tmp_path: Path) -> None:
+    assert pagecache.share_in_memory([paths[2]]) is None
+    assert pagecache.share_in_memory([tmp_path / "gone"]) is None
+
+
 def test_a_share_counts_pages(paths: list[Path]) -> None:
     pagecache.drop(paths)
     pagecache.warm(paths[1:])

@@ -281,6 +281,47 @@ def test_a_baseline_that_failed_has_no_rate_but_its_reason(result: SearchResult)
     assert "not measured" in shown(text.render(summary_of(dataclasses.replace(result, baselines=[failed]))))
 
 
+def test_where_no_baseline_can_be_written_the_reason_and_what_can_be_done_are_said(result: SearchResult) -> None:
+    message = "left out: its samples are behind a URL (s3://); those on a disk can"
+    failure = TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.BUILD, message=message)
+    left_out = [dataclasses.replace(each, estimate=None, gain=None, failure=failure) for each in result.baselines]
+    summary = summary_of(dataclasses.replace(result, baselines=left_out))
+    assert summary.warnings == (
+        "The best was compared with nothing: keras and tfdata cannot be written without autopipe, because its samples "
+        "are behind a URL (s3://); those on a disk can. --baseline FILE.py:function compares with a pipeline of your "
+        "own.",
+    )
+    said = shown(text.render(summary), width=200)
+    assert message in said
+    assert "it failed" not in said
+    assert document.document(summary, None)["baselines"]["keras"]["failure"] == message
+    one = dataclasses.replace(result, baselines=[result.baselines[0], left_out[1]])
+    assert summary_of(one).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "share", "regime", "told"),
+    [
+        (1, 0.25, "warm", True),
+        (1, 0.25, "cold", False),
+        (1, 0.95, "warm", False),
+        (1, None, "warm", False),
+        (2, 0.25, "warm", False),
+        (None, 0.25, "warm", False),
+    ],
+)
+def test_a_single_epoch_of_files_that_were_on_the_disk_is_told_of_the_cold_page_cache(
+    result: SearchResult, epochs: int | None, share: float | None, regime: str, told: bool
+) -> None:
+    assert result.measurement is not None
+    measured = result.measurement.model_copy(update={"page_cache": regime})
+    found = summary_of(dataclasses.replace(result, epochs=epochs, resident_share=share, measurement=measured)).warnings
+    assert [said for said in found if "--page-cache cold" in said] == [
+        "A training of one epoch reads files as it finds them: 75% were not in memory when the tune began, and trials "
+        "read them beforehand. --page-cache cold measures a training that finds them on the disk."
+    ] * told
+
+
 def test_a_search_that_found_nothing_says_so(result: SearchResult) -> None:
     nothing = dataclasses.replace(result, best_config=None, estimate=None, measurement=None)
     assert "No configuration could be measured." in shown(text.render(summary_of(nothing)))
