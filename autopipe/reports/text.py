@@ -107,7 +107,7 @@ def _against(baseline: BaselineResult, found: SearchResult) -> str:
         to_decide = "a longer `--budget` would tell"
     elif more is not None:
         seconds = more * trust.round_seconds(found.trials)
-        to_decide = f"{more} more would tell, in about {wording.seconds(seconds)}"
+        to_decide = f"{more} more would tell, in about {wording.seconds(seconds)} of a longer `--budget`"
     return f"not decided, about {gain.ratio:.2g}x in {rounds}; {to_decide}"
 
 

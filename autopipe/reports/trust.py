@@ -12,10 +12,8 @@ from autopipe.reports import wording
 from autopipe.search.effects import Effect
 from autopipe.search.result import SearchResult
 from autopipe.search.row import Row
+from autopipe.search.settings import BLOCKS
 from autopipe.search.stopping import Reason
-
-MOST_ROUNDS = 24
-"""More rounds than that are no advice."""
 
 _BUSY_CORES = 0.5  # of those that may be used, taken by other programs
 _DRIFT = 0.05
@@ -23,12 +21,12 @@ _FIGURES = 1.05  # times; less is not worth a word
 
 
 def rounds_to_decide(gain: Comparison) -> int | None:
-    """Return how many more rounds would decide, if they vary as the ones so far; None if too many would be needed."""
+    """Return how many more rounds would decide, if they vary as the ones so far; None if no tune has so many."""
     low, high = gain.interval
     if gain.few or low <= 0 or not math.isfinite(high):  # of few pairs the interval is not of their own spread
         return None
     spread = math.log(high / low) / 2 * math.sqrt(gain.pairs) / student_t_95(gain.pairs - 1)
-    for rounds in range(gain.pairs + 1, MOST_ROUNDS + 1):
+    for rounds in range(gain.pairs + 1, BLOCKS[1] + 1):
         if student_t_95(rounds - 1) * spread / math.sqrt(rounds) < abs(math.log(gain.ratio)):
             return rounds - gain.pairs
     return None

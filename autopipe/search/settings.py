@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
@@ -14,6 +14,9 @@ from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import virtual
 from autopipe.search.samplers import SURROGATE, Sampler
+
+BLOCKS: Final = (3, 6)
+"""Fewest and most rounds of a confirmation run."""
 
 STUDY = "autopipe"
 """The name of a study whose storage is its own."""
@@ -52,7 +55,7 @@ class Settings:
     reached_share: float = 0.99
     finalists: int = 3  # how many of the best are proved, beside the baselines
     # fewest and most of the confirmation, which two end where the budget is used up; (0, 0) leaves it out
-    blocks: tuple[int, int] = (3, 6)
+    blocks: tuple[int, int] = BLOCKS
     study_name: str = STUDY  # in the storage; one study is one workload on one kind of machine
     digests: Mapping[str, str] = field(default_factory=dict)  # what must be equal to go on with a study
     fresh: bool = False  # begin anew even if there is such a study

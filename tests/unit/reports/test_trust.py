@@ -22,7 +22,7 @@ def test_an_interval_that_holds_one_decides_nothing(low: float, high: float, dec
 
 
 def test_as_many_more_rounds_as_it_says_decide_if_they_vary_alike() -> None:
-    first, second = [1.10, 1.02, 1.20], [1.0, 1.03, 1.0]
+    first, second = [1.10, 1.04, 1.16], [1.0, 1.03, 1.0]
     so_far = stats.compare_pairs(first, second)
     more = trust.rounds_to_decide(so_far)
     assert not so_far.faster
@@ -36,10 +36,18 @@ def test_as_many_more_rounds_as_it_says_decide_if_they_vary_alike() -> None:
     "gain",
     [
         Comparison(ratio=1.0001, interval=Interval(0.9, 1.11), pairs=3),
+        Comparison(ratio=1.09, interval=Interval(0.86, 1.39), pairs=3),
+        Comparison(ratio=1.3, interval=Interval(0.99, 1.7), pairs=6),
         Comparison(ratio=2.0, interval=Interval(0.0, math.inf), pairs=1),
         Comparison(ratio=1.02, interval=Interval(0.97, 1.07), pairs=2),
     ],
-    ids=["too close", "one round", "an interval that is not of two pairs"],
+    ids=[
+        "too close",
+        "more than a tune has",
+        "all that a tune has",
+        "one round",
+        "an interval that is not of two pairs",
+    ],
 )
 def test_what_cannot_be_decided_soon_is_not_promised(gain: Comparison) -> None:
     assert trust.rounds_to_decide(gain) is None
