@@ -47,9 +47,7 @@ def findings_of(
         contests=tuple(_contests(result, config, best=best)),
         effects=tuple(_worth(each) for each in result.effects) if best else (),
         ways=tuple(_way(config, profile) for config, profile in result.ways),
-        trials=tuple(
-            attempt(row.origin, row.config, row.outcome, row.block) for row in result.trials if row.outcome is not None
-        ),
+        trials=tuple(attempt(row.origin, row.config, row.outcome, row.block) for row in result.trials),
         left_out=tuple(LeftOut(reason=drop.reason, configs=drop.configs) for drop in result.dropped),
         limit=None if summary.bottleneck is None else summary.bottleneck.sentence,
         share_of_model=result.share_of_ceiling if best else None,
@@ -122,11 +120,12 @@ def _way(config: PipelineConfig, profile: CostProfile) -> Way:
 
 
 def attempt(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, block: int | None = None) -> Attempt:
-    """Return one trial as the artefact keeps it."""
+    """Return one trial as the artefact keeps it; one without an outcome was cut off."""
+    failure = "cut off before its end" if outcome is None else None
     return Attempt(
         origin=_ORIGINS[origin.asker],
         config=config.short(),
         images_per_second=outcome.images_per_second if isinstance(outcome, Measurement) else None,
-        failure=wording.failed(outcome) if isinstance(outcome, TrialFailure) else None,
+        failure=wording.failed(outcome) if isinstance(outcome, TrialFailure) else failure,
         block=block,
     )

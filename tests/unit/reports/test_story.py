@@ -177,6 +177,16 @@ def test_pay_back_lines_are_called_by_the_unit_of_their_axis(profile: Profile) -
     assert drawn.label.startswith(f"{unit.capitalize()} of training")
 
 
+def test_a_trial_that_was_cut_off_counts_as_failed_as_in_the_summary() -> None:
+    known = findings.result()
+    first, *rest = known.trials
+    cut = dataclasses.replace(known, trials=[dataclasses.replace(first, outcome=None), *rest])
+    shown = section(findings.profile(cut), "history")
+    assert shown.text.startswith(f"{len(cut.trials)} trials, {len(cut.failed)} of them failed, ")
+    assert shown.more is not None
+    assert f"failed: {first.config.short()}: cut off before its end" in shown.more[1]
+
+
 def test_single_rounds_and_the_ratio_of_all_of_them_are_of_one_kind() -> None:
     """What is compared: over the whole training, where its length is known."""
     known = findings.result()
