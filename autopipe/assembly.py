@@ -69,7 +69,6 @@ def build_loader(
         ...     for x, y in loader.epoch(0):
         ...         ...
     """
-    config = config.normalised()
     refusals.require_feedable(workload, config, rank)
     plan = make_plan(workload) if plan is None else plan
     keep_freed_memory(workload)
@@ -99,7 +98,6 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     """
     from autopipe.devices.trainer import Trainer
 
-    config = config.normalised()
     plan = make_plan(workload)
     strategy, model = build_model(workload, devices=config.devices, channels=config.channels)
     order = batch_order(workload, shard, strategy.rank)

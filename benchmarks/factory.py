@@ -132,7 +132,7 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     profile = Profile(
         hardware=fingerprint.detect(workload.data),
         workload=fingerprint.workload_digest(workload),
-        config=config.normalised().model_dump(mode="json"),
+        config=config.model_dump(mode="json"),
         key=config.key(),
         measurement=Figures.of(measurement(config, [1.0, 1.0], batch_size=BATCH)),
         measured_at=datetime.datetime.now(datetime.UTC),

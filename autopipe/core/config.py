@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import pydantic
@@ -78,7 +79,7 @@ class LoaderConfig(Strict):
         return None
 
     def normalised(self) -> Self:
-        """Return the canonical form: two configs that run the same have the same one."""
+        """Return the canonical form: two that run the same have the same one, and a configuration holds no other."""
         return self
 
     @property
@@ -179,7 +180,7 @@ class OfSetup(pydantic.BaseModel):
 
 
 class PipelineConfig(Strict):
-    """One way to feed a workload.
+    """One way to feed a workload, in its canonical form: two that run the same are equal, however they came to be.
 
     Attributes:
         loader: which loader, with its knobs.
@@ -221,27 +222,32 @@ class PipelineConfig(Strict):
         STORAGES[value]
         return value
 
+    @pydantic.model_validator(mode="after")
+    def _canonical(self) -> Self:
+        loader = self.loader.normalised()
+        if STORAGES[self.storage].converts and loader.reads_ahead():  # such a set lies on this machine: nobody waits
+            loader = loader.model_copy(update={"read_ahead": 0})
+        usual = {name: type(self).model_fields[name].default for name in self.idle()}
+        self.__dict__.update(usual, loader=loader)  # frozen for all others
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return it with some settings changed, validated as any other."""
+        return type(self).model_validate(dict(super().model_copy(update=update, deep=deep)))
+
     @property
     def model_setup(self) -> ModelSetup:
         """What of it the speed of the model alone depends on."""
         return ModelSetup.of(self)
 
     def idle(self) -> set[str]:
-        """Return the settings that mean nothing beside the others; in the canonical form they are at their defaults."""
+        """Return the settings that mean nothing beside the others, and are at their defaults."""
         idle = set()
         if self.cache == "none":
             idle.add("cache_fraction")
         if not STORAGES[self.storage].converts:
             idle.add("cut")
         return idle
-
-    def normalised(self) -> Self:
-        """Return the canonical form; `x.normalised().normalised() == x.normalised()`."""
-        update: dict[str, Any] = {name: type(self).model_fields[name].default for name in self.idle()}
-        loader = self.loader.normalised()
-        if STORAGES[self.storage].converts and loader.reads_ahead():  # such a set lies on this machine: nobody waits
-            loader = loader.model_copy(update={"read_ahead": 0})
-        return self.model_copy(update={**update, "loader": loader})
 
     def short(self) -> str:
         """Return what is special about it: its workers, and all that is not as it is by default."""
@@ -262,9 +268,8 @@ class PipelineConfig(Strict):
         return " ".join([f"{loader.kind}({inner})", *rest])
 
     def key(self) -> str:
-        """Return a short name of the canonical form, the same on every machine."""
-        canonical = self.normalised()
-        text = json.dumps({**canonical.first_known(), "loader": canonical.loader.first_known()}, sort_keys=True)
+        """Return a short name of it, the same on every machine."""
+        text = json.dumps({**self.first_known(), "loader": self.loader.first_known()}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def one_line(self) -> str:

@@ -30,7 +30,7 @@ def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
 
 
 def to_config(params: Mapping[str, Value]) -> PipelineConfig:
-    """Return the configuration that flat parameters stand for, in its canonical form.
+    """Return the configuration that flat parameters stand for.
 
     Raises:
         ConfigError: there is none; the message says why.
@@ -46,11 +46,11 @@ def to_config(params: Mapping[str, Value]) -> PipelineConfig:
             loader[knob] = value
         elif name != "loader":
             rest[name] = value
-    return PipelineConfig.model_validate({**rest, "loader": loader}).normalised()
+    return PipelineConfig.model_validate({**rest, "loader": loader})
 
 
 def from_config(config: PipelineConfig) -> Params:
-    """Return the flat parameters that count for a configuration; of a canonical one, `to_config` turns them back."""
+    """Return the flat parameters that count for a configuration; `to_config` turns them back."""
     plain: dict[str, Any] = config.model_dump(mode="json", exclude=config.idle())
     loader = plain.pop("loader")
     kind = loader.pop("kind")

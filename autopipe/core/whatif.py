@@ -207,7 +207,7 @@ def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[
         for choice in choices:
             loader = config.loader.model_copy(update=choice)
             for cache in sorted(caches):
-                there = config.model_copy(update={"loader": loader, "cache": cache}).normalised()
+                there = config.model_copy(update={"loader": loader, "cache": cache})
                 if cache == "none" or _has_room(measured, machine.memory_bytes, there.cache_fraction) is not False:
                     yield there
 

@@ -77,7 +77,7 @@ class Grain(LoaderConfig):
     def buffered_batches(self) -> int:
         if self.workers == 0:
             return self.buffer_size + 1
-        return self.normalised().buffer_size + self.workers * (self.num_threads + 1)
+        return self.buffer_size + self.workers * (self.num_threads + 1)
 
     def shares_lock(self) -> bool:
         return self.workers <= 1
@@ -87,8 +87,7 @@ class Grain(LoaderConfig):
             import grain  # noqa: F401
         except ImportError:
             raise MissingExtraError.of("grain", "grain") from None
-        knobs = self.normalised()
-        knobs = knobs.model_copy(update={"buffer_size": job.setup.queue_size(knobs.buffer_size)}).normalised()
+        knobs = self.model_copy(update={"buffer_size": job.setup.queue_size(self.buffer_size)}).normalised()
         require_memory(job, knobs.buffered_batches() + 2)
         if self.workers:
             _require_shared_memory(job, knobs.buffered_batches() + 2)

@@ -62,7 +62,7 @@ class Keras(LoaderConfig):
         return self.model_copy(update=update)
 
     def worker_count(self) -> int:
-        return self.normalised().workers
+        return self.workers
 
     def buffered_batches(self) -> int:
         return 1 if self._is_inline else self.max_queue_size + 2
@@ -87,7 +87,7 @@ class Keras(LoaderConfig):
         require_memory(job, self.buffered_batches() + 2)
         opencv.one_thread()
         cache = MemoryCache.of(recipe)
-        return _KerasLoader(job, self.normalised(), Kernel(recipe, cache))
+        return _KerasLoader(job, self, Kernel(recipe, cache))
 
 
 class _KerasLoader(WorkloadLoader):

@@ -26,7 +26,7 @@ def render(
     limit = core_limits.limits(ceiling, config)
     bottleneck = core_bottleneck.bottleneck(limit, rate.value)
     table = labelled.table()
-    table.add_row("config", config.normalised().short())
+    table.add_row("config", config.short())
     table.add_row(
         "images/s",
         f"{wording.rates(rate)}, {len(measurement.windows)} windows{'' if measurement.stable else ', unsteady'}",

@@ -33,7 +33,7 @@ _TWIN = Rejection(Rule.TWIN, "device_prefetch: makes no difference without an ac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One configuration that may be tried: its flat parameters, and its canonical form with the key of that form."""
+    """One configuration that may be tried, its flat parameters and its key."""
 
     params: Params
     config: PipelineConfig
@@ -54,7 +54,7 @@ class Trimmed:
     """What is left of a space."""
 
     space: Space  # as it was, but for what the user limited it to with `only`
-    candidates: tuple[Candidate, ...]  # the configurations that can run, each canonical form once
+    candidates: tuple[Candidate, ...]  # the configurations that can run, each once
     drops: tuple[Drop, ...]  # why the others are left out, the commonest reason first
 
 

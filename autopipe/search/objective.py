@@ -89,7 +89,7 @@ class Point:
     """All that was measured of one configuration."""
 
     config: PipelineConfig
-    key: str  # of its canonical form
+    key: str
     measurements: tuple[Measurement, ...]  # oldest first, at least one
     estimate: Estimate  # images/s over all their windows
     value: float  # what the study maximises

@@ -249,8 +249,8 @@ def _finished(study: optuna.Study, number: int, value: float | None) -> bool:
 
 
 def _described(config: PipelineConfig, origin: AskedBy, predicted: float | None) -> dict[str, Any]:
-    plain: dict[str, Any] = config.normalised().model_dump(mode="json")
-    return dict(zip(_DESCRIBED, (plain, config.key(), str(origin), predicted), strict=True))
+    values = (config.model_dump(mode="json"), config.key(), str(origin), predicted)
+    return dict(zip(_DESCRIBED, values, strict=True))
 
 
 def _is_once(attributes: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ class Row:
     number: int  # the trial's number in the study
     origin: AskedBy  # who asked for it
     config: PipelineConfig  # what ran
-    key: str  # of the configuration's canonical form
+    key: str  # of the configuration
     outcome: Measurement | TrialFailure | None  # what came of it; None if the trial was cut off
     value: float | None  # what the study holds as its value
     predicted: float | None  # the cost model's images/s

@@ -133,7 +133,7 @@ class TrialRunner:
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
         """Measure one configuration."""
-        began, config = time.monotonic(), config.normalised()
+        began = time.monotonic()
         request = protocol.Measure(config=config, options=dict(options or {}))
         found, phase_seconds = self._request(request, _process_settings(config.model_setup))
         answer = _expected(Measurement, found)

@@ -158,7 +158,7 @@ def parse_config(config: JsonObject) -> PipelineConfig:
         ArtifactError: it is none that this release knows.
     """
     try:
-        return PipelineConfig.model_validate(config).normalised()
+        return PipelineConfig.model_validate(config)
     except ConfigError as error:
         raise ArtifactError(
             f"The `config` of a profile cannot be used: {error.message}",

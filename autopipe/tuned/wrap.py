@@ -82,7 +82,7 @@ def as_it_is(workload: Workload) -> PipelineConfig | None:
     if not isinstance(workload.data, WrappedData):
         return None
     loader = Wrapped.model_validate(workload.data.defaults)
-    return PipelineConfig(loader=loader, finish="host", device_prefetch=0).normalised()
+    return PipelineConfig(loader=loader, finish="host", device_prefetch=0)
 
 
 def choices(workload: Workload) -> dict[str, tuple[Value, ...]]:

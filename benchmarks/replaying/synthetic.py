@@ -22,7 +22,6 @@ def measurement(
     known, rate = len(rates) > 1, estimate(rates, resamples=200)
     if not known:
         rate = Estimate(value=rate.value, low=rate.value, high=rate.value)
-    config = config.normalised()
     return Measurement(
         config=config.model_dump(mode="json"),
         config_key=config.key(),

@@ -30,9 +30,7 @@ def hardware(**changes: Any) -> Hardware:
 
 def config(**changes: Any) -> JsonObject:
     """Return a configuration as JSON."""
-    return (
-        PipelineConfig(**{"loader": Threads(workers=2, queue_size=8), **changes}).normalised().model_dump(mode="json")
-    )
+    return PipelineConfig(**{"loader": Threads(workers=2, queue_size=8), **changes}).model_dump(mode="json")
 
 
 def digest(**changes: Any) -> WorkloadDigest:

@@ -137,7 +137,7 @@ class Surface:
                 kind=FailureKind.CRASHED,
                 phase=Phase.OPEN,
                 message="crashes on this surface",
-                config=config.normalised().model_dump(mode="json"),
+                config=config.model_dump(mode="json"),
                 config_key=config.key(),
             )
         rate = self.true_rate(config) * math.exp(self._rng.normal(0.0, self.noise / 2))

@@ -173,7 +173,7 @@ class Refuses:
 
 
 def measurement(config: PipelineConfig) -> Measurement:
-    canonical: JsonObject = config.normalised().model_dump(mode="json")
+    canonical: JsonObject = config.model_dump(mode="json")
     return Measurement(
         config=canonical,
         config_key=config.key(),

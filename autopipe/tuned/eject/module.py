@@ -99,7 +99,7 @@ def module(
     date = today or datetime.datetime.now(datetime.UTC).date()
     if config == FIT:
         return _arrays(workload, plan, date, own=own)
-    asked = FORMS[config] if isinstance(config, str) else config.normalised()
+    asked = FORMS[config] if isinstance(config, str) else config
     assert asked is not None
     reasons = _reasons(workload, asked)
     tensorflow = isinstance(asked.loader, TfData)

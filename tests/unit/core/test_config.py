@@ -29,9 +29,23 @@ def test_json_brings_a_configuration_back(config: PipelineConfig) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_the_canonical_form_is_canonical(config: PipelineConfig) -> None:
-    assert config.normalised().normalised() == config.normalised()
-    assert config.normalised().key() == config.key()
+def test_a_configuration_is_canonical_however_it_came_to_be(config: PipelineConfig) -> None:
+    again = PipelineConfig.model_validate_json(config.model_dump_json())
+    copied = config.model_copy(update={"cut": 1 if config.storage == "files" else config.cut})
+    assert config == again == copied
+    assert config.loader == config.loader.normalised()
+    assert {config.key()} == {again.key(), copied.key()}
+
+
+def test_what_means_nothing_beside_the_rest_is_at_its_default() -> None:
+    kept = PipelineConfig(loader=Threads(workers=2, read_ahead=20), storage="array", cache="memory", cache_fraction=0.5)
+    assert kept == PipelineConfig(loader=Threads(workers=2), storage="array", cache="memory", cache_fraction=0.5)
+    assert kept.model_copy(update={"cache": "none"}) == PipelineConfig(loader=Threads(workers=2), storage="array")
+
+
+def test_a_copy_is_validated() -> None:
+    with pytest.raises(ConfigError, match="finish='gpu'"):
+        PipelineConfig(loader=Threads(workers=2)).model_copy(update={"finish": "gpu"})
 
 
 def test_keys_tell_configurations_apart() -> None:

@@ -27,7 +27,7 @@ READS = ReadCosts(
     bytes_per_image=38_000,
 )
 WAITING = (OPS[0].model_copy(update={"wait_seconds_per_image": 0.01}), OPS[1])
-CONFIG = PipelineConfig(loader=Threads(workers=2)).normalised()
+CONFIG = PipelineConfig(loader=Threads(workers=2))
 GIB = 2**30
 
 
@@ -90,7 +90,7 @@ def test_a_step_that_is_given_is_the_model_on_each_device() -> None:
 
 
 def test_more_reads_at_a_time_make_up_for_a_longer_latency() -> None:
-    read_ahead = PipelineConfig(loader=Threads(workers=2, read_ahead=20)).normalised()
+    read_ahead = PipelineConfig(loader=Threads(workers=2, read_ahead=20))
     study = measured(ceiling(model=1000.0, op_costs=WAITING, reads=READS), config=read_ahead)
     longer = asked(study, read_latency_seconds=0.02)
     loader = PipelineConfig.model_validate(longer.config).loader
@@ -111,7 +111,7 @@ def test_nothing_is_predicted_beyond_the_limit(wrong_by: float) -> None:
 
 def test_the_range_is_as_wide_as_predictions_were_wrong() -> None:
     of = ceiling()
-    configs = [PipelineConfig(loader=Threads(workers=2, queue_size=size)).normalised() for size in (4, 6, 10, 12)]
+    configs = [PipelineConfig(loader=Threads(workers=2, queue_size=size)) for size in (4, 6, 10, 12)]
     right = [(each, predict(each, Costs.of([of]))) for each in configs]
     wrong = [(each, guess * (1.5 if number % 2 else 0.7)) for number, (each, guess) in enumerate(right)]
     assert correction(measured(of, more=right)).error == 0.05
@@ -120,7 +120,7 @@ def test_the_range_is_as_wide_as_predictions_were_wrong() -> None:
 
 
 def test_each_way_of_feeding_is_corrected_by_what_was_measured_of_it() -> None:
-    cached = CONFIG.model_copy(update={"cache": "memory"}).normalised()
+    cached = CONFIG.model_copy(update={"cache": "memory"})
     found = correction(measured(ceiling(), wrong_by=0.8, more=[(cached, 500.0)]))
     assert found.of(CONFIG) == pytest.approx(0.8)
     assert found.of(cached) == pytest.approx(500.0 / predict(cached, Costs.of([ceiling()])))
@@ -156,11 +156,11 @@ def test_all_samples_are_held_in_a_memory_that_has_room_for_their_sizes(
 
 
 def test_a_cache_that_was_measured_is_left_out_where_there_is_no_room_for_it() -> None:
-    cached = CONFIG.model_copy(update={"cache": "memory"}).normalised()
+    cached = CONFIG.model_copy(update={"cache": "memory"})
     study = with_sizes(10 * GIB, 64 * GIB, (cached, predict(cached, Costs.of([ceiling()]))))
     assert cache_there(study) == "memory"
     assert cache_there(study, memory_bytes=8 * GIB) == "none"
-    half = CONFIG.model_copy(update={"cache": "memory", "cache_fraction": 0.5}).normalised()
+    half = CONFIG.model_copy(update={"cache": "memory", "cache_fraction": 0.5})
     part = with_sizes(10 * GIB, 64 * GIB, (half, predict(half, Costs.of([ceiling()]))))
     assert cache_there(part, memory_bytes=8 * GIB) == "memory"
 

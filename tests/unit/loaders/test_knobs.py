@@ -40,6 +40,7 @@ from autopipe.loaders.threads import Threads
 )
 def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderConfig) -> None:
     assert config.normalised() == canonical
+    assert PipelineConfig(loader=config).loader == canonical
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderCon
         (TfData(), None, None),
         (TfData(num_parallel_calls=4, prefetch=0), 4, 1),
         (Keras(), 1, 1),
-        (Keras(workers=9, max_queue_size=2), 4, 4),
+        (Keras(workers=4, max_queue_size=2), 4, 4),
         (Dali(num_threads=3, prefetch_queue_depth=4), 3, 5),
         (Grain(num_threads=3, buffer_size=8), 3, 9),
         (Grain(num_threads=2, workers=2, buffer_size=4), 4, 10),

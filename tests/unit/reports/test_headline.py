@@ -22,7 +22,7 @@ def rate(value: float) -> Estimate:
 
 def baseline(name: str, value: float, **config: Any) -> Baseline:
     plain = {"loader": Threads(workers=1), "finish": "host", **config}
-    shown = PipelineConfig(**plain).normalised().model_dump(mode="json")
+    shown = PipelineConfig(**plain).model_dump(mode="json")
     return Baseline(name=name, images_per_second=rate(value), config=shown)
 
 

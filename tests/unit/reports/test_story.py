@@ -149,7 +149,7 @@ def test_what_training_has_left_behind_is_not_the_narrowest(profile: Profile) ->
     slow = known.reads.model_copy(update={"latency_seconds": 10.0, "cpu_seconds": 0.0})  # read beside something else
     uncached = pick.config_of(profile).model_copy(update={"cache": "none", "storage": "files"})
     shown = _found(ceiling=known.model_copy(update={"reads": slow})).model_copy(
-        update={"config": uncached.normalised().model_dump(mode="json")}
+        update={"config": uncached.model_dump(mode="json")}
     )
     rate = profile.measurement.images_per_second.value
     narrowest = [row for row in section(shown, "ladder").table.rows if row["narrowest"]]

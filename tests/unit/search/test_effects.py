@@ -31,7 +31,7 @@ def result(_space: Space) -> SearchResult:
 
 def test_measured_effects_hold_the_true_ratio_nearly_always(result: SearchResult) -> None:
     assert result.best_config is not None
-    own = dict(from_config(result.best_config.normalised()))
+    own = dict(from_config(result.best_config))
     held = told = 0
     for each in result.effects:
         if not each.measured or each.setting == "loader":  # of another loader it is not said which
@@ -50,7 +50,7 @@ def test_the_largest_effect_comes_first_and_each_is_of_one_setting(result: Searc
     ratios = [abs(1 - each.gain.ratio) for each in result.effects]
     assert ratios[0] >= ratios[-1]
     assert result.best_config is not None
-    own = from_config(result.best_config.normalised())
+    own = from_config(result.best_config)
     assert all(own[each.setting] == each.value != each.other for each in result.effects)
     assert "cache" in {each.setting for each in result.effects}
 

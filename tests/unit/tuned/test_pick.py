@@ -124,7 +124,7 @@ def test_a_warm_start_tries_the_nearest_machines_best_first_and_nothing_twice() 
 
 def test_a_warm_start_tries_what_was_best_elsewhere_before_what_was_only_good() -> None:
     here = profile(tried=(Tried(config=config(loader=Threads(workers=3)), images_per_second=1.0),))
-    elsewhere = PipelineConfig(loader=Threads(workers=5)).normalised()
+    elsewhere = PipelineConfig(loader=Threads(workers=5))
     found = pick.warm_start(artifact(here), hardware(), [elsewhere, pick.config_of(here)])
     assert [each.loader.worker_count() for each in found] == [2, 5, 3]
 
