@@ -11,19 +11,18 @@ import os
 import time
 import warnings
 from collections.abc import Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from autopipe.api import asking, checking, repointing
 from autopipe.api.found import Found
-from autopipe.api.search_facts import facts_of, hardware_of
+from autopipe.api.search_facts import Site
 from autopipe.api.searching import (
     Watcher,
     description,
     queue_of,
+    read_space,
     refuse_in_trial,
-    require_space,
     runner_for,
     search,
     workload_key,
@@ -170,12 +169,12 @@ def run(
     settings = asking.again(request, settings, given, stored.path.parent)
     asking.require(settings)
     watcher.on_request(settings)
-    require_space(settings, found)
+    space = read_space(settings, found)
     watcher.on_machine(found)
     with runner_for(stored.workload, settings, watcher.on_trial) as runner:
         described = description(runner)
-        here = hardware_of(found, described)
-        queue = queue_of(watcher.on_search)
+        site = Site(machine=found, described=described, space=space, folder=stored.path.parent)
+        here, queue = site.hardware, queue_of(watcher.on_search)
         checked = _checked(runner, described, stored, here, when, queue)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
@@ -190,7 +189,7 @@ def run(
         config = None if former is None else next(pick.readable([former.config]), None)
         outcome = search(
             runner,
-            partial(facts_of, found, described, stored.path.parent, simulated=settings.simulate is not None),
+            site,
             _warm(
                 dataclasses.replace(settings, began=began + queue.seconds),
                 stored,
@@ -199,7 +198,6 @@ def run(
                 best_elsewhere(settings.storage, workload_key(described)),
             ),
             watcher.on_search,
-            hardware=here,
             rivals=[] if config is None else [Baseline(name=FORMER, config=config, required=True)],
         )
     profile, kept = chosen(dataclasses.replace(outcome, retune=True), config)

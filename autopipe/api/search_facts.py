@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from autopipe.core.description import Description
@@ -9,8 +10,24 @@ from autopipe.core.facts import Facts
 from autopipe.core.params import Value
 from autopipe.hardware import disk, memory
 from autopipe.hardware.machine import Machine
+from autopipe.search.library import OnMachine
 from autopipe.tuned import fingerprint
 from autopipe.tuned.schema import Hardware, OpRecord, WorkloadDigest
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a search is run on and of, each looked at once."""
+
+    machine: Machine
+    described: Description
+    space: OnMachine  # as its file was read
+    folder: Path  # where converted samples would be kept
+
+    @property
+    def hardware(self) -> Hardware:
+        """The fingerprint of the machine."""
+        return hardware_of(self.machine, self.described)
 
 
 def facts_of(machine: Machine, described: Description, folder: Path, *, simulated: bool = False) -> Facts:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from autopipe.api import joint_study
 from autopipe.api.found import Found
+from autopipe.api.search_facts import Site, facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, succeeded
 from autopipe.core import digests
 from autopipe.core.description import Description
@@ -52,19 +53,21 @@ class Watcher:
     on_trial: Callable[[TrialEvent], None] = lambda event: None
 
 
-def require_space(settings: Settings, found: Machine) -> None:
-    """Read the search space before a child is started, which takes seconds; the search reads it again.
+def read_space(settings: Settings, found: Machine) -> library.OnMachine:
+    """Read the search space before a child is started, which takes seconds, and look whether it can be.
 
     Raises:
         SpaceError: it cannot be read, or does not have what the limits name.
     """
     gpus = settings.virtual_devices or len(found.gpus)
     known = {"cores": found.cpu.cores, "gpus": gpus}
-    space = library.load(settings.space, known)
+    read = library.read(settings.space)
+    space = read(known)
     ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
     only = {name: each for name, each in settings.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
     for name, values in held(space, only).items():
         library.require(space, name, values, known)
+    return read
 
 
 def queue_of(on_event: OnEvent) -> Queue:
@@ -73,47 +76,34 @@ def queue_of(on_event: OnEvent) -> Queue:
 
 
 def search(
-    runner: TrialRunner,
-    look: Callable[[], Facts],
-    settings: Settings,
-    on_event: OnEvent,
-    *,
-    hardware: Hardware,
-    rivals: Sequence[Baseline] = (),
+    runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, *, rivals: Sequence[Baseline] = ()
 ) -> Found:
     """Search for the fastest configuration, once nobody else measures on this machine.
 
     Args:
         runner: of the workload.
-        look: tells what is known of the workload and this machine, the free memory by then among it.
+        site: the machine, the workload and the search space; what is free is looked at when the search begins.
         settings: what is asked for.
         on_event: told what happens.
-        hardware: of this machine.
         rivals: configurations that the winner has to beat, beside the usual ones.
 
     Raises:
-        SpaceError: the search space cannot be read, or holds nothing that can run here.
+        SpaceError: the search space holds nothing that can run here.
         TrialError: the study is another workload's, or its storage cannot be used.
     """
     queue = queue_of(on_event)
     with queue.held(MEASURING):
         if settings.began is not None:  # waiting for another tune is not held against the budget
             settings = dataclasses.replace(settings, began=settings.began + queue.seconds)
-        return _searched(runner, look(), settings, on_event, hardware=hardware, rivals=rivals)
+        return _searched(runner, site, settings, on_event, rivals)
 
 
 def _searched(
-    runner: TrialRunner,
-    facts: Facts,
-    settings: Settings,
-    on_event: OnEvent,
-    *,
-    hardware: Hardware,
-    rivals: Sequence[Baseline],
+    runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, rivals: Sequence[Baseline]
 ) -> Found:
-    described = facts.workload
-    own = described.wrapped
-    space = library.load(settings.space, bounds(facts)) if own is None else wrap.space(own.choices)
+    described, hardware = site.described, site.hardware
+    facts = facts_of(site.machine, described, site.folder, simulated=settings.simulate is not None)
+    space = site.space(bounds(facts)) if described.wrapped is None else wrap.space(described.wrapped.choices)
     measurer = TrialMeasurer(
         runner,
         described,

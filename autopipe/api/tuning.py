@@ -12,15 +12,8 @@ from typing import Any
 
 from autopipe.api import asking, joint_study, notebook
 from autopipe.api.found import Found
-from autopipe.api.search_facts import facts_of, hardware_of
-from autopipe.api.searching import (
-    Watcher,
-    description,
-    refuse_in_trial,
-    require_space,
-    runner_for,
-    search,
-)
+from autopipe.api.search_facts import Site
+from autopipe.api.searching import Watcher, description, read_space, refuse_in_trial, runner_for, search
 from autopipe.api.unmeasured import nothing_measured
 from autopipe.core.facts import Limits
 from autopipe.core.params import Value
@@ -146,12 +139,11 @@ def run(
     asking.require(settings)
     joint_study.require_shared(settings)
     here = machine.detect()
-    require_space(settings, here)
+    space = read_space(settings, here)
     watcher.on_machine(here)
     with runner_for(workload, settings, watcher.on_trial) as runner:
-        described = description(runner)
-        look = partial(facts_of, here, described, folder or Path.cwd(), simulated=settings.simulate is not None)
-        found = search(runner, look, settings, watcher.on_search, hardware=hardware_of(here, described))
+        site = Site(machine=here, described=description(runner), space=space, folder=folder or Path.cwd())
+        found = search(runner, site, settings, watcher.on_search)
     return found.result, _tuned(found, workload, named)
 
 

@@ -6,11 +6,12 @@ Reads YAML (`yaml.safe_load`) and says where in the file a mistake is. What the 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.resources
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pydantic
 import yaml
@@ -24,6 +25,9 @@ from autopipe.hardware.memory import size_text
 _LARGEST_BYTES = 1 << 18
 _DEEPEST = 10
 
+OnMachine: TypeAlias = Callable[[Mapping[str, int]], Space]
+"""Gives a space its values on a machine, by what bounds may name beside what is measured: `{"cores": 8, "gpus": 1}`."""
+
 
 def names() -> list[str]:
     """Return the names of the spaces that come with autopipe."""
@@ -31,17 +35,17 @@ def names() -> list[str]:
 
 
 def load(name_or_file: str, bounds: Mapping[str, int]) -> Space:
-    """Read a search space and give it its values on this machine.
+    """Read a search space, see `read`, and give it its values on a machine."""
+    return read(name_or_file)(bounds)
 
-    Args:
-        name_or_file: a name from `names()`, or the path of a YAML file.
-        bounds: what the file's bounds may name, beside what is measured: `{"cores": 8, "gpus": 1}`.
+
+def read(name_or_file: str) -> OnMachine:
+    """Read a search space: a name from `names()`, or the path of a YAML file.
 
     Raises:
         SpaceError: no such space, or a mistake in the file: with file, line and key.
     """
-    text, file = _text(name_or_file)
-    return parse(text, bounds, file=file)
+    return _parsed(*_text(name_or_file))
 
 
 def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> None:
@@ -69,11 +73,11 @@ def _having(name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> st
 
 
 def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> Space:
-    """Read a search space from YAML text; `file` is how messages call it.
+    """Read a search space from YAML text, see `read`; `file` is how messages call it."""
+    return _parsed(text, file)(bounds)
 
-    Raises:
-        SpaceError: with file, line and key.
-    """
+
+def _parsed(text: str, file: str) -> OnMachine:
     data, lines = _read_yaml(text, file)
 
     def where(path: core.Path) -> str:
@@ -85,7 +89,7 @@ def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> 
         spec = core.SpaceSpec.model_validate(data)
     except pydantic.ValidationError as error:
         raise SpaceError(_sentence(error, lines, where)) from None
-    return core.resolve(spec, bounds, where)
+    return functools.partial(core.resolve, spec, where=where)
 
 
 def _folder() -> Traversable:

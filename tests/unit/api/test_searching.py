@@ -1,4 +1,4 @@
-"""A search that has to wait for another one, or whose study is of something else; its finds are tested elsewhere."""
+"""A search that waits for another one, whose study is of something else, and what it looks at but once."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.api import search_facts, searching
-from autopipe.core.facts import Facts
+from autopipe.api import searching, tuning
+from autopipe.api.search_facts import Site
+from autopipe.api.searching import Watcher
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import TrialError
-from autopipe.hardware import memory
+from autopipe.hardware import machine, memory
+from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
-from autopipe.search import lock
+from autopipe.search import library, lock
 from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.search.rules import Rule
 from autopipe.search.settings import Settings
 from tests.fakes.facts import DESCRIBED
-from tests.fakes.fleet import Trials, imaginary
-from tests.fakes.profiles import hardware
+from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.surface import Surface
 
 
@@ -44,9 +45,7 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
     monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
     monkeypatch.setattr(memory, "detect", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
     workload = DESCRIBED.model_copy(update={"fixed_bytes": 1 << 30})
-
-    def look() -> Facts:
-        return search_facts.facts_of(imaginary(), workload, Path.cwd())
+    site = Site(machine=imaginary(), described=workload, space=library.read("quick"), folder=Path.cwd())
 
     with contextlib.ExitStack() as another_tune:
         another_tune.enter_context(lock.held(name, pytest.fail))
@@ -58,7 +57,7 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
                 another_tune.close()
 
         settings = Settings(space="quick", trials=2, blocks=(0, 0), budget_seconds=None, began=5.0)
-        found = searching.search(runner, look, settings, listen, hardware=hardware())  # type: ignore[arg-type]  # plays it
+        found = searching.search(runner, site, settings, listen)  # type: ignore[arg-type]  # plays it
     kinds = [each if isinstance(each, str) else type(each) for each in runner.told]
     assert kinds[0] is WaitingForMachine
     assert "started" in kinds[1 : kinds.index(StudyOpened)]
@@ -89,13 +88,8 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
 
     def search(settings: Settings) -> None:
-        searching.search(
-            runner,  # type: ignore[arg-type]  # plays it
-            lambda: search_facts.facts_of(imaginary(), DESCRIBED, Path.cwd(), simulated=True),
-            settings,
-            lambda event: None,
-            hardware=hardware(),
-        )
+        site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=Path.cwd())
+        searching.search(runner, site, settings, lambda event: None)  # type: ignore[arg-type]  # plays it
 
     url = f"sqlite:///{tmp_path}/study.db"
     first = Settings(space="quick", trials=2, blocks=(0, 0), storage=url, simulate=SimulatedAccelerator(0.015))
@@ -107,3 +101,23 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     with pytest.raises(TrialError, match="cannot be gone on with") as refused:
         search(other)
     assert said in refused.value.message
+
+
+def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, fleet, looks = tmp_path / "mine.yaml", Fleet(monkeypatch), list[Machine]()
+    file.write_text("{schema_version: 1, parameters: {loader: [threads], threads.workers: [1, cores]}}")
+    fleet.at(imaginary(), Surface())
+
+    def detect() -> Machine:
+        looks.append(imaginary())
+        return looks[-1]
+
+    monkeypatch.setattr(machine, "detect", detect)
+    fleet.trials.on_describe = file.unlink
+    settings = Settings(space=str(file), blocks=(0, 0), budget_seconds=None)
+    found, tuned = tuning.run("train.py:workload", settings, Watcher())
+    assert tuned is not None
+    assert {row.config.loader.worker_count() for row in found.trials if not row.config.loader.is_foreign} <= {1, 4}
+    assert len(looks) == 1
