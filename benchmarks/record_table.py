@@ -15,6 +15,7 @@ machine that does nothing else: what the table says is taken for the truth.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import os
 import sys
@@ -53,9 +54,9 @@ def main() -> None:
     found = machine.detect()
     with searching.runner_for(chosen.workload, Settings(simulate=simulate)) as runner:
         described = searching.description(runner)
-        facts = facts_of(found, described, Path.cwd())
+        facts = dataclasses.replace(facts_of(found, described, Path.cwd()), limits=Limits(convert=False))
         space = library.load(chosen.space, searching.bounds(facts))
-        candidates = feasible.trim(space, facts, Limits(convert=False)).candidates
+        candidates = feasible.trim(space, facts).candidates
         measurer = TrialMeasurer(runner, described, "warm")
         setups = {each.config.model_setup for each in candidates}
         header = table.Header(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from autopipe.api.search_facts import facts_of
@@ -36,7 +37,8 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
         configs = _of_a_wrapped_dataset(described.wrapped)
     else:
         facts = facts_of(machine.detect(), described, Path.cwd())
-        candidates = trim(library.load(space, bounds(facts)), facts, Limits(convert=False)).candidates
+        facts = dataclasses.replace(facts, limits=Limits(convert=False))
+        candidates = trim(library.load(space, bounds(facts)), facts).candidates
         configs = _one_of_each_kind([each.config for each in candidates])
     return succeeded(runner.verify(configs, {"samples": samples}))
 

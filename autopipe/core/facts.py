@@ -7,17 +7,29 @@ left out because of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autopipe.core.description import Description
 from autopipe.core.params import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the user allows."""
+
+    memory_bytes: int | None = None  # `--max-memory`, for the process tree of the training
+    workers: int | None = None  # `--max-workers`
+    cpu_percent: float | None = None  # `--max-cpu`; one busy core is 100
+    convert: bool = True  # whether samples may be kept in another form on disk; `--convert` and `--no-convert`
+    only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # `--only`: {"loader": ("threads", "tfdata")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The machine and the workload, as far as a search needs them."""
+    """The workload, the machine and what the user allows, as far as a search needs them."""
 
     workload: Description  # as the process of the trials describes it
+    limits: Limits = field(default_factory=Limits)  # those of the search's settings
     cores: int  # usable cores, by affinity and cgroup
     # devices that can share a batch: accelerators that Keras and NVML both see, virtual ones if asked for, else 1
     gpus: int = 0
@@ -32,13 +44,7 @@ class Facts:
     # accelerator"}; tried where the user names them
     pointless: Mapping[tuple[str, Value], str] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the user allows."""
-
-    memory_bytes: int | None = None  # `--max-memory`, for the process tree of the training
-    workers: int | None = None  # `--max-workers`
-    cpu_percent: float | None = None  # `--max-cpu`; one busy core is 100
-    convert: bool = True  # whether samples may be kept in another form on disk; `--convert` and `--no-convert`
-    only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # `--only`: {"loader": ("threads", "tfdata")}
+    @property
+    def converting(self) -> Facts:
+        """The same, if the user let samples be kept in another form."""
+        return replace(self, limits=replace(self.limits, convert=True))

@@ -95,7 +95,7 @@ def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
     for setup in wanted[1:]:
         if took > _CEILING_SHARE * session.seconds_left():
             break
-        if setups.hopeless(setup, setups.pointless(found, wanted, session.settings.limits.only)):
+        if setups.hopeless(setup, setups.pointless(found, wanted, session.facts.limits.only)):
             continue
         if _ALONE_CALLS * setup.steps_per_execution * step > _CEILING_SHARE * session.seconds_left():
             continue
@@ -120,7 +120,7 @@ def _by_turns(
         return found
     known = usual.model_images_per_second.value
     for _ in range(_ROUNDS):
-        hopeless = setups.hopeless(last.setup, setups.pointless(found, wanted, session.settings.limits.only))
+        hopeless = setups.hopeless(last.setup, setups.pointless(found, wanted, session.facts.limits.only))
         if not hopeless or 2 * reading_seconds > _CEILING_SHARE * session.seconds_left():
             break
         one, other = _alone(session, usual.setup), _alone(session, last.setup)

@@ -6,7 +6,7 @@ score, which charges it. Shown by `autopipe.reports`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autopipe.core import payback
 from autopipe.core.config import PipelineConfig
@@ -86,10 +86,9 @@ def _payback(session: Session, point: Point, rival: Point, won: Point | None) ->
 
 def _is_advice(session: Session, point: Point) -> bool:
     """Whether nothing but the user's leave to convert is wanting."""
-    limits = session.settings.limits
-    if point.feasible or limits.convert or point.measurements[-1].conversion is None:
+    if point.feasible or session.facts.limits.convert or point.measurements[-1].conversion is None:
         return False
-    return rules.why_not(point.config, session.facts, replace(limits, convert=True)) is None
+    return rules.why_not(point.config, session.facts.converting) is None
 
 
 def _cost_profile(session: Session, point: Point) -> CostProfile:

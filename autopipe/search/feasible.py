@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.facts import Facts, Limits
+from autopipe.core.facts import Facts
 from autopipe.core.params import Params, Value, to_config
 from autopipe.core.space import Space
 from autopipe.errors import ConfigError, SpaceError
@@ -58,27 +58,27 @@ class Trimmed:
     drops: tuple[Drop, ...]  # why the others are left out, the commonest reason first
 
 
-def trim(space: Space, facts: Facts, limits: Limits) -> Trimmed:
+def trim(space: Space, facts: Facts) -> Trimmed:
     """Leave out what cannot run or is not allowed.
 
     Raises:
-        SpaceError: nothing is left, or `limits.only` names what the space does not have.
+        SpaceError: nothing is left, or `facts.limits.only` names what the space does not have.
     """
     dropped: Counter[Rejection] = Counter()
     narrowed = space
-    for name, values in limits.only.items():
+    for name, values in facts.limits.only.items():
         narrowed = narrowed.only(name, values)
         gone = [value for value in space[name].values if value not in narrowed[name].values]
         if gone:
             dropped[not_asked_for(name, gone)] = 0
     candidates: dict[str, Candidate] = {}
-    for params in _combinations(_worth_listing(narrowed, facts, limits, dropped)):
+    for params in _combinations(_worth_listing(narrowed, facts, dropped)):
         try:
             config = to_config(params)
         except ConfigError as error:
             dropped[Rejection(Rule.INVALID, error.message)] += 1
             continue
-        why = why_not(config, facts, limits)
+        why = why_not(config, facts)
         if why is None:
             candidate = Candidate(params=params, config=config, key=config.key())
             kept = candidates.setdefault(twin(config, facts).key(), candidate)
@@ -104,17 +104,17 @@ def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
     return config if facts.accelerator else config.model_copy(update={"device_prefetch": 0})
 
 
-def convertible(space: Space, facts: Facts, limits: Limits) -> tuple[Candidate, ...]:
+def convertible(space: Space, facts: Facts) -> tuple[Candidate, ...]:
     """Return the configurations that could run if the user let samples be converted."""
     names = [str(value) for each in space if each.name == "storage" for value in each.values]
     converting = [name for name in names if STORAGES[name].converts]
     try:
-        return trim(space.only("storage", converting), facts, replace(limits, convert=True)).candidates
+        return trim(space.only("storage", converting), facts.converting).candidates
     except SpaceError:
         return ()
 
 
-def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits, bounds: Mapping[str, int] | None = None) -> Trimmed:
+def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = None) -> Trimmed:
     """Leave out what is of no use, now that `facts` know more; nothing if that would leave nothing.
 
     `bounds` are what was measured, for a space that names it.
@@ -124,13 +124,13 @@ def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits, bounds: Mapping[str
     """
     if trimmed.space.unmeasured and bounds:
         try:
-            return trim(trimmed.space.measured(bounds), facts, limits)
+            return trim(trimmed.space.measured(bounds), facts)
         except SpaceError:  # it may be for nothing but what is not worth a trial
-            return trim(trimmed.space.measured(bounds), replace(facts, pointless={}), limits)
+            return trim(trimmed.space.measured(bounds), replace(facts, pointless={}))
     dropped = Counter({Rejection(drop.rule, drop.reason): drop.configs for drop in trimmed.drops})
     left = []
     for candidate in trimmed.candidates:
-        why = why_not(candidate.config, facts, limits)
+        why = why_not(candidate.config, facts)
         if why is None:
             left.append(candidate)
         else:
@@ -141,7 +141,7 @@ def narrowed(trimmed: Trimmed, facts: Facts, limits: Limits, bounds: Mapping[str
     return Trimmed(space=trimmed.space, candidates=tuple(left), drops=drops)
 
 
-def _worth_listing(space: Space, facts: Facts, limits: Limits, dropped: Counter[Rejection]) -> Space:
+def _worth_listing(space: Space, facts: Facts, dropped: Counter[Rejection]) -> Space:
     """Return the space without settings that could be no candidate, which would multiply its grid.
 
     What is left out of devices and channels is counted as `dropped`; cuts and parts of a cache would say nothing.
@@ -159,7 +159,7 @@ def _worth_listing(space: Space, facts: Facts, limits: Limits, dropped: Counter[
         if values:  # if not, the user has asked for it, and each of them gets its reason
             space = space.only(parameter.name, values)
     for name in {"devices", "channels"} & {each.name for each in space}:
-        reasons = {value: useless(name, value, facts, limits) for value in space[name].values}
+        reasons = {value: useless(name, value, facts) for value in space[name].values}
         left = [value for value, reason in reasons.items() if reason is None]
         if left and len(left) < len(reasons):
             whole, space = _size(space), space.only(name, left)

@@ -89,10 +89,10 @@ def run_advice(session: Session, over: Over) -> None:
 
     What it takes and when it pays is shown beside the result. Nothing is converted where the user has refused that.
     """
-    settled = session.settings.convert is False or session.settings.limits.convert
+    settled = session.settings.convert is False or session.facts.limits.convert
     if settled or not session.settings.seeding or not session.can_predict:
         return
-    could = feasible.convertible(session.trimmed.space, session.facts, session.settings.limits)
+    could = feasible.convertible(session.trimmed.space, session.facts)
     by_storage: dict[str, PipelineConfig] = {}
     for candidate in sorted(could, key=lambda each: (-session.promise(each.config), each.key)):
         by_storage.setdefault(candidate.config.storage, candidate.config)

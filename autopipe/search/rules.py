@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from autopipe.core import footprint
 from autopipe.core.config import STORAGES, PipelineConfig
-from autopipe.core.facts import Facts, Limits
+from autopipe.core.facts import Facts
 from autopipe.core.params import Value, from_config
 from autopipe.hardware.memory import size_text
 
@@ -53,38 +53,38 @@ def not_asked_for(name: str, values: Sequence[Value]) -> Rejection:
     return Rejection(Rule.ONLY, f"{name} {', '.join(map(str, values))}: not in `--only`")
 
 
-def why_not(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def why_not(config: PipelineConfig, facts: Facts) -> Rejection | None:
     """Return the first reason why `config` cannot run or is not allowed, or None."""
-    found = (rule(config, facts, limits) for rule in _RULES)
+    found = (rule(config, facts) for rule in _RULES)
     return next((each for each in found if each is not None), None)
 
 
-def _foreign(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def _foreign(config: PipelineConfig, facts: Facts) -> Rejection | None:
     if not config.loader.is_foreign:
         return None
     return Rejection(Rule.FOREIGN, "somebody else's code: there to be compared with")
 
 
-def _only(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    params = from_config(config) if limits.only else {}
-    for name, values in limits.only.items():
+def _only(config: PipelineConfig, facts: Facts) -> Rejection | None:
+    params = from_config(config) if facts.limits.only else {}
+    for name, values in facts.limits.only.items():
         if name in params and params[name] not in values:
             return not_asked_for(name, [params[name]])
     return None
 
 
-def _impossible(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def _impossible(config: PipelineConfig, facts: Facts) -> Rejection | None:
     params = from_config(config) if facts.workload.impossible else {}
     found = (each for each in facts.workload.impossible if params.get(each.parameter) == each.value)
     return next((Rejection(Rule.IMPOSSIBLE, f"{each.parameter} {each.value}: {each.reason}") for each in found), None)
 
 
-def _setup(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    found = (useless(name, value, facts, limits) for name, value in config.model_setup._asdict().items())
+def _setup(config: PipelineConfig, facts: Facts) -> Rejection | None:
+    found = (useless(name, value, facts) for name, value in config.model_setup._asdict().items())
     return next((each for each in found if each is not None), None)
 
 
-def useless(name: str, value: Value, facts: Facts, limits: Limits) -> Rejection | None:
+def useless(name: str, value: Value, facts: Facts) -> Rejection | None:
     """Return why a setting of the model's setup (a number of devices, say) cannot be, or brings nothing."""
     if (reason := facts.workload.against(name, value)) is not None:
         return Rejection(Rule.IMPOSSIBLE, f"{name} {value}: {reason}")
@@ -95,12 +95,12 @@ def useless(name: str, value: Value, facts: Facts, limits: Limits) -> Rejection 
             return Rejection(Rule.DEVICES, f"devices > {most}: {why}")
         if (size := facts.workload.batch_size) % value:
             return Rejection(Rule.DEVICES, f"devices {value}: a batch of {size} cannot be shared out evenly")
-    if (name, value) in facts.pointless and name not in limits.only:
+    if (name, value) in facts.pointless and name not in facts.limits.only:
         return Rejection(Rule.POINTLESS, f"{name} {value}: {facts.pointless[name, value]}")
     return None
 
 
-def _cache(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def _cache(config: PipelineConfig, facts: Facts) -> Rejection | None:
     needed, free = footprint.cache_bytes(config, facts.workload), facts.memory_bytes
     if config.cache_fraction < 1 and has_room_for_all(facts):
         return Rejection(Rule.CACHE, f"cache_fraction {config.cache_fraction}: there is room for all samples")
@@ -119,10 +119,10 @@ def has_room_for_all(facts: Facts) -> bool:
     return whole is None or free is None or whole <= footprint.CACHE_SHARE * free
 
 
-def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def _convert(config: PipelineConfig, facts: Facts) -> Rejection | None:
     if not STORAGES[config.storage].converts:
         return None
-    if not limits.convert:
+    if not facts.limits.convert:
         return Rejection(
             Rule.CONVERT,
             f"storage {config.storage}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
@@ -135,7 +135,7 @@ def _convert(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection 
     return None
 
 
-def _cut(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def _cut(config: PipelineConfig, facts: Facts) -> Rejection | None:
     sizes = facts.workload.cuts.get(config.storage)
     if config.cut == "deepest" or sizes is None or config.cut in worthwhile_cuts(config.storage, facts):
         return None
@@ -158,14 +158,14 @@ def _saves_room(cut: int, sizes: Mapping[int, int]) -> bool:
     return all(sizes[cut] < _LESS * size for deeper, size in sizes.items() if deeper > cut)
 
 
-def _fork(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def _fork(config: PipelineConfig, facts: Facts) -> Rejection | None:
     if not config.loader.forks():
         return None
     why = "forks after the framework has run, which can hang for ever"
     return Rejection(Rule.FORK, f"{config.loader.kind} with use_multiprocessing: {why}")
 
 
-def _reads_at_once(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def _reads_at_once(config: PipelineConfig, facts: Facts) -> Rejection | None:
     at_once, useful = config.loader.reads_at_once(), facts.reads_at_once
     if not config.loader.reads_ahead() or at_once is None or useful is None:
         return None
@@ -176,7 +176,7 @@ def _reads_at_once(config: PipelineConfig, facts: Facts, limits: Limits) -> Reje
     return Rejection(Rule.READS, f"read_ahead {at_once}: more than {useful} reads at a time bring nothing")
 
 
-def _useful_workers(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
+def _useful_workers(config: PipelineConfig, facts: Facts) -> Rejection | None:
     useful = facts.workers_beside_reads if config.loader.reads_ahead() else facts.workers_at_once
     count = config.loader.worker_count()
     if config.loader.works_elsewhere or useful is None or count is None or count <= 2 * max(facts.cores, useful):
@@ -185,28 +185,27 @@ def _useful_workers(config: PipelineConfig, facts: Facts, limits: Limits) -> Rej
     return Rejection(Rule.USEFUL_WORKERS, f"more than {most} workers: nothing waits that they could make use of")
 
 
-def _workers(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    if limits.workers is None:
+def _workers(config: PipelineConfig, facts: Facts) -> Rejection | None:
+    most, count = facts.limits.workers, config.loader.worker_count()
+    if most is None:
         return None
-    count = config.loader.worker_count()
     if count is None:
         return Rejection(
-            Rule.MAX_WORKERS, f"{config.loader.kind} with auto workers: `--max-workers {limits.workers}` cannot be kept"
+            Rule.MAX_WORKERS, f"{config.loader.kind} with auto workers: `--max-workers {most}` cannot be kept"
         )
-    if count <= limits.workers:
+    if count <= most:
         return None
-    return Rejection(Rule.MAX_WORKERS, f"more than {limits.workers} workers: `--max-workers`")
+    return Rejection(Rule.MAX_WORKERS, f"more than {most} workers: `--max-workers`")
 
 
-def _memory(config: PipelineConfig, facts: Facts, limits: Limits) -> Rejection | None:
-    if limits.memory_bytes is None:
+def _memory(config: PipelineConfig, facts: Facts) -> Rejection | None:
+    most = facts.limits.memory_bytes
+    if most is None or footprint.memory_bytes(config, facts.workload) <= most:
         return None
-    if footprint.memory_bytes(config, facts.workload) <= limits.memory_bytes:
-        return None
-    return Rejection(Rule.MAX_MEMORY, f"cache and queue need more than `--max-memory` {size_text(limits.memory_bytes)}")
+    return Rejection(Rule.MAX_MEMORY, f"cache and queue need more than `--max-memory` {size_text(most)}")
 
 
-_RULES: tuple[Callable[[PipelineConfig, Facts, Limits], Rejection | None], ...] = (
+_RULES: tuple[Callable[[PipelineConfig, Facts], Rejection | None], ...] = (
     _foreign,
     _only,
     _impossible,

@@ -75,13 +75,13 @@ class Session:
         self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
         if self._costs is not None:
             self.facts = costs.useful(self._costs, self.facts)
-        before, named = self.facts, self.settings.limits.only
+        before, named = self.facts, self.facts.limits.only
         wanted = [each.config.model_setup for each in self.trimmed.candidates]
         useless = setups.useless(ceilings, wanted, named) if first else {}
         self.facts = replace(before, pointless={**before.pointless, **useless})
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
-            left = feasible.narrowed(self.trimmed, self.facts, self.settings.limits, bounds)
+            left = feasible.narrowed(self.trimmed, self.facts, bounds)
             if left is self.trimmed:  # all that is asked for brings nothing by these figures, and is tried all the same
                 self.facts = before
             self.trimmed = left
@@ -123,7 +123,7 @@ class Session:
 
     def allowed(self, config: PipelineConfig) -> bool:
         """Whether the user's limits leave room for it; what is not worth a trial may win all the same if it had one."""
-        why = rules.why_not(config, self.facts, self.settings.limits)
+        why = rules.why_not(config, self.facts)
         return why is None or why.rule is rules.Rule.POINTLESS
 
     def kept_limits(self, row: Row) -> bool:
@@ -245,7 +245,7 @@ class Session:
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
             config = to_config(suggest.suggest(self.trimmed.space, trial))
-            why = rules.why_not(config, self.facts, self.settings.limits)
+            why = rules.why_not(config, self.facts)
             reason = None if why is None else why.reason
         except ConfigError as error:
             reason = error.message
@@ -295,4 +295,4 @@ class Session:
 
     def _excesses(self, config: PipelineConfig, measured: Measurement) -> dict[str, float]:
         cache = footprint.cache_bytes(config, self.facts.workload)
-        return objective.excesses(measured, self.settings.limits, cache)
+        return objective.excesses(measured, self.facts.limits, cache)

@@ -5,6 +5,7 @@ This is the order of things and nothing else: what is tried, when it ends and wh
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -80,7 +81,8 @@ def run(
         SpaceError: nothing in the space can run here.
         TrialError: the study is of another workload, machine or space, or its storage cannot be used.
     """
-    return search(trim(space, facts, settings.limits), measurer, facts, settings, on_event)
+    facts = dataclasses.replace(facts, limits=settings.limits)
+    return search(trim(space, facts), measurer, facts, settings, on_event)
 
 
 def search(
@@ -90,7 +92,7 @@ def search(
     settings: Settings,
     on_event: OnEvent = lambda event: None,
 ) -> SearchResult:
-    """Do what `run` does, on a space that has been trimmed already."""
+    """Do what `run` does, on a space that has been trimmed already, by facts that know the limits."""
     on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
     patience = budget.patience(settings, on_event)
     record, lost = open_record(

@@ -21,7 +21,6 @@ from autopipe.core import costs
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
-from autopipe.core.facts import Limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, from_config
 from autopipe.core.space import Space
@@ -105,10 +104,10 @@ def _distance(one: Params, other: Params) -> float:
 
 def recorded(table: Table, space: Space) -> Trimmed:
     """Return `space` with the recorded configurations as its candidates: a table need not hold all of a large space."""
-    facts, limits = table.header.facts(), Limits()
-    trimmed = trim(space, facts, limits)
+    facts = table.header.facts()
+    trimmed = trim(space, facts)
     if any(ceiling.op_costs for ceiling in table.header.ceilings):  # a search leaves out what they say is of no use
-        trimmed = narrowed(trimmed, costs.useful(Costs.of(table.header.ceilings, facts), facts), limits)
+        trimmed = narrowed(trimmed, costs.useful(Costs.of(table.header.ceilings, facts), facts))
     candidates = tuple(each for each in trimmed.candidates if each.key in table.entries)
     if not candidates:
         raise TrialError(f"The table `{table.header.name}` holds no configuration of this space.")

@@ -12,7 +12,6 @@ import pytest
 from autopipe.assembly import build_loader
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import Impossible
-from autopipe.core.facts import Limits
 from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
@@ -92,7 +91,7 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_are_left_out(
     work = workload(photos, ANY_JPEG)
     ruled_out = Dali.impossible(make_plan(work)).items()
     known = facts(impossible=[Impossible(parameter=name, value=value, reason=why) for (name, value), why in ruled_out])
-    trimmed = trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), known, Limits())
+    trimmed = trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), known)
     assert {candidate.params["dali.device"] for candidate in trimmed.candidates} == {"cpu"}
     assert "dali.device gpu: no NVIDIA card is seen here" in {drop.reason for drop in trimmed.drops}
     with pytest.raises(LoaderError, match="no NVIDIA card is seen"):

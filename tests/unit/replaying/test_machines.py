@@ -10,7 +10,6 @@ from replaying.search import Comparison
 from replaying.table import Header, Table
 
 from autopipe.core.config import ModelSetup
-from autopipe.core.facts import Limits
 from autopipe.core.params import from_config
 from autopipe.core.space import Space
 from autopipe.search.feasible import Candidate, trim
@@ -38,7 +37,7 @@ def recorded(space: Space, tmp_path: Path) -> Table:
         ceilings=list(surface.ceilings([ModelSetup()])),
         baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
     )
-    return table.record(tmp_path / "t.jsonl", header, trim(space, surface.facts(), Limits()).candidates, surface)
+    return table.record(tmp_path / "t.jsonl", header, trim(space, surface.facts()).candidates, surface)
 
 
 def test_another_machine_is_the_same_for_a_seed_and_like_the_first_one(recorded: Table) -> None:

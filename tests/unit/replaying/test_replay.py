@@ -14,7 +14,6 @@ from replaying import table
 from replaying.table import Header
 
 from autopipe.core.config import ModelSetup
-from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.search import library
 from autopipe.search.feasible import trim
@@ -68,7 +67,7 @@ def recorded(tmp_path: Path) -> Path:
         baselines={each.name: each.config.model_dump(mode="json") for each in surface.baselines()},
     )
     path = tmp_path / "table.jsonl"
-    table.record(path, header, trim(space, facts, Limits()).candidates, surface)
+    table.record(path, header, trim(space, facts).candidates, surface)
     return path
 
 

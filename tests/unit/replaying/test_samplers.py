@@ -5,7 +5,6 @@ import importlib.util
 import pytest
 from replaying import samplers
 
-from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.errors import MissingExtraError
 from autopipe.search import study
@@ -19,7 +18,7 @@ def test_a_sampler_without_its_package_names_the_extra(space: Space) -> None:
     if importlib.util.find_spec("torch") is not None:
         pytest.skip("torch is installed")
     surface = Surface()
-    candidates = trim(space, surface.facts(), Limits()).candidates
+    candidates = trim(space, surface.facts()).candidates
     context = SamplerContext(space=space, candidates=candidates, cores=4, predict=surface.true_rate, seed=0)
     with pytest.raises(MissingExtraError, match="torch"):
         samplers.named("gp").create(context)

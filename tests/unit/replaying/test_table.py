@@ -9,7 +9,6 @@ from replaying import samplers, search, table
 from replaying.table import Header, Table
 
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.facts import Limits
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
@@ -39,7 +38,7 @@ def header(surface: Surface) -> Header:
 
 
 def record(path: Path, space: Space, surface: Surface, rounds: int = 1) -> Table:
-    candidates = trim(space, surface.facts(), Limits()).candidates
+    candidates = trim(space, surface.facts()).candidates
     return table.record(path, header(surface), candidates, surface, rounds=rounds)
 
 
@@ -51,7 +50,7 @@ def surface(seed: int = 1) -> Surface:
 @pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.gz"])
 def test_a_table_holds_every_candidate_and_baseline_once(space: Space, tmp_path: Path, name: str) -> None:
     recorded = record(tmp_path / name, space, surface())
-    keys = {each.key for each in trim(space, surface().facts(), Limits()).candidates}
+    keys = {each.key for each in trim(space, surface().facts()).candidates}
     assert recorded.entries.keys() == keys | {each.config.key() for each in surface().baselines()}
     assert table.read(tmp_path / name) == recorded
 
@@ -141,7 +140,7 @@ def test_the_default_sampler_beats_random_by_far_where_the_loader_counts(space: 
 
 
 def test_of_a_space_recorded_in_part_only_that_part_is_tried(space: Space, tmp_path: Path) -> None:
-    some = trim(space, surface().facts(), Limits()).candidates[::3]
+    some = trim(space, surface().facts()).candidates[::3]
     part = table.record(tmp_path / "table.jsonl", header(surface()), some, surface())
     trimmed = search.recorded(part, space)
     baselines = {each.config.key() for each in surface().baselines()}

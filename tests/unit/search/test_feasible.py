@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ FACTS = facts()
 
 
 def test_what_can_run_is_kept() -> None:
-    assert why_not(to_config(THREADS), FACTS, Limits()) is None
+    assert why_not(to_config(THREADS), FACTS) is None
 
 
 RULES_NAMED = {
@@ -143,7 +144,7 @@ RULES_NAMED = {
     ],
 )
 def test_what_cannot_run_has_a_reason(params: Params, known: Facts, limits: Limits, reason: str) -> None:
-    found = why_not(to_config(params), known, limits)
+    found = why_not(to_config(params), dataclasses.replace(known, limits=limits))
     assert found is not None
     assert found.reason.startswith(reason)
     assert found.rule in RULES_NAMED[reason.split()[0]]
@@ -152,14 +153,14 @@ def test_what_cannot_run_has_a_reason(params: Params, known: Facts, limits: Limi
 def test_what_is_not_known_leaves_nothing_out() -> None:
     unknown = made.facts()
     for params in (THREADS, PROCESSES, TFDATA, {**THREADS, "cache": "memory", "storage": "array"}):
-        assert why_not(to_config(params), unknown, Limits()) is None
+        assert why_not(to_config(params), unknown) is None
 
 
 def test_a_cut_that_saves_room_is_tried_and_no_other() -> None:
     space = library.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
-    trimmed = trim(space, facts(cuts=CUTS), Limits())
+    trimmed = trim(space, facts(cuts=CUTS))
     assert {each.config.cut for each in trimmed.candidates if each.config.storage == "array"} == {"deepest", 2}
-    assert {each.config.cut for each in trim(space, FACTS, Limits()).candidates} == {"deepest"}
+    assert {each.config.cut for each in trim(space, FACTS).candidates} == {"deepest"}
     assert trimmed.space == space  # what a study goes on with does not depend on what is free today
 
 
@@ -167,7 +168,7 @@ def test_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
     space = library.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
 
     def fractions(known: Facts) -> set[float]:
-        found = trim(space, known, Limits()).candidates
+        found = trim(space, known).candidates
         return {each.config.cache_fraction for each in found if each.config.cache == "memory"}
 
     assert fractions(FACTS) == {1.0}
@@ -175,7 +176,7 @@ def test_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
 
 
 def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
-    trimmed = trim(space, FACTS, Limits())
+    trimmed = trim(space, FACTS)
     reasons = {drop.reason: drop.configs for drop in trimmed.drops}
     assert reasons["devices > 1: Keras can train on 1 here"] == sum(p["devices"] == 2 for p in space.grid())
     forking = sum(_forks(p) and p["devices"] == 1 for p in space.grid())
@@ -187,9 +188,9 @@ def _forks(params: Params) -> bool:
     return bool(params.get("keras.use_multiprocessing"))
 
 
-def _setups(known: Facts, limits: Limits | None = None) -> tuple[set[tuple[int, Any]], list[str]]:
+def _setups(known: Facts) -> tuple[set[tuple[int, Any]], list[str]]:
     """Return the devices and channels that a default search tries, and why it leaves others out."""
-    trimmed = trim(library.load("default", {"cores": 2, "gpus": known.gpus}), known, limits or Limits())
+    trimmed = trim(library.load("default", {"cores": 2, "gpus": known.gpus}), known)
     tried = {(each.config.devices, each.config.channels) for each in trimmed.candidates}
     return tried, [drop.reason for drop in trimmed.drops if drop.reason.startswith(("devices", "channels"))]
 
@@ -200,7 +201,7 @@ def test_without_an_accelerator_devices_and_channels_are_one_value_and_it_is_sai
     tried, reasons = _setups(known)
     assert tried == {(1, "last")}
     assert sorted(reasons) == ["channels first: there is no accelerator", "devices > 1: there is no accelerator"]
-    named, _ = _setups(known, Limits(only={"channels": ("first",)}))
+    named, _ = _setups(dataclasses.replace(known, limits=Limits(only={"channels": ("first",)})))
     assert named == {(1, "first")}  # what the user asks for is tried, whether it pays or not
 
 
@@ -224,7 +225,7 @@ def test_what_a_workload_rules_out_takes_no_trial() -> None:
 
 
 def test_only_limits_the_space_and_says_so(space: Space) -> None:
-    trimmed = trim(space, FACTS, Limits(only={"loader": ("threads", "tfdata")}))
+    trimmed = trim(space, dataclasses.replace(FACTS, limits=Limits(only={"loader": ("threads", "tfdata")})))
     assert {candidate.config.loader.kind for candidate in trimmed.candidates} == {"threads", "tfdata"}
     assert "loader processes, keras: not in `--only`" in [drop.reason for drop in trimmed.drops]
     assert Rule.ONLY in {drop.rule for drop in trimmed.drops}
@@ -232,13 +233,13 @@ def test_only_limits_the_space_and_says_so(space: Space) -> None:
 
 def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
     with pytest.raises(SpaceError, match="--max-workers"):
-        trim(space, FACTS, Limits(workers=0))
+        trim(space, dataclasses.replace(FACTS, limits=Limits(workers=0)))
 
 
 def test_a_space_too_large_to_list_is_sampled_evenly_and_repeatably(
     space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feasible, "MOST_CANDIDATES", 30)
-    first, second = trim(space, FACTS, Limits()), trim(space, FACTS, Limits())
+    first, second = trim(space, FACTS), trim(space, FACTS)
     assert 0 < len(first.candidates) <= 30
     assert [candidate.key for candidate in first.candidates] == [candidate.key for candidate in second.candidates]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import optuna
 
-from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.search import study
 from autopipe.search.feasible import trim
@@ -14,7 +13,7 @@ from tests.fakes.surface import Surface
 
 def context(space: Space, seed: int = 0) -> SamplerContext:
     surface = Surface()
-    candidates = trim(space, surface.facts(), Limits()).candidates
+    candidates = trim(space, surface.facts()).candidates
     return SamplerContext(space=space, candidates=candidates, cores=4, predict=surface.true_rate, seed=seed)
 
 
@@ -24,7 +23,7 @@ def test_the_surrogate_tries_nothing_twice_and_comes_to_an_end(space: Space) -> 
     while (chosen := chooser.choose(measured, set())) is not None:
         assert chosen.key not in measured
         measured[chosen.key] = Surface().true_rate(chosen.config)
-    assert len(measured) == len(trim(space.only("loader", ["processes"]), Surface().facts(), Limits()).candidates)
+    assert len(measured) == len(trim(space.only("loader", ["processes"]), Surface().facts()).candidates)
 
 
 def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) -> None:

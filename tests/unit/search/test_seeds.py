@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.search.feasible import Candidate, trim
 from autopipe.search.seeds import rule_of_thumb, seeds
@@ -10,7 +9,7 @@ SURFACE = Surface()
 
 
 def candidates(space: Space) -> tuple[Candidate, ...]:
-    return trim(space, SURFACE.facts(), Limits()).candidates
+    return trim(space, SURFACE.facts()).candidates
 
 
 def true_rate(candidate: Candidate) -> float:

@@ -60,7 +60,7 @@ def run(space: Space, surface: Surface, url: str | None = None, **chosen: object
 
 
 def top(space: Space, surface: Surface) -> float:
-    return max(surface.true_rate(each.config) for each in trim(space, surface.facts(), Limits()).candidates)
+    return max(surface.true_rate(each.config) for each in trim(space, surface.facts()).candidates)
 
 
 def fed_by_four(*, quirks: int = 0, seed: int = 0) -> Surface:
@@ -596,9 +596,10 @@ def test_the_winner_has_a_ceiling_though_there_was_no_time_for_its_setup_at_the_
 def test_a_baseline_that_is_not_allowed_is_no_gain_to_be_exceeded(space: Space) -> None:
     surface = fed_by_four()
     chosen = settings(surface, limits=Limits(workers=1))
-    trimmed = trim(space, surface.facts(), chosen.limits)
+    facts = dataclasses.replace(surface.facts(), limits=chosen.limits)
+    trimmed = trim(space, facts)
     record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
-    session = Session(trimmed, surface, surface.facts(), chosen, record, lambda event: None)
+    session = Session(trimmed, surface, facts, chosen, record, lambda event: None)
     keras, tfdata = surface.baselines()
     session.run_config(tfdata.config, AskedBy(Asker.BASELINE, "tfdata"))
     session.run_config(keras.config, AskedBy(Asker.BASELINE, "keras"))
@@ -850,7 +851,7 @@ def test_trials_that_the_user_enqueued_run_first(space: Space, tmp_path: Path) -
 
 def test_what_was_the_best_elsewhere_is_tried_instead_of_predictions(space: Space) -> None:
     surface = fed_by_four(quirks=1)
-    known = max(trim(space, surface.facts(), Limits()).candidates, key=lambda each: surface.true_rate(each.config))
+    known = max(trim(space, surface.facts()).candidates, key=lambda each: surface.true_rate(each.config))
     result = run(space, surface, known=[known.config], trials=4)
     assert [str(row.origin) for row in result.trials[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
     assert result.trials[2].key == known.key
@@ -946,12 +947,12 @@ def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) ->
 
 def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
     facts = Surface().facts()
-    all_of_them = trim(space, facts, Limits())
-    merged = trim(space, dataclasses.replace(facts, accelerator=False), Limits())
+    all_of_them = trim(space, facts)
+    merged = trim(space, dataclasses.replace(facts, accelerator=False))
     assert {each.config.device_prefetch for each in all_of_them.candidates} == {0, 2}
     assert {each.config.device_prefetch for each in merged.candidates} == {0}
     assert any(drop.rule is Rule.TWIN for drop in merged.drops)
-    kept = trim(space.only("device_prefetch", [2]), dataclasses.replace(facts, accelerator=False), Limits())
+    kept = trim(space.only("device_prefetch", [2]), dataclasses.replace(facts, accelerator=False))
     assert {each.config.device_prefetch for each in kept.candidates} == {2}
 
 

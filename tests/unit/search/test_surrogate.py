@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.facts import Limits
 from autopipe.core.space import Space
 from autopipe.loaders.wrapped import Wrapped
 from autopipe.search.feasible import trim
@@ -17,7 +16,7 @@ SURFACE = Surface(quirks=1)
 
 
 def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Features, Array, Array, Surrogate]:
-    configs = [each.config for each in trim(space, SURFACE.facts(), Limits()).candidates]
+    configs = [each.config for each in trim(space, SURFACE.facts()).candidates]
     features = Features(configs, SURFACE.cores)
     points = features.points
     rates = np.array([SURFACE.true_rate(config) for config in configs])
@@ -30,7 +29,7 @@ def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Features, A
 
 
 def test_alike_configurations_are_near_each_other(space: Space) -> None:
-    configs = [each.config for each in trim(space, SURFACE.facts(), Limits()).candidates]
+    configs = [each.config for each in trim(space, SURFACE.facts()).candidates]
     features = Features(configs, 4)
     points = features.points
     apart = features.distances(points, points)
@@ -42,7 +41,7 @@ def test_alike_configurations_are_near_each_other(space: Space) -> None:
 
 @pytest.mark.parametrize("weight", [0.03, 0.3, 3.0, 30.0])
 def test_covariances_stay_positive_whatever_settings_matter(space: Space, weight: float) -> None:
-    configs = [each.config for each in trim(space, SURFACE.facts(), Limits()).candidates]
+    configs = [each.config for each in trim(space, SURFACE.facts()).candidates]
     features = Features(configs, 4)
     points = features.points
     apart = features.distances(points, points)
