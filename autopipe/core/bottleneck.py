@@ -21,15 +21,10 @@ _BUSY = 0.5  # of the cores: model and loader that take more of them together ge
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """What keeps a configuration from being faster.
+    """What keeps a configuration from being faster."""
 
-    Attributes:
-        limit: the one in its way; None where nothing that was measured comes near the rate.
-        sentence: the same in words, with what would lift it.
-    """
-
-    limit: Limit | None
-    sentence: str
+    limit: Limit | None  # the one in its way; None where nothing that was measured comes near the rate
+    sentence: str  # the same in words, with what would lift it
 
     @property
     def kind(self) -> Kind | None:

@@ -18,52 +18,30 @@ _MOST_BYTES_AT_A_TIME = 1 << 22  # more than a processor's cache holds from one 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What any worker, thread or process, needs to make a sample. It pickles.
+    """What any worker, thread or process, needs to make a sample. It pickles."""
 
-    Attributes:
-        source: where samples are read; in another storage form, its samples have the first ops behind them.
-        steps: what is done to each sample, in order.
-        fixed_steps: how many of the first steps give the same result in every epoch; a cache may hold what they give.
-        fixed_spec: the sample after these.
-        spec: the sample after all steps: a row of the batch.
-        seed: the workload's seed.
-        on_bad_sample: see `Workload`.
-        cached: the part of the samples, 0 to 1, that is kept in memory after the fixed steps.
-        trace: the folder to which notes go of what is done when; None: nobody takes any.
-    """
-
-    source: Source
-    steps: tuple[Step, ...]
-    fixed_steps: int
-    fixed_spec: SampleSpec
-    spec: SampleSpec
-    seed: int
-    on_bad_sample: Literal["error", "skip"]
-    cached: float = 0.0
-    trace: str | None = None
+    source: Source  # where samples are read; in another storage form, its samples have the first ops behind them
+    steps: tuple[Step, ...]  # what is done to each sample, in order
+    fixed_steps: int  # how many of the first steps give the same result in every epoch; a cache may hold what they give
+    fixed_spec: SampleSpec  # the sample after these
+    spec: SampleSpec  # the sample after all steps: a row of the batch
+    seed: int  # the workload's seed
+    on_bad_sample: Literal["error", "skip"]  # see `Workload`
+    cached: float = 0.0  # the part of the samples, 0 to 1, that is kept in memory after the fixed steps
+    trace: str | None = None  # the folder to which notes go of what is done when; None: nobody takes any
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob:
-    """Everything a loader needs besides its own knobs.
+    """Everything a loader needs besides its own knobs."""
 
-    Attributes:
-        recipe: how samples are made.
-        order: which samples make up each batch.
-        finish: what is left to do to a batch on the device.
-        bad_sample_log: the file that lists skipped samples.
-        identity: returns a digest of what fixes the sequence of batches.
-        setup: what of the configuration the model's speed depends on.
-        finishing: finishes batches for whoever trains without a model of Keras.
-    """
-
-    recipe: Recipe
-    order: BatchOrder
-    finish: Finish
-    bad_sample_log: str
-    identity: Callable[[], str]
-    finishing: Finishing
-    setup: ModelSetup
+    recipe: Recipe  # how samples are made
+    order: BatchOrder  # which samples make up each batch
+    finish: Finish  # what is left to do to a batch on the device
+    bad_sample_log: str  # the file that lists skipped samples
+    identity: Callable[[], str]  # returns a digest of what fixes the sequence of batches
+    finishing: Finishing  # finishes batches for whoever trains without a model of Keras
+    setup: ModelSetup  # what of the configuration the model's speed depends on
 
     def at_a_time(self, queue_size: int) -> int:
         """Return how many batches a worker may make in one go, where they are small: what one call takes, or a few.

@@ -29,25 +29,17 @@ class Order(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrder:
-    """Cuts each epoch into batches of sample indices.
+    """Cuts each epoch into batches of sample indices."""
 
-    Attributes:
-        count: samples in the data.
-        batch_size: samples a batch of this loader.
-        seed: the workload's seed.
-        shuffle: whether each epoch has an order of its own; otherwise index order.
-        drop_remainder: whether a short last batch is left out.
-        shard: `(i, n)`: this loader takes the i-th of n disjoint parts, which together cover the epoch.
-        rank: `(i, n)`: this loader takes the i-th of n equal parts of each batch, which n of them share. All have as
-            many batches, with the numbers that one loader of the whole batches would give them.
-    """
-
-    count: int
-    batch_size: int
-    seed: int
-    shuffle: bool
-    drop_remainder: bool
+    count: int  # samples in the data
+    batch_size: int  # samples a batch of this loader
+    seed: int  # the workload's seed
+    shuffle: bool  # whether each epoch has an order of its own; otherwise index order
+    drop_remainder: bool  # whether a short last batch is left out
+    # `(i, n)`: this loader takes the i-th of n disjoint parts, which together cover the epoch
     shard: tuple[int, int] = (0, 1)
+    # `(i, n)`: this loader takes the i-th of n equal parts of each batch, which n of them share. All have as many
+    # batches, with the numbers that one loader of the whole batches would give them
     rank: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:

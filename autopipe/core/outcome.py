@@ -43,17 +43,11 @@ class FailureKind(enum.StrEnum):
 
 
 class Window(Value):
-    """Some consecutive training steps, timed together.
+    """Some consecutive training steps, timed together."""
 
-    Attributes:
-        images: images trained on; where a queue emptied meanwhile, those that the loader made.
-        seconds: time from the end of the window before to the end of this one.
-        waiting_seconds: the part of it in which the model waited for a batch.
-    """
-
-    images: int = pydantic.Field(ge=1)
-    seconds: float = pydantic.Field(gt=0)
-    waiting_seconds: float = pydantic.Field(default=0.0, ge=0)
+    images: int = pydantic.Field(ge=1)  # images trained on; where a queue emptied meanwhile, those that the loader made
+    seconds: float = pydantic.Field(gt=0)  # time from the end of the window before to the end of this one
+    waiting_seconds: float = pydantic.Field(default=0.0, ge=0)  # the part of it in which the model waited for a batch
 
 
 class Resources(Value):
@@ -92,69 +86,52 @@ class Ran(Value):
 
 
 class ConversionCost(Value):
-    """What it took to write a trial's part of the data in another form. Raw; `autopipe.core.payback` derives the rest.
+    """What writing a trial's part of the data in another form took. Raw; `autopipe.core.payback` derives the rest."""
 
-    Attributes:
-        cut: how many ops were done before a sample was kept.
-        samples: in the part.
-        bytes: of the part's files.
-        workers: threads that wrote.
-        seconds: how long all of it took, with what comes before the first shard and after the last.
-        shard_samples: samples of each shard.
-        shard_seconds: how long each shard took in its thread.
-    """
-
-    cut: int = pydantic.Field(ge=0)
-    samples: int = pydantic.Field(ge=1)
-    bytes: int = pydantic.Field(ge=0)
-    workers: int = pydantic.Field(ge=1)
+    cut: int = pydantic.Field(ge=0)  # how many ops were done before a sample was kept
+    samples: int = pydantic.Field(ge=1)  # in the part
+    bytes: int = pydantic.Field(ge=0)  # of the part's files
+    workers: int = pydantic.Field(ge=1)  # threads that wrote
+    # how long all of it took, with what comes before the first shard and after the last
     seconds: float = pydantic.Field(ge=0)
-    shard_samples: tuple[int, ...] = pydantic.Field(min_length=1)
-    shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)
+    shard_samples: tuple[int, ...] = pydantic.Field(min_length=1)  # samples of each shard
+    shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)  # how long each shard took in its thread
 
 
 class Measurement(Value):
-    """One configuration, timed in the training it is meant for.
-
-    Attributes:
-        windows: the raw timings; every other rate derives from them.
-        discarded_batches: batches taken before the first window, because buffers could still hide the loader's rate.
-        first_batch_seconds: from the opening of the loader to its first batch.
-        epoch_restart_seconds: the wait between two epochs.
-        cache_fill_seconds: what filling the caches adds to the first epoch over all of the data.
-        data_share: the part of the data that it trained on, above 0, at most 1: of what has to be made first, less.
-        stable: whether the interval got narrow enough; if not, `warnings` says what to do.
-        data_wait_share: the part of the measured time in which the model waited, 0 to 1.
-        page_cache: whether the files were in memory ("warm") or on disk ("cold") when the trial began.
-        files_ready: whether there was time to bring all of them there.
-        conversion: what writing the trial's part of the data took, if the configuration reads a converted form.
-        hand_over_seconds: what a batch takes from another machine's worker to this one, with nothing else under way.
-        phase_seconds: the time each phase took. Filled in by `autopipe.trial.supervise`.
-        overhead_seconds: what the trial cost beyond its windows. Filled in by `autopipe.trial.supervise`.
-    """
+    """One configuration, timed in the training it is meant for."""
 
     status: Literal["ok"] = "ok"
     schema_version: Literal[1] = 1
     config: JsonObject
     config_key: str
     batch_size: int = pydantic.Field(ge=1)
-    windows: tuple[Window, ...] = pydantic.Field(min_length=1)
+    windows: tuple[Window, ...] = pydantic.Field(min_length=1)  # the raw timings; every other rate derives from them
     images_per_second: Estimate
-    first_batch_seconds: float = pydantic.Field(ge=0)
-    epoch_restart_seconds: float | None = pydantic.Field(default=None, ge=0)
+    first_batch_seconds: float = pydantic.Field(ge=0)  # from the opening of the loader to its first batch
+    epoch_restart_seconds: float | None = pydantic.Field(default=None, ge=0)  # the wait between two epochs
+    # what filling the caches adds to the first epoch over all of the data
     cache_fill_seconds: float | None = pydantic.Field(default=None, ge=0)
+    # the part of the data that it trained on, above 0, at most 1: of what has to be made first, less
     data_share: float = pydantic.Field(default=1.0, gt=0, le=1)
+    # batches taken before the first window, because buffers could still hide the loader's rate
     discarded_batches: int = pydantic.Field(default=0, ge=0)
-    stable: bool
+    stable: bool  # whether the interval got narrow enough; if not, `warnings` says what to do
     warnings: tuple[str, ...] = ()
+    # the part of the measured time in which the model waited, 0 to 1
     data_wait_share: float = pydantic.Field(ge=0, le=1)
     resources: Resources = Resources()
+    # whether the files were in memory ("warm") or on disk ("cold") when the trial began
     page_cache: Literal["warm", "cold"]
-    files_ready: bool = True
+    files_ready: bool = True  # whether there was time to bring all of them there
     ran: Ran
+    # what writing the trial's part of the data took, if the configuration reads a converted form
     conversion: ConversionCost | None = None
+    # what a batch takes from another machine's worker to this one, with nothing else under way
     hand_over_seconds: float | None = pydantic.Field(default=None, ge=0)
+    # the time each phase took. Filled in by `autopipe.trial.supervise`
     phase_seconds: dict[Phase, float] = pydantic.Field(default_factory=dict)
+    # what the trial cost beyond its windows. Filled in by `autopipe.trial.supervise`
     overhead_seconds: float = pydantic.Field(default=0.0, ge=0)
 
     @property
@@ -164,23 +141,16 @@ class Measurement(Value):
 
 
 class TrialFailure(Value):
-    """No measurement, and why.
-
-    Attributes:
-        message: the rule that was broken and what was found.
-        hint: what to do about it.
-        log_tail: the last lines that the trial's process printed.
-        config: the configuration, or None if it failed before any was tried.
-    """
+    """No measurement, and why."""
 
     status: Literal["failed"] = "failed"
     schema_version: Literal[1] = 1
     kind: FailureKind
     phase: Phase
-    message: str
-    hint: str | None = None
-    log_tail: str = ""
-    config: JsonObject | None = None
+    message: str  # the rule that was broken and what was found
+    hint: str | None = None  # what to do about it
+    log_tail: str = ""  # the last lines that the trial's process printed
+    config: JsonObject | None = None  # the configuration, or None if it failed before any was tried
     config_key: str | None = None
 
 

@@ -27,29 +27,22 @@ _NO_NAME = re.compile(r"\W")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlainSource:
-    """How plain code gets at the samples of a source.
+    """How plain code gets at the samples of a source."""
 
-    Attributes:
-        opened: in TensorFlow, an expression: the dataset of what `load` takes; in NumPy, the lines that keep what is
-            listed in `self`.
-        count: an expression. In TensorFlow: over how many samples they are shuffled; in NumPy: how many there are.
-        taken: in NumPy, what `load` takes for the sample `index`; in TensorFlow, `load` itself, or a partial of it.
-        arguments: the names of what `load` takes.
-        reading: the first lines of `load`, which make the parts of that.
-        constants: lines at the top of the file, and the code of functions that list the samples.
-        functions: code.
-        given: what the caller passes, by name: data that no file holds.
-        is_arrays: whether what `load` takes are rows of arrays, which are given or are constants in capitals.
-    """
-
+    # in TensorFlow, an expression: the dataset of what `load` takes; in NumPy, the lines that keep what is listed in
+    # `self`
     opened: str
-    count: str
+    count: str  # an expression. In TensorFlow: over how many samples they are shuffled; in NumPy: how many there are
+    # in NumPy, what `load` takes for the sample `index`; in TensorFlow, `load` itself, or a partial of it
     taken: str = "load"
-    arguments: tuple[str, ...]
-    reading: Lines = dataclasses.field(default_factory=list)
+    arguments: tuple[str, ...]  # the names of what `load` takes
+    reading: Lines = dataclasses.field(default_factory=list)  # the first lines of `load`, which make the parts of that
+    # lines at the top of the file, and the code of functions that list the samples
     constants: Lines = dataclasses.field(default_factory=list)
-    functions: str = ""
+    functions: str = ""  # code
+    # what the caller passes, by name: data that no file holds
     given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # whether what `load` takes are rows of arrays, which are given or are constants in capitals
     is_arrays: bool = False
 
 

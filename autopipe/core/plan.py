@@ -13,36 +13,22 @@ from autopipe.core.sample import SampleSpec
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One op in its place.
-
-    Attributes:
-        op: the op.
-        stream: its position in the user's list, which names its random numbers.
-        before: the sample before it.
-        after: the sample after it.
-    """
+    """One op in its place."""
 
     op: Op
-    stream: int
-    before: SampleSpec
-    after: SampleSpec
+    stream: int  # its position in the user's list, which names its random numbers
+    before: SampleSpec  # the sample before it
+    after: SampleSpec  # the sample after it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """The ops of a workload in three parts, which together do what the list says.
+    """The ops of a workload in three parts, which together do what the list says."""
 
-    Attributes:
-        source: the sample as it is read.
-        prefix: deterministic; the same in every epoch.
-        body: what follows, from the first random op on.
-        suffix: acts on each value alone; may run on a batch, also on the device.
-    """
-
-    source: SampleSpec
-    prefix: tuple[Step, ...]
-    body: tuple[Step, ...]
-    suffix: tuple[Step, ...]
+    source: SampleSpec  # the sample as it is read
+    prefix: tuple[Step, ...]  # deterministic; the same in every epoch
+    body: tuple[Step, ...]  # what follows, from the first random op on
+    suffix: tuple[Step, ...]  # acts on each value alone; may run on a batch, also on the device
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -29,24 +29,15 @@ _FOR_A_CACHE = 0.8  # of the memory; the rest is the training's and the system's
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What would be other than it was; None where it stays.
+    """What would be other than it was; None where it stays."""
 
-    Attributes:
-        cores: usable ones.
-        step_seconds: of the model for a batch, on an accelerator that takes nothing of the cores.
-        devices: that share a batch.
-        read_latency_seconds: of one read with no other beside it.
-        batch_size: samples a batch.
-        storage_factor: how many times as fast the storage is, latency and bandwidth.
-        memory_bytes: usable memory, which a cache of all samples may take where it fits and is worth it.
-    """
-
-    cores: float | None = None
-    step_seconds: float | None = None
-    devices: int | None = None
-    read_latency_seconds: float | None = None
-    batch_size: int | None = None
-    storage_factor: float = 1.0
+    cores: float | None = None  # usable ones
+    step_seconds: float | None = None  # of the model for a batch, on an accelerator that takes nothing of the cores
+    devices: int | None = None  # that share a batch
+    read_latency_seconds: float | None = None  # of one read with no other beside it
+    batch_size: int | None = None  # samples a batch
+    storage_factor: float = 1.0  # how many times as fast the storage is, latency and bandwidth
+    # usable memory, which a cache of all samples may take where it fits and is worth it
     memory_bytes: float | None = None
 
 
@@ -60,31 +51,19 @@ class Buy(Value):
 
 
 class WhatIf(Value):
-    """What is said of a machine.
+    """What is said of a machine."""
 
-    Attributes:
-        images_per_second: of the best configuration, with its range.
-        config: that configuration.
-        limit: the most that it can reach there.
-        limit_kind: what sets that.
-        sentence: the same in words.
-        model_images_per_second: the model alone.
-        error: by how much predictions were off in the study, as a ratio: 0.1 is 10 % up or down.
-        pairs: how many predictions that rests on.
-        buys: what more of something would bring there, the largest first.
-        notes: what was taken for granted, and how far this is from what was measured.
-    """
-
-    images_per_second: Estimate
+    images_per_second: Estimate  # of `config`, the best configuration, with its range
     config: JsonObject
-    limit: float = pydantic.Field(ge=0)
-    limit_kind: str
-    sentence: str
-    model_images_per_second: float = pydantic.Field(gt=0)
+    limit: float = pydantic.Field(ge=0)  # the most that it can reach there
+    limit_kind: str  # what sets that
+    sentence: str  # the same in words
+    model_images_per_second: float = pydantic.Field(gt=0)  # the model alone
+    # by how much predictions were off in the study, as a ratio: 0.1 is 10 % up or down
     error: float = pydantic.Field(ge=0)
-    pairs: int = pydantic.Field(ge=0)
-    buys: tuple[Buy, ...] = ()
-    notes: tuple[str, ...] = ()
+    pairs: int = pydantic.Field(ge=0)  # how many predictions that rests on
+    buys: tuple[Buy, ...] = ()  # what more of something would bring there, the largest first
+    notes: tuple[str, ...] = ()  # what was taken for granted, and how far this is from what was measured
 
 
 def what_if(measured: Measured, machine: Machine) -> WhatIf:

@@ -32,16 +32,11 @@ _TREND_SPREAD, _LEVEL_SPREAD = 0.5, 3.0  # prior of the prediction's slope aroun
 
 
 class Reading(NamedTuple):
-    """One measurement of a configuration.
+    """One measurement of a configuration."""
 
-    Attributes:
-        log_value: logarithm of what was measured.
-        variance: of `log_value`, as far as the measurement itself can tell; nothing of one taken a minute later.
-        block: measurements that were taken in turns, of several configurations, share its number; None: taken alone.
-    """
-
-    log_value: float
-    variance: float
+    log_value: float  # logarithm of what was measured
+    variance: float  # of `log_value`, as far as the measurement itself can tell; nothing of one taken a minute later
+    # measurements that were taken in turns, of several configurations, share its number; None: taken alone
     block: int | None = None
 
 

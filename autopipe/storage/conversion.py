@@ -20,25 +20,17 @@ _NO_NUMBERS = np.empty(0)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """Samples of a source after the first ops. It pickles if the source does.
+    """Samples of a source after the first ops. It pickles if the source does."""
 
-    Attributes:
-        source: where samples are read.
-        steps: the ops that are done before a sample is kept.
-        spec: the sample after them.
-        skip_bad: whether a sample that cannot be read or decoded is noted, and met again when the kept set is read,
-            instead of ending the conversion.
-        source_digest: tells whether the source is still the same.
-        ops_digest: tells whether the ops are still the same.
-        looked_up: tells the same of what their functions look up elsewhere, by name.
-    """
-
-    source: Source
-    steps: tuple[Step, ...]
-    spec: SampleSpec
+    source: Source  # where samples are read
+    steps: tuple[Step, ...]  # the ops that are done before a sample is kept
+    spec: SampleSpec  # the sample after them
+    # whether a sample that cannot be read or decoded is noted, and met again when the kept set is read, instead of
+    # ending the conversion
     skip_bad: bool = False
-    source_digest: str
-    ops_digest: str
+    source_digest: str  # tells whether the source is still the same
+    ops_digest: str  # tells whether the ops are still the same
+    # tells the same of what their functions look up elsewhere, by name
     looked_up: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod

@@ -75,11 +75,6 @@ class TrialRunner:
             of it, and 90 % of what is free then.
         on_event: is told of each phase, progress and log line.
 
-    Attributes:
-        launch: as given.
-        recycling: as given.
-        on_event: as given.
-
     Example:
         with TrialRunner(Launch(workload="train.py:workload")) as runner:
             outcome = runner.measure(config)

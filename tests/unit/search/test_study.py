@@ -619,7 +619,7 @@ def test_a_trial_that_was_cut_off_is_none_that_brought_no_gain(space: Space) -> 
 
     surface = Impatient()
     record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
-    trimmed = trim(space, surface.facts(), Limits())
+    trimmed = trim(space, surface.facts())
     session = Session(trimmed, surface, surface.facts(), settings(surface), record, lambda event: None)
     session.run_config(trimmed.candidates[0].config, AskedBy(Asker.SEED, "rule"))
     with pytest.raises(KeyboardInterrupt):
