@@ -186,21 +186,16 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple
 
 
 def _job(workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder) -> LoadJob:
-    on_host, by_workers = config.finish == "host", config.model_copy(update={"finish": "host"})
+    by_workers = config.model_copy(update={"finish": "host"})
     source, done = _kept(workload, config, plan)
-    steps = plan.prefix[done:] + plan.body + (plan.suffix if on_host else ())
-    finish = Finish(
-        ops=() if on_host else tuple(step.op for step in plan.suffix),
-        specs=() if on_host else tuple(step.before for step in plan.suffix),
-        channels_first=config.channels == "first",
-        structure=plan.source.structure,
-    )
+    steps = plan.prefix[done:] + plan.body + (plan.suffix if config.finish == "host" else ())
+    finish = Finish.left(plan, config.model_setup)
     recipe = Recipe(
         source=source,
         steps=steps,
         fixed_steps=len(plan.prefix) - done,
         fixed_spec=plan.cut(len(plan.prefix)),
-        spec=plan.finished if on_host else plan.compact,
+        spec=plan.sent(config.finish),
         seed=workload.seed,
         on_bad_sample=workload.on_bad_sample,
         cached=config.cache_fraction if config.cache == "memory" else 0.0,

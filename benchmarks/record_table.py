@@ -52,12 +52,13 @@ def main() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: chosen.cores])
     simulate = None if chosen.simulate_step is None else accelerator(chosen.simulate_step, "--simulate-step")
     found = machine.detect()
-    with searching.runner_for(chosen.workload, Settings(simulate=simulate)) as runner:
+    settings = Settings(simulate=simulate, page_cache="warm")
+    with searching.runner_for(chosen.workload, settings) as runner:
         described = searching.description(runner)
         facts = dataclasses.replace(facts_of(found, described, Path.cwd()), limits=Limits(convert=False))
         space = library.load(chosen.space, searching.bounds(facts))
         candidates = feasible.trim(space, facts).candidates
-        measurer = TrialMeasurer(runner, described, "warm")
+        measurer = TrialMeasurer(runner, described, settings)
         setups = {each.config.model_setup for each in candidates}
         header = table.Header(
             name=chosen.table.name.partition(".")[0],

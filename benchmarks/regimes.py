@@ -118,9 +118,9 @@ def by_turns(regime: Regime, workload: str, configs: Sequence[PipelineConfig], r
     simulate = None if regime.simulate is None else accelerator(regime.simulate, "--simulate-step")
     left = {config.key(): config for config in configs}
     rates: dict[str, list[float]] = {key: [] for key in left}
-    cold = "cold" if "cold" in regime.options else "warm"
-    with searching.runner_for(workload, Settings(simulate=simulate)) as runner:
-        measurer = TrialMeasurer(runner, searching.description(runner), cold)
+    settings = Settings(simulate=simulate, page_cache="cold" if "cold" in regime.options else "warm")
+    with searching.runner_for(workload, settings) as runner:
+        measurer = TrialMeasurer(runner, searching.description(runner), settings)
         for number in range(rounds):
             for key in decision.block_order(list(left), number, seed=0):
                 outcome = measurer.measure(left[key], effort=Effort.PROOF)

@@ -75,8 +75,9 @@ def blocks_of(
     simulate = None if simulate_step is None else accelerator(simulate_step, "--simulate-step")
     by_key = {config.key(): config for config in configs}
     rates: dict[str, list[float]] = {key: [] for key in by_key}
-    with searching.runner_for(workload, Settings(simulate=simulate)) as runner:
-        measurer = TrialMeasurer(runner, searching.description(runner), "warm")
+    settings = Settings(simulate=simulate, page_cache="warm")
+    with searching.runner_for(workload, settings) as runner:
+        measurer = TrialMeasurer(runner, searching.description(runner), settings)
         for number in range(-1, rounds):
             for key in decision.block_order(list(by_key), max(number, 0), seed=0):
                 outcome = measurer.measure(by_key[key], effort=Effort.PROOF)

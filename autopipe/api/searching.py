@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -104,15 +105,8 @@ def _searched(
     described, hardware = site.described, site.hardware
     facts = facts_of(site.machine, described, site.folder, simulated=settings.simulate is not None)
     space = site.space(bounds(facts)) if described.wrapped is None else wrap.space(described.wrapped.choices)
-    measurer = TrialMeasurer(
-        runner,
-        described,
-        settings.page_cache,
-        rivals=rivals,
-        foreign=lambda code: foreign_runner(runner, code),
-        own=settings.baseline,
-    )
-    measurer.options = settings.options
+    foreign = functools.partial(foreign_runner, runner)
+    measurer = TrialMeasurer(runner, described, settings, rivals=rivals, foreign=foreign)
     with contextlib.closing(measurer):
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autopipe.core.ceiling import Ceiling
@@ -15,6 +15,7 @@ from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.loaders.foreign import Foreign
 from autopipe.search.measurer import LEFT_OUT, Baseline, Effort
+from autopipe.search.settings import Settings
 from autopipe.trial.supervise import TrialRunner
 
 T = TypeVar("T")
@@ -34,34 +35,24 @@ class TrialMeasurer:
     """Measures by trials in a child process, and other people's code in a process of its own for each.
 
     `close` ends those processes; `runner` belongs to the caller.
-
-    Attributes:
-        options: what a trial of a configuration is asked for beyond the usual.
     """
 
     def __init__(
         self,
         runner: TrialRunner,
         description: Description,
-        page_cache: str,
+        settings: Settings,
         *,
         rivals: Sequence[Baseline] = (),
         foreign: Callable[[str], TrialRunner] | None = None,
-        own: str | None = None,
     ) -> None:
-        """Use `runner`, whose workload looks like `description`.
+        """Use `runner`, whose workload looks like `description`, for what a search is asked for.
 
-        Args:
-            runner: of the workload.
-            description: what the workload is like.
-            page_cache: the state of the files before a trial.
-            rivals: configurations to be beaten beside the usual baselines.
-            foreign: makes the runner of somebody else's code, by its name; None: nothing of that is compared with.
-            own: the user's own pipeline, "FILE.py:function".
+        `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of somebody else's code, by its
+        name; None: nothing of that is compared with.
         """
-        self.options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
         self._runner = runner
-        self._page_cache = page_cache
+        self._settings = settings
         self._foreign = foreign
         self._runners: dict[str, TrialRunner] = {}
         self._model_rate: float | None = None
@@ -76,12 +67,11 @@ class TrialMeasurer:
                 for name, code in BASELINES
                 if code not in _WHERE_POSSIBLE or description.against(CODE, code) is None
             ]
-        if own is not None:
+        if (own := settings.baseline) is not None:
             usual.insert(0, Baseline(name=f"{own.rpartition(':')[2]} (yours)", config=_of_code(own), required=True))
         known = {each.config.key() for each in usual}
         self._baselines = [*usual, *(each for each in rivals if each.config.key() not in known)]
         self._description = description
-        self._own = own
 
     def baselines(self) -> Sequence[Baseline]:
         """Return what the winner has to beat, as far as the workload can run it.
@@ -89,8 +79,8 @@ class TrialMeasurer:
         Raises:
             WorkloadError: the user's own pipeline does not run, or trains on something else.
         """
-        if self._own is not None:
-            succeeded(self._runner_of(self._own).start())
+        if self._settings.baseline is not None:
+            succeeded(self._runner_of(self._settings.baseline).start())
         against = self._description.against
         return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
 
@@ -138,7 +128,7 @@ class TrialMeasurer:
         return answer if isinstance(answer, Ceiling) else None
 
     def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:
-        options: JsonObject = {"page_cache": self._page_cache, "model_only": model_only, "again": again}
+        options: JsonObject = {"page_cache": self._settings.page_cache, "model_only": model_only, "again": again}
         answer = self._runner.ceiling(setup, options)
         if isinstance(answer, Ceiling):
             self._half_width = narrow_enough(answer.model_images_per_second)
@@ -148,12 +138,13 @@ class TrialMeasurer:
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         """Run one trial."""
-        options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF), "page_cache": self._page_cache}
+        options: JsonObject = {**(_SEARCH if effort is Effort.SEARCH else _PROOF)}
+        options["page_cache"] = self._settings.page_cache
         if self._half_width is not None:
             options["half_width"] = self._half_width
         if must_reach is not None and must_reach > 0:
             options["hopeless_below"] = must_reach
-        options.update(self.options(config))
+        options.update(self._settings.options(config))
         if not config.loader.is_foreign:
             return self._in_turn(self._runner, config, options)
         options["model_images_per_second"] = self._model_rate

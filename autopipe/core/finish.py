@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from autopipe.core.array_namespace import NUMPY, ArrayNamespace
 from autopipe.core.op import Op
 from autopipe.core.sample import Batch, SampleSpec
 from autopipe.core.structure import Structure, triple
+
+if TYPE_CHECKING:
+    from autopipe.core.config import ModelSetup
+    from autopipe.core.plan import Plan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,6 +27,13 @@ class Finish:
     specs: tuple[SampleSpec, ...] = ()
     channels_first: bool = False
     structure: Structure | None = None
+
+    @classmethod
+    def left(cls, plan: Plan, setup: ModelSetup) -> Self:
+        """Return what a model in this setup is left to do."""
+        steps = () if setup.finish == "host" else plan.suffix
+        ops, specs = tuple(step.op for step in steps), tuple(step.before for step in steps)
+        return cls(ops, specs, channels_first=setup.channels == "first", structure=plan.source.structure)
 
     @property
     def is_identity(self) -> bool:

@@ -39,6 +39,10 @@ class Plan:
         """Return the sample after the first `depth` ops of the prefix."""
         return self.source if depth == 0 else self.prefix[depth - 1].after
 
+    def sent(self, finish: str) -> SampleSpec:
+        """Return the sample as a device gets it, where the suffix is done on the "host" or the "device"."""
+        return self.finished if finish == "host" else self.compact
+
     @property
     def compact(self) -> SampleSpec:
         """The sample before the suffix: what is sent to a device that finishes."""

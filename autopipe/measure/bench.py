@@ -55,7 +55,6 @@ class Bench:
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
         self._notes: list[StepNotes] = []
-        self._channels_first = channels == "first"
         self._alone: dict[tuple[ModelSetup, int], Alone] = {}
 
     def run(
@@ -118,8 +117,7 @@ class Bench:
         return self._alone[key]
 
     def _transfer(self, finish: str) -> float | None:
-        spec = self._plan.finished if finish == "host" else self._plan.compact
-        batch = any_batch(spec, self._workload.batch_size)
+        batch = any_batch(self._plan.sent(finish), self._workload.batch_size)
         sent = tuple(array for array in batch if array is not None)
         return transfer.seconds_per_image(self.strategy, sent, transfer.arrived)
 
@@ -139,16 +137,8 @@ class Bench:
 
         For several steps at once, where batches stay on the host, as many copies lie there.
         """
-        on_host, together = setup.finish == "host", setup.steps_per_execution
-        suffix = self._plan.suffix
-        left = Finish(
-            ops=() if on_host else tuple(step.op for step in suffix),
-            specs=() if on_host else tuple(step.before for step in suffix),
-            channels_first=self._channels_first,
-            structure=self._plan.source.structure,
-        )
-        spec = self._plan.finished if on_host else self._plan.compact
-        rows = rows or self._workload.batch_size
+        spec, left = self._plan.sent(setup.finish), Finish.left(self._plan, setup)
+        rows, together = rows or self._workload.batch_size, setup.steps_per_execution
         batch = any_batch(spec, rows)
         if together > 1 and self.strategy.devices == 1 and not self.strategy.looks_ahead:
             return ResidentLoader(batch, spec, left, rows, together)

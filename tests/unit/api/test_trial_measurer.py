@@ -13,6 +13,7 @@ from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.params import to_config
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.errors import NothingMeasuredError, WorkloadError
+from autopipe.search.settings import Settings
 
 THREADS = to_config({"loader": "threads", "threads.workers": 2})
 
@@ -76,7 +77,8 @@ def described(*impossible: tuple[str, str], wrapped: WrappedDataset | None = Non
 
 def measurer(description: Description, made: Sequence[Runner] = (), own: str | None = None) -> TrialMeasurer:
     runners = {each.code: each for each in made}
-    return TrialMeasurer(Runner(), description, "warm", foreign=runners.__getitem__, own=own)  # type: ignore[arg-type]  # fakes
+    settings = Settings(baseline=own)
+    return TrialMeasurer(Runner(), description, settings, foreign=runners.__getitem__)  # type: ignore[arg-type]  # fakes
 
 
 def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written() -> None:
@@ -124,7 +126,7 @@ def test_a_trial_is_asked_for_no_more_than_the_model_alone_shows_on_this_machine
             return failure(FailureKind.CRASHED)
 
     runner = Machine()
-    made = TrialMeasurer(runner, described(), "warm")  # type: ignore[arg-type]  # a fake
+    made = TrialMeasurer(runner, described(), Settings())  # type: ignore[arg-type]  # a fake
     made.measure(THREADS)
     made.ceilings([ModelSetup()])
     made.measure(THREADS)
