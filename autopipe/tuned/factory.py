@@ -23,7 +23,7 @@ from autopipe.core.value import rate_text
 from autopipe.core.workload import Workload
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
-from autopipe.tuned import drift, fingerprint, joining, kept_sets, pick, pin, reference, workload_source
+from autopipe.tuned import drift, fingerprint, joining, kept_sets, pick, pin, reference
 from autopipe.tuned.schema import Artifact, Baseline, Figures, Hardware, Limit, Profile, Reference
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class Tuned:
 def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     path: str | os.PathLike[str],
     *,
-    import_workload: workload_source.ImportWorkload,
+    import_workload: Callable[..., Workload],
     workload: Workload | str | None = None,
     pinned: Mapping[str, Any] | None = None,
     strict: bool = False,
@@ -238,7 +238,7 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
 
     Args:
         path: the artefact.
-        import_workload: imports a workload by its name.
+        import_workload: imports a workload by its name, told by `may_call` whether that may be a function.
         workload: the workload, or "train.py:workload", in place of the one that the artefact names.
         pinned: the only workload that the artefact may name.
         strict: refuse a profile of another machine.
@@ -254,11 +254,13 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     choice = pick.pick(artifact, fingerprint.detect() if here is None else here, strict=strict, name=str(file))
     if choice.warning is not None:
         warnings.warn(f"`{file}`: {choice.warning}", ProfileWarning, stacklevel=3)
-    if workload is None:
-        pin_of = None if pinned is None else pin.parse(pinned)
-        source = workload_source.named(artifact, file, import_workload, pinned=pin_of, allow_outside=allow_outside)
-    else:
-        source = workload_source.given(workload, import_workload)
+    pin_of = pin.parse(pinned) if pinned is not None and workload is None else None
+
+    def source() -> Workload:
+        named = pin.Name(text=workload, may_call=True) if isinstance(workload, str) else workload
+        named = named or pin.workload_of(artifact, file, pin=pin_of, allow_outside=allow_outside)
+        return named if isinstance(named, Workload) else import_workload(named.text, may_call=named.may_call)
+
     return Tuned(artifact=artifact, choice=choice, source=source, path=file, shown=shown)
 
 
@@ -278,8 +280,6 @@ def of_profile(
     choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)
     if isinstance(workload, Workload):
         named = named or reference.of_object(workload)
-        source = workload_source.itself(workload)
-    else:
-        source = workload
+    source = (lambda: workload) if isinstance(workload, Workload) else workload
     artifact = Artifact(workload=named, profiles=(profile,))
     return Tuned(artifact=artifact, choice=choice, source=source, study=study, shown=shown)
