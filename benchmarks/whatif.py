@@ -81,7 +81,7 @@ def rate(work: ap.Workload, config: PipelineConfig) -> float:
 
 def report(name: str, artifact: Path, machine: Machine, work: ap.Workload) -> None:
     found = what_if(predicting.measured(artifact), machine)
-    config = PipelineConfig.model_validate(found.config)
+    config = found.config
     measured = rate(work, config)
     said = found.images_per_second
     off = said.value / measured - 1

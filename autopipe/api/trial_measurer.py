@@ -59,8 +59,7 @@ class TrialMeasurer:
         self._half_width: float | None = None
         usual: list[Baseline] = []
         if description.wrapped is not None:
-            config = PipelineConfig.model_validate(description.wrapped.as_it_is)
-            usual.append(Baseline(name="the dataset as it is", config=config))
+            usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
         elif foreign is not None:
             usual += [
                 Baseline(name=name, config=_of_code(code), unable=_unable(description.against(CODE, code)))

@@ -45,7 +45,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
 
 def _of_a_wrapped_dataset(wrapped: WrappedDataset) -> list[PipelineConfig]:
     """Return the dataset as it is, and with one parameter changed at a time."""
-    as_it_is = PipelineConfig.model_validate(wrapped.as_it_is)
+    as_it_is = wrapped.as_it_is
     loader = as_it_is.loader.model_dump()
     changed = [loader | {name: value} for name, values in wrapped.choices.items() for value in values]
     loaders = [type(as_it_is.loader).model_validate(each) for each in changed if each != loader]

@@ -151,8 +151,7 @@ def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Seq
                 hint="Use loader.workers and the like.",
             )
         return changed(usual, ours)
-    as_it_is = PipelineConfig.model_validate(wrapped.as_it_is)
-    loader = as_it_is.loader.model_dump()
+    as_it_is, loader = wrapped.as_it_is, wrapped.as_it_is.loader.model_dump()
     names = [f"{WRAPPED}{name}" for name in wrapped.choices]
     for name, texts in theirs.items():
         if name not in names:

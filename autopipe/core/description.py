@@ -6,7 +6,8 @@ from typing import Final, Literal
 
 import pydantic
 
-from autopipe.core.value import JsonObject, Value
+from autopipe.core.config import PipelineConfig
+from autopipe.core.value import Value
 
 CODE: Final = "code"
 """The parameter of what cannot be written as plain code; its values are the forms of such code."""
@@ -30,7 +31,7 @@ class OpSettings(Value):
 class WrappedDataset(Value):
     """A dataset that a function of the user's makes."""
 
-    as_it_is: JsonObject  # the configuration that makes it as it is today
+    as_it_is: PipelineConfig  # the configuration that makes it as it is today
     choices: dict[str, tuple[bool | int | float | str, ...]]  # values that each of the function's parameters may take
 
 

@@ -6,13 +6,14 @@ from typing import Literal
 
 import pydantic
 
-from autopipe.core.value import JsonObject, Value
+from autopipe.core.config import PipelineConfig
+from autopipe.core.value import Value
 
 
 class Agreement(Value):
     """Whether one configuration gives the batches that the workload asks for."""
 
-    config: JsonObject
+    config: PipelineConfig
     digest: str  # of all batches it gave; equal digests mean equal batches
     samples: int = pydantic.Field(ge=0)
     # between a pixel and that of the reference configuration

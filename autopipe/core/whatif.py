@@ -19,7 +19,7 @@ from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.config import PipelineConfig
 from autopipe.core.correction import Correction, Measured, correction
 from autopipe.core.costs import Costs
-from autopipe.core.value import Estimate, JsonObject, Value
+from autopipe.core.value import Estimate, Value
 
 _FAR = 2.0  # times what was measured
 _ALL_CORES = 0.7  # of the cores: a model that takes more is taken to grow with them
@@ -54,7 +54,7 @@ class WhatIf(Value):
     """What is said of a machine."""
 
     images_per_second: Estimate  # of `config`, the best configuration, with its range
-    config: JsonObject
+    config: PipelineConfig
     limit: float = pydantic.Field(ge=0)  # the most that it can reach there
     limit_kind: str  # what sets that
     sentence: str  # the same in words
@@ -78,7 +78,7 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
     limit = bottlenecks.bottleneck(found, most)
     return WhatIf(
         images_per_second=Estimate(value=rate, low=low, high=high),
-        config=config.model_dump(mode="json"),
+        config=config,
         limit=most,
         limit_kind="unknown" if limit.kind is None else str(limit.kind),
         sentence=limit.sentence,

@@ -62,9 +62,7 @@ def _resident_share(workload: Workload) -> float | None:
 
 def _wrapped(workload: Workload) -> WrappedDataset | None:
     config = wrap.as_it_is(workload)
-    if config is None:
-        return None
-    return WrappedDataset(as_it_is=config.model_dump(mode="json"), choices=wrap.choices(workload))
+    return None if config is None else WrappedDataset(as_it_is=config, choices=wrap.choices(workload))
 
 
 def _not_plain(workload: Workload, plan: Plan) -> list[Impossible]:

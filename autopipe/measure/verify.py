@@ -72,8 +72,7 @@ def _each(
         try:
             found.append(look(config))
         except AutopipeError as error:
-            as_data = config.model_dump(mode="json")
-            found.append(Agreement(config=as_data, digest="", samples=0, message=str(error)))
+            found.append(Agreement(config=config, digest="", samples=0, message=str(error)))
         report.progress(len(found), 0.0)
     return tuple(found)
 
@@ -131,7 +130,7 @@ def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreem
     if not all(map(np.array_equal, epoch.targets, reference.targets)):
         messages.append("the targets differ")
     return Agreement(
-        config=config.model_dump(mode="json"),
+        config=config,
         digest=epoch.digest(),
         samples=len(epoch.numbers),
         largest_difference=_largest_difference(reference, epoch),
@@ -164,7 +163,7 @@ def repeats(workload: Workload, configs: Sequence[PipelineConfig], *, samples: i
             seen = list(_digests(loader.epoch(0), samples))
         whole = hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest()
         repeated = len(seen) - len(set(seen))
-        return Agreement(config=config.model_dump(mode="json"), digest=whole, samples=len(seen), repeated=repeated)
+        return Agreement(config=config, digest=whole, samples=len(seen), repeated=repeated)
 
     return Verification(agreements=_each(configs, look, report), compared=False)
 

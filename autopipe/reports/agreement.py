@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autopipe.core.config import PipelineConfig
 from autopipe.core.verification import Agreement, FileVerification, Verification
 
 TOLERANCE = 1.01 / 255
@@ -31,8 +30,7 @@ def render(verification: Verification) -> RenderableType:
             verdict = "is the first" if number == 0 and _agrees(each) else _verdict(each)
         else:
             verdict = each.message or f"{each.repeated:,} of {each.samples:,} came before"
-        config = PipelineConfig.model_validate(each.config).short()
-        table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), config)
+        table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), each.config.short())
     return Group(table, Text(), _over_all(verification))
 
 

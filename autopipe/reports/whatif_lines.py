@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from autopipe.core.config import PipelineConfig
 from autopipe.core.whatif import WhatIf
 from autopipe.hardware.memory import size_text
 from autopipe.reports import labelled, wording
@@ -15,7 +14,7 @@ def render(found: WhatIf, measured: float) -> Table:
     changes = found.images_per_second.value / measured
     lines = [
         ("predicted", f"{wording.rates(found.images_per_second)} images/s, {wording.times(changes)} what was measured"),
-        ("best there", PipelineConfig.model_validate(found.config).short()),
+        ("best there", found.config.short()),
         ("model alone", f"{wording.rate(found.model_images_per_second)} images/s"),
         ("limit", f"{wording.rate(found.limit)} images/s ({found.limit_kind}): {found.sentence}"),
         (

@@ -7,12 +7,13 @@ import pytest
 
 from autopipe.api.trial_measurer import TrialMeasurer, succeeded
 from autopipe.core.ceiling import Ceiling
-from autopipe.core.config import ModelSetup
+from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.description import CODE, Description, Impossible, WrappedDataset
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.params import to_config
-from autopipe.core.value import Estimate, JsonObject
+from autopipe.core.value import Estimate
 from autopipe.errors import NothingMeasuredError, WorkloadError
+from autopipe.loaders.wrapped import Wrapped
 from autopipe.search.settings import Settings
 
 THREADS = to_config({"loader": "threads", "threads.workers": 2})
@@ -93,7 +94,7 @@ def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written
 
 
 def test_a_wrapped_dataset_is_compared_with_itself() -> None:
-    as_it_is: JsonObject = {"loader": {"kind": "wrapped"}}
+    as_it_is = PipelineConfig(loader=Wrapped())
     found = measurer(described(wrapped=WrappedDataset(as_it_is=as_it_is, choices={}))).baselines()
     assert [each.name for each in found] == ["the dataset as it is"]
 

@@ -16,7 +16,7 @@ AS_IT_IS = PipelineConfig(loader=Wrapped.model_validate({"calls": 1, "prefetch":
 
 
 def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrapped = WrappedDataset(as_it_is=AS_IT_IS.model_dump(mode="json"), choices={"calls": (1, 2), "prefetch": (0, 4)})
+    wrapped = WrappedDataset(as_it_is=AS_IT_IS, choices={"calls": (1, 2), "prefetch": (0, 4)})
     described = DESCRIBED.model_copy(update={"wrapped": wrapped})
     asked: list[str] = []
 

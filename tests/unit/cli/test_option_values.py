@@ -126,7 +126,7 @@ def test_a_simulated_step_is_a_time_perhaps_for_so_many_images_or_a_preset() -> 
 WRAPPED = WrappedDataset(
     as_it_is=PipelineConfig(
         loader=Wrapped.model_validate({"calls": 2, "order": "any"}), finish="host", device_prefetch=0
-    ).model_dump(mode="json"),
+    ),
     choices={"calls": (1, 2), "order": ("any", "fixed")},
 )
 USUAL = PipelineConfig(loader=Threads(workers=2))

@@ -65,7 +65,7 @@ def test_where_cores_are_the_limit_images_go_with_them_and_workers_follow(cores:
     study = measured(ceiling())
     there = asked(study, cores=cores)
     assert there.images_per_second.value == pytest.approx(rate(study) * cores / 2, rel=0.02)
-    assert PipelineConfig.model_validate(there.config).loader.worker_count() == cores
+    assert there.config.loader.worker_count() == cores
     assert there.limit_kind == "op"
 
 
@@ -93,7 +93,7 @@ def test_more_reads_at_a_time_make_up_for_a_longer_latency() -> None:
     read_ahead = PipelineConfig(loader=Threads(workers=2, read_ahead=20))
     study = measured(ceiling(model=1000.0, op_costs=WAITING, reads=READS), config=read_ahead)
     longer = asked(study, read_latency_seconds=0.02)
-    loader = PipelineConfig.model_validate(longer.config).loader
+    loader = longer.config.loader
     assert (loader.reads_at_once() or 0) > 20
     assert longer.images_per_second.value == pytest.approx(rate(study), rel=0.1)
     assert rate(study, read_latency_seconds=1.0) < 0.5 * rate(study)
@@ -143,7 +143,7 @@ def with_sizes(cache_bytes: int | None, memory_bytes: int, *more: Any) -> Measur
 
 
 def cache_there(study: Measured, **machine: Any) -> str:
-    return PipelineConfig.model_validate(asked(study, **machine).config).cache
+    return asked(study, **machine).config.cache
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_a_cache_that_was_measured_is_left_out_where_there_is_no_room_for_it() -
 def test_where_nothing_but_caches_was_measured_and_none_has_room_samples_are_made_each_time() -> None:
     cached = CONFIG.model_copy(update={"cache": "memory"})
     study = dataclasses.replace(measured(ceiling(), config=cached), cache_bytes=8 * GIB, memory_bytes=16 * GIB)
-    assert PipelineConfig.model_validate(asked(study, memory_bytes=1 * GIB).config).cache == "none"
-    assert PipelineConfig.model_validate(asked(study, memory_bytes=0).config).cache == "none"
+    assert asked(study, memory_bytes=1 * GIB).config.cache == "none"
+    assert asked(study, memory_bytes=0).config.cache == "none"
 
 
 def test_memory_is_offered_by_its_size_and_a_cache_where_there_is_room() -> None:

@@ -12,10 +12,10 @@ from autopipe.loaders.keras import Keras
 from autopipe.loaders.threads import Threads
 from autopipe.reports import agreement
 
-FIRST = PipelineConfig(loader=Threads(workers=2)).model_dump(mode="json")
+FIRST = PipelineConfig(loader=Threads(workers=2))
 OTHER = PipelineConfig(
     loader=Keras(workers=4, use_multiprocessing=True, max_queue_size=16), cache="memory", finish="host"
-).model_dump(mode="json")
+)
 
 
 def shown(*, compared: bool = True, **other: Any) -> list[str]:
