@@ -16,7 +16,6 @@ import pydantic
 
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.value import JsonObject
 from autopipe.search.events import ConcludedElsewhere, StudyJoined, WaitingForOthers
 from autopipe.search.measurer import Baseline
 from autopipe.search.participants import Alone, State
@@ -38,7 +37,7 @@ class Conclusion(pydantic.BaseModel):
     allowed: tuple[str, ...] | None = None
     entered: tuple[str, ...]  # the keys of those in the confirmation run, in order; empty if there was none
     # names and configurations of those that were measured for the sake of the best
-    baselines: tuple[tuple[str, JsonObject], ...]
+    baselines: tuple[tuple[str, PipelineConfig], ...]
     reason: Reason  # why the search ended
     message: str  # the same as a sentence
     seconds: float  # how long all of it took there
@@ -52,7 +51,7 @@ class Conclusion(pydantic.BaseModel):
 
     def extra_baselines(self) -> list[Baseline]:
         """Return the baselines that were measured for the sake of the best."""
-        return [Baseline(name=name, config=PipelineConfig.model_validate(config)) for name, config in self.baselines]
+        return [Baseline(name=name, config=config) for name, config in self.baselines]
 
 
 def tell(session: Session) -> None:
@@ -125,7 +124,7 @@ def conclude(session: Session, result: SearchResult, entered: Sequence[str], ext
         winner=None if result.best_config is None else result.best_config.key(),
         allowed=tuple(key for key in entered if session.points()[key].feasible),
         entered=tuple(entered),
-        baselines=tuple((each.name, each.config.model_dump(mode="json")) for each in extra),
+        baselines=tuple((each.name, each.config) for each in extra),
         reason=result.stopped_because.reason,
         message=result.stopped_because.message,
         seconds=result.seconds,
