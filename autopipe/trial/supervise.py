@@ -154,10 +154,7 @@ class TrialRunner:
         return _expected(Verification, self._request(request, None)[0])
 
     def close(self) -> None:
-        """End the child, and all it started. Calling it twice is fine.
-
-        One that still loads has nothing to close, and would hear of it after its imports only.
-        """
+        """End the child, and all it started; one that still loads has nothing to close. Calling it twice is fine."""
         seconds = self._deadlines.end_seconds if self._loading else self._deadlines.close_seconds
         self._end(seconds, politely=not self._loading)
 
