@@ -120,6 +120,7 @@ def test_one_batch_an_epoch_is_a_part_like_any_other() -> None:
     assert same_weights(model, by_hand(1))
 
 
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="Keras refuses it there")
 def test_several_steps_may_be_one_execution() -> None:
     model = classifier(steps_per_execution=3)
     model.fit(fit_dataset.dataset(loader()), epochs=2, verbose=0)
