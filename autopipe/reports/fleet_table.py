@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import rich.table
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from autopipe.reports import page, wording
+from autopipe.reports import labelled, page, wording
 from autopipe.reports.figure import Column, Row, Table
 from autopipe.reports.fleets import Member
 
 _UNKNOWN = "-"
+_WIDE = 72  # columns of a terminal: with fewer, a table of eight columns has one letter a line
 
 
 def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str, Any]]:
@@ -20,8 +23,10 @@ def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str
     return [_row(member, now) for member in members]
 
 
-def render(members: Sequence[Member], now: datetime.datetime) -> rich.table.Table:
-    """Return what `autopipe fleet` prints."""
+def render(members: Sequence[Member], now: datetime.datetime, *, width: int) -> RenderableType:
+    """Return what `autopipe fleet` prints on so many columns: a table, or lines for each member where they are few."""
+    if width < _WIDE:
+        return Group(*_blocks(_table(members, now)))
     shown = rich.table.Table(box=None, pad_edge=False, header_style="bold")
     table = _table(members, now)
     for column in table.columns:
@@ -29,6 +34,12 @@ def render(members: Sequence[Member], now: datetime.datetime) -> rich.table.Tabl
     for cells in table.cells():
         shown.add_row(*cells)
     return shown
+
+
+def _blocks(table: Table) -> Iterator[RenderableType]:
+    for cells in table.cells():
+        yield labelled.table((column.title, cell) for column, cell in zip(table.columns, cells, strict=True))
+        yield Text()
 
 
 def html_page(members: Sequence[Member], now: datetime.datetime) -> str:

@@ -42,7 +42,8 @@ def fleet(
     if as_json:
         print(json.dumps(fleet_table.document(members, now), indent=2))
     else:
-        Console().print(fleet_table.render(members, now))
+        console = Console()
+        console.print(fleet_table.render(members, now, width=console.width))
 
 
 def _prune(place: str, older_than: str, *, really: bool) -> None:

@@ -22,6 +22,19 @@ def test_a_fleet_is_a_table_a_page_and_a_document(autopipe: Autopipe, tmp_path: 
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_narrow_terminal_has_a_line_for_each_figure(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write(artifact(), tmp_path / "a.json")
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = autopipe("fleet", tmp_path).out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert [" ".join(line.split()) for line in lines if line.startswith(("machine", "images/s"))] == [
+        "machine 2 x Imaginary 9000",
+        "images/s 1,000",
+    ]
+
+
 def test_studies_are_only_deleted_with_yes(autopipe: Autopipe, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     study = optuna.create_study(storage=url, study_name="never run")
