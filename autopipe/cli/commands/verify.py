@@ -27,7 +27,9 @@ def verify(
     command is run again.
     """
     from autopipe.api import searching, verifying
+    from autopipe.devices.simulated import SimulatedAccelerator
     from autopipe.reports import agreement
+    from autopipe.search.settings import Settings
 
     if files:
         given_options.refuse_idle(context, "samples", "space", why="with `--files`, which looks at every sample")
@@ -38,7 +40,8 @@ def verify(
     if files:
         _verify_files(chosen, workers, as_json=as_json)
         return
-    with screen.working("comparing"), searching.runner_for(chosen.workload) as runner:
+    untrained = Settings(simulate=SimulatedAccelerator(0.001))  # batches are compared: no model is built, nor need be
+    with screen.working("comparing"), searching.runner_for(chosen.workload, untrained) as runner:
         verification = verifying.verify(runner, space=space, samples=samples)
     if as_json:
         print(verification.model_dump_json(indent=2))

@@ -10,6 +10,9 @@ import cv2
 import numpy as np
 import pytest
 
+from autopipe.api import verifying
+from autopipe.core.verification import Verification
+from autopipe.trial.supervise import TrialRunner
 from tests.unit.cli.conftest import Autopipe
 
 
@@ -97,3 +100,15 @@ def test_a_wrapped_dataset_is_refused(photos: Path, autopipe: Autopipe) -> None:
     ended = autopipe("verify", "--files", "train.py:workload")
     assert ended.status == 2
     assert "reads its own files" in ended.err
+
+
+def test_batches_are_compared_without_the_workloads_model(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = []
+
+    def verify(runner: TrialRunner, **_: object) -> Verification:
+        simulated.append(runner.launch.simulate is not None)
+        return Verification(agreements=())
+
+    monkeypatch.setattr(verifying, "verify", verify)  # a real one takes half a minute: README's is in test_readme.py
+    assert autopipe("verify", "train.py:workload").status == 0
+    assert simulated == [True]
