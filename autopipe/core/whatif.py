@@ -206,7 +206,8 @@ def _has_room(measured: Measured, memory_bytes: float | None, fraction: float = 
 def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> Iterator[Buy]:
     cores = machine.cores or measured.ceiling.cores or 1.0
     devices = machine.devices or measured.ceiling.devices
-    has_room = _has_room(measured, machine.memory_bytes or measured.memory_bytes)
+    memory_bytes = measured.memory_bytes if machine.memory_bytes is None else machine.memory_bytes
+    has_room = _has_room(measured, memory_bytes)
     cache = "a cache of all samples, for which there is room" if has_room else "memory for all samples"
     offers = {
         f"{2 * cores:g} cores instead of {cores:g}": {"cores": 2 * cores},

@@ -169,7 +169,9 @@ def test_where_nothing_but_caches_was_measured_and_none_has_room_samples_are_mad
     cached = CONFIG.model_copy(update={"cache": "memory"})
     study = dataclasses.replace(measured(ceiling(), config=cached), cache_bytes=8 * GIB, memory_bytes=16 * GIB)
     assert asked(study, memory_bytes=1 * GIB).config.cache == "none"
-    assert asked(study, memory_bytes=0).config.cache == "none"
+    without = asked(study, memory_bytes=0)
+    assert without.config.cache == "none"
+    assert "memory for all samples" in {buy.what for buy in without.buys}
 
 
 def test_memory_is_offered_by_its_size_and_a_cache_where_there_is_room() -> None:
