@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+from autopipe.errors import MissingExtraError
+
+_EXTRAS: Final = ("jax", "torch")  # backends that an extra of the same name brings
 
 
 def keras_backend(environment: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules) -> str | None:
@@ -17,3 +22,14 @@ def keras_backend(environment: Mapping[str, str] = os.environ, modules: Mapping[
     if config is not None:
         return str(config.backend())
     return environment.get("KERAS_BACKEND") or None
+
+
+def require_installed(environment: Mapping[str, str] = os.environ) -> None:
+    """Do nothing if the backend that is asked for by `KERAS_BACKEND` is there, or is one that Keras itself knows of.
+
+    Raises:
+        MissingExtraError: it is one of an extra that is not installed.
+    """
+    asked = environment.get("KERAS_BACKEND", "")
+    if asked in _EXTRAS and importlib.util.find_spec(asked) is None:
+        raise MissingExtraError.of(asked, asked)

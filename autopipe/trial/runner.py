@@ -30,6 +30,7 @@ import cloudpickle
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.workload import Workload
 from autopipe.errors import DataWarning, TrialError, WorkloadError
+from autopipe.hardware import backend
 from autopipe.trial import group, protocol, workload_import
 from autopipe.trial.channel import Channel
 from autopipe.trial.classify import failure_of
@@ -117,6 +118,7 @@ class _Server:
 
     def _load(self, request: protocol.Load) -> protocol.Ready:
         self._report.phase(Phase.IMPORT)
+        backend.require_installed()  # before Keras, which names no extra
         sys.path += [folder for folder in request.sys_path if folder not in sys.path]
         with _warnings_told(self._report):
             workload = _workload(request.workload)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import importlib.util
 import types
 from typing import Any
 
 import pytest
 
-from autopipe.hardware.backend import keras_backend
+from autopipe.errors import MissingExtraError
+from autopipe.hardware.backend import keras_backend, require_installed
 
 IMPORTED = types.SimpleNamespace(config=types.SimpleNamespace(backend=lambda: "jax"))
 
@@ -24,3 +26,16 @@ def test_an_imported_keras_knows_its_backend_and_the_environment_says_what_it_wi
     environment: dict[str, str], modules: dict[str, Any], backend: str | None
 ) -> None:
     assert backend == keras_backend(environment, modules)
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+def test_a_backend_that_is_not_installed_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=f"`{name}` is not installed; the extra `{name}` brings it") as raised:
+        require_installed({"KERAS_BACKEND": name})
+    assert f"'{name}>=" in str(raised.value.hint)
+
+
+def test_any_other_backend_is_kerass_own_matter() -> None:
+    for environment in ({}, {"KERAS_BACKEND": "tensorflow"}, {"KERAS_BACKEND": "numpy"}):
+        require_installed(environment)
