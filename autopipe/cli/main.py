@@ -127,7 +127,8 @@ def _refusal_of_output(*, more: bool) -> OSError | None:
 def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
     """Return the arguments without `--debug`, and whether it was there; what follows a script is the script's."""
     script = next((place for place, each in enumerate(arguments) if each.endswith(".py")), len(arguments))
-    ours = script + 1 if arguments[:1] == ["diagnose"] else len(arguments)
+    command = next((each for each in arguments if each != _DEBUG), None)
+    ours = script + 1 if command == "diagnose" else len(arguments)
     kept = [each for each in arguments[:ours] if each != _DEBUG]
     return [*kept, *arguments[ours:]], _DEBUG in arguments[:ours]
 

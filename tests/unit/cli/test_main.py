@@ -125,6 +125,16 @@ def test_debug_shows_where_an_error_came_from_wherever_it_stands(autopipe: Autop
     assert "error: There is no artefact" in ended.err
 
 
+@pytest.mark.parametrize("ours", [("--debug", "diagnose"), ("diagnose", "--debug"), ("diagnose",)], ids=" ".join)
+def test_debug_behind_a_script_is_the_scripts(
+    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch, ours: tuple[str, ...]
+) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr(main, "application", lambda: lambda arguments, prog_name: seen.append(arguments))
+    autopipe(*ours, "train.py", "--debug")
+    assert seen == [["diagnose", "train.py", "--debug"]]
+
+
 def test_without_debug_there_is_no_traceback(autopipe: Autopipe) -> None:
     assert "Traceback" not in autopipe("show", "nowhere.json").err
 
