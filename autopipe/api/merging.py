@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autopipe.tuned import artifact as files
-from autopipe.tuned import pick, reference
+from autopipe.tuned import joining, pick, reference
 from autopipe.tuned.schema import Artifact
 
 
@@ -22,8 +22,9 @@ def merge(paths: Sequence[Path], out: Path) -> Artifact:
     Raises:
         ArtifactError: one cannot be read, they are of several workloads, or `out` cannot be written.
     """
-    merged = pick.merge([files.read(path) for path in paths])
-    moved = reference.moved(merged.workload, paths[0].absolute().parent, out.absolute().parent)
-    merged = merged.model_copy(update={"workload": moved})
-    files.write(merged, out)
+    with joining.alone(out):  # a retune may be writing to one of them, which `out` may be
+        merged = pick.merge([files.read(path) for path in paths])
+        moved = reference.moved(merged.workload, paths[0].absolute().parent, out.absolute().parent)
+        merged = merged.model_copy(update={"workload": moved})
+        files.write(merged, out)
     return merged

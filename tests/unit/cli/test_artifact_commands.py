@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from autopipe.api.merging import merge
 from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint
+from autopipe.tuned import fingerprint, joining
 from autopipe.tuned.schema import FileReference
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.unit.cli.conftest import Autopipe
@@ -104,6 +106,19 @@ def test_merge_unites_profiles_and_leads_to_the_first_ones_workload(autopipe: Au
     merged = files.read(tmp_path / "c.json")
     assert {each.hardware.cpu_model for each in merged.profiles} == {HERE.cpu_model, hardware().cpu_model}
     assert merged.workload == FileReference(path="train.py")
+
+
+def test_merge_waits_for_whoever_writes_to_the_same_artefact(tmp_path: Path) -> None:
+    out = files.write(artifact(), tmp_path / "a.json")
+    other = files.write(artifact(profile(hardware=HERE)), tmp_path / "b.json")
+    merging = threading.Thread(target=merge, args=([out, other], out))
+    with joining.alone(out):
+        merging.start()
+        merging.join(0.5)  # where it does not wait it ends in a few milliseconds
+        assert merging.is_alive()
+        files.write(artifact(profile(hardware=hardware(cpu_model="Third"))), out)
+    merging.join(60)
+    assert {each.hardware.cpu_model for each in files.read(out).profiles} == {"Third", HERE.cpu_model}
 
 
 def test_merge_refuses_two_workloads(autopipe: Autopipe, tmp_path: Path) -> None:
