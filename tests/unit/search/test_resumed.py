@@ -32,30 +32,30 @@ def cpu_percent(result: SearchResult) -> float:
 
 
 def test_what_was_measured_before_there_was_a_limit_is_held_to_it(space: Space, url: str) -> None:
-    first = run(space, fed_by_four(quirks=1), url, trials=12, budget_seconds=None)
+    first = run(space, fed_by_four(quirks=1), url, trials=7, budget_seconds=None, blocks=(0, 0))
     assert cpu_percent(first) > 250.0
     surface = fed_by_four(quirks=1)
-    second = run(space, surface, url, trials=12, budget_seconds=None, limits=TWO_CORES, blocks=(0, 0))
+    second = run(space, surface, url, trials=7, budget_seconds=None, limits=TWO_CORES, blocks=(0, 0))
     assert surface.measured == []
     assert cpu_percent(second) <= 250.0
     assert second.over_limits
 
 
 def test_what_broke_a_limit_that_is_none_any_more_can_win(space: Space, url: str) -> None:
-    first = run(space, fed_by_four(quirks=1), url, trials=12, budget_seconds=None, limits=TWO_CORES)
+    first = run(space, fed_by_four(quirks=1), url, trials=7, budget_seconds=None, limits=TWO_CORES, blocks=(0, 0))
     assert cpu_percent(first) <= 250.0
     assert first.over_limits
-    second = run(space, fed_by_four(quirks=1), url, trials=12, budget_seconds=None)
+    second = run(space, fed_by_four(quirks=1), url, trials=7, budget_seconds=None, blocks=(0, 0))
     assert cpu_percent(second) > 250.0
     assert not second.over_limits
 
 
 def test_of_a_study_whose_time_is_used_up_no_time_for_two_configurations_is_told(space: Space, url: str) -> None:
     """It has compared more than two; that its time is up is told at the end."""
-    first = run(space, fed_by_four(quirks=1), url, trials=8, budget_seconds=60.0)
+    first = run(space, fed_by_four(quirks=1), url, trials=4, budget_seconds=60.0, blocks=(0, 0))
     told, surface = list[Event](), fed_by_four(quirks=1)
     spent = sum(row.seconds for row in first.trials)
-    chosen = settings(surface, storage=url, budget_seconds=spent)
+    chosen = settings(surface, storage=url, budget_seconds=spent, blocks=(0, 0))
     study.run(space, surface, surface.facts(), chosen, on_event=told.append)
     assert not [event for event in told if isinstance(event, BudgetPlanned)]
     (stopped,) = [event.stop for event in told if isinstance(event, SearchStopped)]
@@ -74,9 +74,9 @@ def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Spa
     def surface() -> Surface:
         return Surface(decode_seconds=0.004, model_rate=60_000.0, sample_count=50_000, noise=0.002)
 
-    first = run(space, surface(), url, trials=8, budget_seconds=None, blocks=(0, 0))
+    first = run(space, surface(), url, trials=6, budget_seconds=None, blocks=(0, 0))
     steady = max(row.value for row in first.trials if row.value is not None)
     noting = Sampler("noting", Noting)
-    run(space, surface(), url, trials=20, budget_seconds=None, blocks=(0, 0), epochs=1, patience=99, sampler=noting)
-    assert len(seen[0]) >= 8
+    run(space, surface(), url, trials=13, budget_seconds=None, blocks=(0, 0), epochs=1, patience=99, sampler=noting)
+    assert len(seen[0]) >= 6
     assert max(seen[0].values()) < 0.7 * steady
