@@ -1,9 +1,10 @@
 """Decode: from the bytes of an image file to pixels.
 
-Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped, 16 bits become 8,
-and an EXIF rotation is left alone unless asked for, as TensorFlow, PIL and Keras do. JPEG goes to libjpeg-turbo's own
-interface, which tells of damage that OpenCV passes over and gives the same pixels; whatever that does not know, and all
-other formats, go to OpenCV. There is no TensorFlow half: its decoder passes over damage, too.
+Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped (libtiff multiplies a
+TIFF's colours by it before), 16 bits become 8, and an EXIF rotation is left alone unless asked for, as TensorFlow, PIL
+and Keras do. JPEG goes to libjpeg-turbo's own interface, which tells of damage that OpenCV passes over and gives the
+same pixels; whatever that does not know, and all other formats, go to OpenCV. There is no TensorFlow half: its decoder
+passes over damage, too.
 """
 
 from __future__ import annotations
