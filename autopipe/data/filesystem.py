@@ -120,8 +120,9 @@ def _is_behind_the_end(error: Exception) -> bool:
     """Return whether a server answered that an object has no such bytes, as S3 does of any of an empty one."""
     response = getattr(error.__cause__, "response", None)  # of botocore, from which s3fs makes its own
     told = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, Mapping) else None
-    codes = (told, *(getattr(error, name, None) for name in ("status", "status_code", "code")))
-    return http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE in codes
+    named = (getattr(error, name, None) for name in ("status", "status_code", "code"))  # aiohttp warns of its `code`
+    status = next((each for each in named if each is not None), told)
+    return bool(status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
 
 
 def _text(error: Exception) -> str:
