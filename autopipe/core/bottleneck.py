@@ -49,7 +49,7 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
     share = reached / limits.model_images_per_second if model_share is None else model_share
     others = [each for each in limits.limits if each.kind is not Kind.MODEL]
     known = bool(limits.costs.ops) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
-    if not known and (share < MODEL_SHARE or (rate is None and model_share is None)):
+    if (share < MODEL_SHARE and not (known and others)) or (not known and rate is None and model_share is None):
         return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(limits.model_images_per_second)))
     if share >= MODEL_SHARE:
         found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)

@@ -123,6 +123,13 @@ def test_work_that_costs_nothing_has_no_limit() -> None:
     assert bottleneck(limits(ceiling(op_costs=free), THREADS)).kind is Kind.MODEL
 
 
+def test_where_only_the_model_has_a_limit_nothing_else_is_named() -> None:
+    free = ceiling(op_costs=(OpCost(name="Cast", part="fixed", seconds_per_image=0.0),), cores=None)
+    found = bottleneck(limits(free, THREADS), rate=1000.0)
+    assert found.kind is None
+    assert "not known" in found.sentence
+
+
 def test_reads_that_wait_are_named_with_the_number_that_would_lift_them() -> None:
     found = bottleneck(limits(ceiling(model=1000.0, **WAITING), THREADS), rate=95.0)
     assert found.kind is Kind.STORAGE_LATENCY

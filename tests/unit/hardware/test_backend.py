@@ -33,7 +33,9 @@ def test_a_backend_that_is_not_installed_is_told_with_its_extra(monkeypatch: pyt
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=f"`{name}` is not installed; the extra `{name}` brings it") as raised:
         require_installed({"KERAS_BACKEND": name})
-    assert f"'{name}>=" in str(raised.value.hint)
+    hint = str(raised.value.hint)
+    assert f"'{name}" in hint  # with bounds in the order of whichever tool built the package's metadata
+    assert ">=" in hint
 
 
 def test_any_other_backend_is_kerass_own_matter() -> None:
