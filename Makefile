@@ -58,8 +58,9 @@ test: lint $(VENV)/beam.stamp
 
 # Whole tunes and trainings, as users run them: too long for the ten minutes of `make test`.
 WHOLE_TESTS := $(addprefix tests/integration/,test_branches.py test_cli_tune.py test_diagnose.py test_examples.py \
-	test_grain_processes.py test_loader_faults.py test_migrate_examples.py test_parts_training.py test_s3.py test_scale.py \
-	test_tuned_eject.py test_tuned_resume.py)
+	test_foreign_code.py test_grain_processes.py test_loader_faults.py test_migrate_examples.py test_parts_training.py \
+	test_s3.py test_scale.py test_search_resume.py test_tune_interrupted.py test_tuned_drift.py test_tuned_eject.py \
+	test_tuned_resume.py)
 
 test-whole: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(WHOLE_TESTS)
