@@ -49,3 +49,10 @@ def test_every_term_is_used() -> None:
     text = words()
     unused = [term for row in rows() for term in row[0].split(", ") if not re.search(rf"\b{term}", text)]
     assert not unused
+
+
+def test_pages_call_the_confirmation_run_by_its_name() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    other = re.compile(r"(?<![-/])\bproofs?\b(?!\.svg)")  # neither an option nor a file
+    lines = [f"{page.name}: {line}" for page in pages for line in page.read_text().splitlines()]
+    assert [line for line in lines if other.search(line)] == []
