@@ -69,8 +69,9 @@ def application() -> typer.Typer:
 def main() -> None:
     """Run the command line and exit with its status.
 
-    0: done. 1: what was compared does not agree. 2: wrong use, or stdout takes no more. 3: nothing could be measured.
-    4, 5: what was checked is stale, or has drifted. 6, 7: of `retune --exit-code`. 130: interrupted.
+    0: done. 1: what was compared does not agree, or nobody reads stdout. 2: wrong use, or stdout takes no more.
+    3: nothing could be measured. 4, 5: what was checked is stale, or has drifted. 6, 7: of `retune --exit-code`.
+    130: interrupted.
     """
     arguments, debug = _without_debug(sys.argv[1:])
     warnings.showwarning = _show_warning
