@@ -67,7 +67,7 @@ def convert(
 
     if finish is not None:
         idle = "with `--finish`, which joins parts that are written"
-        given_options.refuse_idle(context, "shard", "ray", "check", why=idle)
+        given_options.refuse_idle(context, "to", "cut", "out", "workers", "shard", "ray", "check", why=idle)
         manifest = converting.finish(finish)
         screen.say(f"joined    {manifest.header.samples:,} samples in {finish}")
         return

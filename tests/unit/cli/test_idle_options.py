@@ -21,6 +21,8 @@ from tests.unit.cli.conftest import Autopipe
         (("report", "--json", "--out", "a.html"), "`--out` has no effect with `--json`"),
         (("eject", "--to", "keras", "--plain"), "`--plain` has no effect with `--to`"),
         (("convert", "--finish", "set", "--verify"), "`--verify` has no effect with `--finish`"),
+        (("convert", "--finish", "set", "--out", "other"), "`--out` has no effect with `--finish`"),
+        (("convert", "--finish", "set", "--cut", "1"), "`--cut` has no effect with `--finish`"),
         (("tune", "a.py:w", "--batch-size", "64"), "`--batch-size` goes with `--images`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
