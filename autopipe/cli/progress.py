@@ -197,8 +197,8 @@ class Progress:
             self._ends += self._clock() - self._waiting_since
         self._doing = "measuring what the model alone can take"
         if event.resumed:
-            lost = f"; {event.lost} that were cut off count as failed" if event.lost else ""
-            self.say("resumed", f"{event.resumed} trials of this study are there already{lost}")
+            lost = f"; cut off, and counted as failed: {event.lost}" if event.lost else ""
+            self.say("resumed", f"this study has {wording.count(event.resumed, 'trial')} already{lost}")
 
     @_search.register
     def _(self, event: events.CeilingMeasured) -> None:

@@ -19,7 +19,7 @@ def render(result: Result) -> Table:
     table.add_row("verdict", Text(result.verdict, style=_STYLES[result.verdict]))
     for reason in result.reasons:
         table.add_row("because", reason)
-    table.add_row("age", f"{result.age_days} days")
+    table.add_row("age", wording.count(result.age_days, "day"))
     if result.images_per_second is not None:
         table.add_row("images/s", f"{wording.rates(result.images_per_second)} now")
     if result.share is not None:

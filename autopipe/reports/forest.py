@@ -52,7 +52,7 @@ def settings(findings: Findings) -> Section | None:
     if not findings.effects:
         return None
     epochs = None if findings.asked is None else findings.asked.epochs
-    charged = "" if epochs is None else f" One-time costs are charged over {epochs} epochs."
+    charged = "" if epochs is None else f" One-time costs are charged over {wording.count(epochs, 'epoch')}."
     text = "No single setting makes a difference that could be told."
     if shown:
         first, gain = shown[0], wording.times(shown[0].ratio)

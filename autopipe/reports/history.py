@@ -24,7 +24,7 @@ def section(findings: Findings) -> Section | None:
         return None
     trials = len(findings.trials)
     failed = f", {findings.failed} of them failed" if findings.failed else ""
-    text = f"{trials} trials{failed}, {wording.seconds(findings.seconds)} in all. {findings.stopped}"
+    text = f"{wording.count(trials, 'trial')}{failed}, {wording.seconds(findings.seconds)} in all. {findings.stopped}"
     left_out = [f"{each.configs:,} configurations: {each.reason}" for each in findings.left_out if each.configs]
     left_out += [each.reason for each in findings.left_out if not each.configs]
     failures = [f"failed: {each.config}: {each.failure}" for each in findings.trials if each.failure]

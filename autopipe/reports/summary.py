@@ -97,10 +97,11 @@ def _warnings(result: SearchResult) -> list[str]:
             f"The study could not be written to its end: {result.unsaved}. The figures here are whole; a next tune "
             "goes on from what was written."
         )
-    if result.confirmation is not None and _pays_once(result.confirmation):
+    if result.confirmation is not None and result.epochs is not None and _pays_once(result.confirmation):
+        training = wording.count(result.epochs, "epoch")
         said.append(
-            f"How many times faster the winner is holds for all {result.epochs} epochs, with what is paid once: the "
-            "first batch, filling a cache, converting. Its images/s are without that."
+            f"How many times faster the winner is holds for the whole training of {training}, with what is paid "
+            "once: the first batch, filling a cache, converting. Its images/s are without that."
         )
     said += [*_uncompared(result), *_unready(result), *_single_epoch(result)]
     said += payback_table.sentences(result.paybacks, result.epochs)

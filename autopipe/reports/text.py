@@ -37,7 +37,7 @@ def render(summary: Summary, verdict: str = "") -> RenderableType:
         grid.add_row("Brought", brought)
     grid.add_row("Trust", summary.trust)
     failed = f", {len(found.failed)} failed" if found.failed else ""
-    ended = f"({len(found.trials)} trials{failed}, {found.seconds:.0f} s)"
+    ended = f"({wording.count(len(found.trials), 'trial')}{failed}, {found.seconds:.0f} s)"
     grid.add_row("Stopped", f"{found.stopped_because.message} {ended}")
     for warning in summary.warnings:
         grid.add_row(Text("Note", style="bold yellow"), warning)

@@ -91,11 +91,14 @@ def convert(
 def _say_sizes(job: Job) -> None:
     """Print a line for each cut: what is done before, and the room that it takes."""
     from autopipe.hardware.memory import size_text
+    from autopipe.reports import wording
 
     for depth, size in job.sizes.items():
         chosen = depth == job.conversion.cut
         other = "" if chosen else f"  (--cut {depth})"
-        screen.say(f"{'keeps' if chosen else 'or':9} samples after {depth} ops: {size_text(size)}{other}")
+        screen.say(
+            f"{'keeps' if chosen else 'or':9} samples after {wording.count(depth, 'op')}: {size_text(size)}{other}"
+        )
 
 
 def _run(job: Job, workers: int | None, part: tuple[int, int], ray: str | None) -> Converted:

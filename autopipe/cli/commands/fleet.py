@@ -50,7 +50,7 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
     import datetime
 
     from autopipe.errors import ConfigError
-    from autopipe.reports import fleets
+    from autopipe.reports import fleets, wording
     from autopipe.search import studies
 
     number, unit = older_than[:-1], older_than[-1:]
@@ -67,7 +67,7 @@ def _prune(place: str, older_than: str, *, really: bool) -> None:
     for each in found:
         last = "never" if each.last_at is None else f"{each.last_at:%Y-%m-%d}"
         done = "deleted" if really else "would delete"
-        screen.say(f"{done}  {each.name} ({each.trials} trials, the last {last})")
+        screen.say(f"{done}  {each.name} ({wording.count(each.trials, 'trial')}, the last {last})")
     if really:
         studies.remove(place, [each.name for each in found])
     else:

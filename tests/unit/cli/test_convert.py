@@ -77,7 +77,7 @@ def test_a_conversion_that_is_there_is_not_made_again(home: Path, autopipe: Auto
 def test_the_size_of_each_cut_is_shown(home: Path, autopipe: Autopipe) -> None:
     ended = autopipe("convert", workload(home))
     assert "keeps     samples after 2 ops: 6.1 KiB" in ended.err  # 8 times 16 x 16 x 3 and a label of 8 bytes
-    assert "or        samples after 1 ops: 14.1 KiB  (--cut 1)" in ended.err
+    assert "or        samples after 1 op: 14.1 KiB  (--cut 1)" in ended.err
 
 
 def test_a_set_of_another_cut_is_kept_beside_and_found(home: Path, autopipe: Autopipe) -> None:

@@ -46,6 +46,14 @@ def test_studies_are_only_deleted_with_yes(autopipe: Autopipe, tmp_path: Path) -
     assert optuna.get_all_study_names(url) == []
 
 
+def test_a_study_of_one_trial_is_told_as_that(autopipe: Autopipe, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    study = optuna.create_study(storage=url, study_name="tried once")
+    study.set_user_attr("digests", {"workload": "w"})
+    study.add_trial(optuna.trial.create_trial(value=1.0))
+    assert "would delete  tried once (1 trial, " in autopipe("fleet", url, "--prune", "--older-than", "0d").err
+
+
 def test_a_study_that_is_just_beginning_is_not_deleted(autopipe: Autopipe, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     for name in ("just begun", "begun long ago"):

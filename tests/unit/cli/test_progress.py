@@ -260,11 +260,17 @@ def test_the_live_line_stays_one_line() -> None:
     assert len(written.getvalue().splitlines()) == 1
 
 
-@pytest.mark.parametrize("resumed", [0, 12])
-def test_going_on_with_a_study_is_said(resumed: int) -> None:
+@pytest.mark.parametrize(
+    ("resumed", "said"),
+    [
+        (0, ""),
+        (1, "resumed this study has 1 trial already; cut off, and counted as failed: 1"),
+        (12, "resumed this study has 12 trials already; cut off, and counted as failed: 1"),
+    ],
+)
+def test_going_on_with_a_study_is_said(resumed: int, said: str) -> None:
     shown = Screen().tell(events.StudyOpened(name="autopipe", resumed=resumed, lost=1))
-    said = "resumed   12 trials of this study are there already; 1 that were cut off count as failed"
-    assert " ".join(" ".join(shown).split()) == (" ".join(said.split()) if resumed else "")
+    assert " ".join(" ".join(shown).split()) == said
 
 
 def test_what_exceeds_a_limit_is_not_called_the_best() -> None:

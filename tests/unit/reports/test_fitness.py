@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 
@@ -37,6 +38,11 @@ def test_the_text_has_the_verdict_its_reasons_and_both_shares() -> None:
 def test_a_quick_check_shows_no_figures() -> None:
     quick = Result(verdict=Verdict.FITS, age_days=0, profile=None)
     assert [row[0] for row in shown(quick)] == ["verdict", "age"]
+
+
+def test_one_day_is_called_that() -> None:
+    ages = [shown(dataclasses.replace(DRIFTED, age_days=days))[2][1].strip() for days in (0, 1, 2)]
+    assert ages == ["0 days", "1 day", "2 days"]
 
 
 def test_the_document_is_json_and_complete() -> None:

@@ -233,6 +233,15 @@ def test_the_history_tells_who_asked_for_each_trial(profile: Profile) -> None:
     assert len(section(profile, "history").table.rows) == len(profile.findings.trials)
 
 
+def test_one_epoch_and_one_trial_are_called_that(profile: Profile) -> None:
+    assert profile.findings is not None
+    assert profile.findings.asked is not None
+    once = profile.findings.asked.model_copy(update={"epochs": 1})
+    shown = _found(asked=once, trials=profile.findings.trials[:1])
+    assert section(shown, "settings").text.endswith(" One-time costs are charged over 1 epoch.")
+    assert section(shown, "history").text.startswith("1 trial, ")
+
+
 def test_a_profile_of_an_earlier_version_shows_its_rates_and_says_what_is_wanting() -> None:
     old = profiles.profile()
     assert [each.key for each in story.sections(old)] == ["ladder", "circumstances"]

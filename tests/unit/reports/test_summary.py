@@ -86,16 +86,24 @@ def test_an_interval_from_fewer_than_three_rounds_says_so(result: SearchResult) 
     assert document.document(of(1), None)["baselines"]["keras"]["pairs"] == 1
 
 
-def test_a_ratio_that_counts_what_is_paid_once_says_so(result: SearchResult) -> None:
+@pytest.mark.parametrize(("epochs", "counted"), [(1, "1 epoch"), (2, "2 epochs")])
+def test_a_ratio_that_counts_what_is_paid_once_says_so(result: SearchResult, epochs: int, counted: str) -> None:
     run = result.confirmation
     assert run is not None
-    assert not [each for each in summary_of(dataclasses.replace(result, epochs=2)).warnings if "epochs" in each]
+    assert not [each for each in summary_of(dataclasses.replace(result, epochs=epochs)).warnings if "epoch" in each]
     dear = {
         key: {at: value / (1 + (key != run.winner)) for at, value in ran.items()} for key, ran in run.rounds.items()
     }
-    over = dataclasses.replace(result, epochs=2, confirmation=dataclasses.replace(run, scores=dear))
+    over = dataclasses.replace(result, epochs=epochs, confirmation=dataclasses.replace(run, scores=dear))
     (note,) = summary_of(over).warnings
-    assert note.startswith("How many times faster the winner is holds for all 2 epochs, with what is paid once:")
+    assert note.startswith(
+        f"How many times faster the winner is holds for the whole training of {counted}, with what is paid once:"
+    )
+
+
+def test_one_trial_is_called_that(result: SearchResult) -> None:
+    one = dataclasses.replace(result, trials=result.trials[:1])
+    assert "(1 trial, " in shown(text.render(summary_of(one)), width=300)
 
 
 def test_rounds_that_were_cut_off_prove_nothing(result: SearchResult) -> None:
