@@ -151,10 +151,14 @@ class ReadAhead:
             return batch
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None and not self._closed:
+        while (task := self._tasks.get()) is not None:
             index, future = task
+            with self._lock:  # `close` ends what has not begun to run, and then it cannot
+                if self._closed:
+                    return
+                wanted = future.set_running_or_notify_cancel()
             with contextlib.suppress(InvalidStateError):  # it was closed meanwhile
-                if future.set_running_or_notify_cancel():
+                if wanted:
                     self._read(index, future)
             with self._lock:
                 self._unfinished.discard(future)

@@ -3,10 +3,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
+from autopipe.batching import readahead
 from autopipe.batching.readahead import ReadAhead, batches_ahead, readers_of
 from autopipe.errors import BadSampleError, LoaderError
 
@@ -188,3 +190,28 @@ def test_workers_share_all_readers_evenly(read_ahead: int, workers: int) -> None
     readers = readers_of(read_ahead, workers)
     assert (len(readers), sum(readers)) == (workers, read_ahead)
     assert max(readers) - min(readers) <= 1
+
+
+def test_a_reader_that_takes_a_sample_while_it_is_closed_ends_in_order(
+    source: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closing(Future[Any]):
+        def set_running_or_notify_cancel(self) -> bool:
+            held = ahead._lock.locked()
+            closer = threading.Thread(target=ahead.close)
+            closer.start()
+            if not held:  # else it goes on once the reader lets it
+                closer.join(WAIT)
+            return super().set_running_or_notify_cancel()
+
+    raised: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    monkeypatch.setattr(readahead, "Future", Closing)
+    let_all_through(source)
+    others = set(threading.enumerate())
+    ahead = ReadAhead(source, 1)
+    (reader,) = set(threading.enumerate()) - others
+    ahead.begin([1])
+    reader.join(WAIT)
+    assert not reader.is_alive()
+    assert raised == []
