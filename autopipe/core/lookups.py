@@ -23,6 +23,7 @@ _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platst
 def looked_up(ops: Iterable[Op]) -> dict[str, str]:
     """Return the digest of each constant and function that the functions of some ops look up, by its full name."""
     found: dict[str, str] = {}
+    given: set[str] = set()
     seen: set[types.FunctionType] = set()
     pending = list(_functions_in(ops))
     while pending:
@@ -30,14 +31,17 @@ def looked_up(ops: Iterable[Op]) -> dict[str, str]:
         if function in seen:
             continue
         seen.add(function)
-        values = {name: function.__globals__.get(name, ...) for name in _names(function.__code__)}
+        module = home(function)
+        given.update(f"{module}.{name}" for name in _names(function.__code__, "STORE_GLOBAL"))
+        names = _names(function.__code__, "LOAD_GLOBAL") - {"__name__", "__file__"}  # which Python gives
+        values = {name: function.__globals__.get(name, ...) for name in names}
         functions = {name: list(_functions_in([value])) for name, value in values.items()}
         for name, value in values.items():
             if functions[name] or _is_constant(value):
-                found[f"{home(function)}.{name}"] = digest(*map(value_text, functions[name] or [value]))
+                found[f"{module}.{name}"] = digest(*map(value_text, functions[name] or [value]))
         pending += [each for several in functions.values() for each in several]
         pending += _functions_in(map(_content, function.__closure__ or ()))
-    return dict(sorted(found.items()))
+    return {name: found[name] for name in sorted(found.keys() - given)}
 
 
 def _functions_in(values: Iterable[Any]) -> Iterator[types.FunctionType]:
@@ -56,17 +60,10 @@ def _functions_in(values: Iterable[Any]) -> Iterator[types.FunctionType]:
             yield from _functions_in([call])
 
 
-def _names(code: types.CodeType) -> set[str]:
-    """Return the names that a function looks up in its module and gives no other values; none that Python gives."""
-    found: set[str] = set()
-    given = {"__name__", "__file__"}
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            found.add(instruction.argval)
-        elif instruction.opname == "STORE_GLOBAL":
-            given.add(instruction.argval)
-    inner = (_names(each) for each in code.co_consts if isinstance(each, types.CodeType))
-    return found.union(*inner) - given
+def _names(code: types.CodeType, operation: str) -> set[str]:
+    """Return the names of its module that a function, or one within it, looks up or stores, as `operation` says."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname == operation}
+    return found.union(*(_names(each, operation) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def _is_constant(value: Any) -> bool:

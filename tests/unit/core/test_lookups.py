@@ -84,3 +84,30 @@ def test_other_values_and_other_code_are_told_by_their_names() -> None:
 def test_what_calls_itself_and_what_is_not_the_users_come_to_an_end() -> None:
     assert names(module().again) == ["again"]
     assert [names(function) for function in (np.negative, np.flipud, cv2.flip)] == [[], [], []]
+
+
+def test_what_another_function_stores_does_not_count() -> None:
+    text = """
+LOADED, SIZE = None, 3
+
+def load():
+    global LOADED
+    LOADED = LOADED or object()
+
+def prepared(image):
+    load()
+    return image if LOADED else SIZE
+
+def within(image):
+    def store():
+        global LOADED
+        LOADED = object()
+    store()
+    return LOADED
+"""
+    users = module(text)
+    before = names(users.prepared)
+    assert before == ["SIZE", "load"]
+    users.prepared(1)
+    assert names(users.prepared) == before
+    assert names(users.within) == []
