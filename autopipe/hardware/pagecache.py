@@ -52,8 +52,11 @@ def share_in_memory(paths: Iterable[Path]) -> float | None:
     """Return which part of the files is in the page cache, 0 to 1, judged by a few places.
 
     Returns:
-        None if there is nothing to look at, or the file system does not tell: it takes a read that must not wait.
+        None if there is nothing to look at, or the file system does not tell: it takes a read that must not wait,
+        which a Python that is built for the oldest systems, as conda's is, does not have.
     """
+    if not hasattr(os, "RWF_NOWAIT"):
+        return None
     found = []
     try:
         for path in paths:
@@ -61,7 +64,7 @@ def share_in_memory(paths: Iterable[Path]) -> float | None:
                 size = os.fstat(file.fileno()).st_size
                 count = min(_PLACES, -(-size // _CHUNK_BYTES))
                 found += [_in_memory(file.fileno(), (2 * place + 1) * size // (2 * count)) for place in range(count)]
-    except OSError:
+    except (OSError, NotImplementedError):  # the latter of a Python that knows the flag and has no call that takes it
         return None
     return sum(found) / len(found) if found else None
 

@@ -45,6 +45,18 @@ def test_what_holds_nothing_or_is_not_there_has_no_share_in_memory(paths: list[P
     assert pagecache.share_in_memory([tmp_path / "gone"]) is None
 
 
+def test_a_python_without_reads_that_do_not_wait_tells_no_share(
+    paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_flags(*arguments: object) -> int:
+        raise NotImplementedError("preadv2: flags unavailable on this platform")
+
+    monkeypatch.setattr(os, "preadv", no_flags)
+    assert pagecache.share_in_memory(paths) is None
+    monkeypatch.delattr(os, "RWF_NOWAIT")
+    assert pagecache.share_in_memory(paths) is None
+
+
 def test_a_share_counts_pages(paths: list[Path]) -> None:
     pagecache.drop(paths)
     pagecache.warm(paths[1:])
