@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import screen, search_options
+from autopipe.cli import given_options, screen, search_options
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """What comes after the script is the script's."""
 
 
 def diagnose(
+    context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="train.py", help="Your training script, as it is.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script takes.")] = None,
     seconds: Annotated[
@@ -36,6 +37,8 @@ def diagnose(
     from autopipe.api import diagnosing
     from autopipe.reports import training
 
+    if steps is not None:
+        given_options.refuse_idle(context, "seconds", why="with `--steps`, which says how much to look at")
     request = diagnosing.Request(
         script=script,
         arguments=tuple(arguments or ()),
