@@ -140,7 +140,9 @@ class Progress:
     def _(self, event: events.ConfirmationStarted) -> None:
         fewest, most = event.blocks
         self._confirming = (len(event.configs), 0)
-        self.say("confirm", f"{len(event.configs)} configurations against each other, in {fewest} to {most} rounds")
+        self.say(
+            "confirm", f"{wording.count(len(event.configs), 'configuration')} by turns, in {fewest} to {most} rounds"
+        )
 
     @_search.register
     def _(self, event: events.SearchStopped) -> None:
@@ -222,7 +224,7 @@ class Progress:
                 "first trial."
             )
         else:
-            text = f"{budget} are short: there is time for about {event.trials} trials of {trial}."
+            text = f"{budget} are short: there is time for about {wording.count(event.trials, 'trial')} of {trial}."
         self.say("budget", f"{text} {advice}")
 
     def _rate(self, label: str, outcome: Measurement, what: str) -> None:

@@ -117,7 +117,13 @@ def test_a_budget_that_is_too_short_is_told_with_one_that_is_not() -> None:
     assert (
         "30 s are short: there is time for about 4 trials of 4 s." in Screen(terminal=False).tell(planned(4, 20.0))[0]
     )
+    assert "for about 1 trial of 4 s." in Screen(terminal=False).tell(planned(1, 20.0))[0]
     assert Screen().tell(planned(20, 20.0)) == []
+
+
+def test_one_configuration_that_is_confirmed_is_called_that() -> None:
+    shown = Screen(terminal=False).tell(events.ConfirmationStarted(configs=(CONFIG,), blocks=(2, 3)))
+    assert shown == ["confirm   1 configuration by turns, in 2 to 3 rounds"]
 
 
 def test_a_study_that_is_lost_is_told_with_the_reason() -> None:
