@@ -122,9 +122,9 @@ READ = "read"
 """The name under which reading a sample stands among the ops."""
 
 
-def work(config: PipelineConfig, costs: Costs) -> Work:
-    """Return what a loader of this configuration does for one image, on average, once its caches are filled."""
-    cached = config.cache_fraction if config.cache != "none" else 0.0
+def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
+    """Return what a loader of this configuration does for one image, on average, once its caches are `filled`."""
+    cached = config.cache_fraction if filled and config.cache != "none" else 0.0
     missed, converted = 1.0 - cached, STORAGES[config.storage].converts
     depth = _depth(config, costs)
     kept = costs.fixed if depth == 0 else costs.fixed[1 + depth :]
@@ -234,7 +234,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
         convert = samples * max(busy, sum(op.wall_seconds_per_image for op in before) / cores)
     if config.cache == "none":
         return convert, 0.0
-    made = work(config.model_copy(update={"cache": "none"}), costs)
+    made = work(config, costs, filled=False)
     fixed = [op for op in made.paid if op.part == "fixed"]
     workers = config.loader.worker_count() or cores
     busy = sum(op.seconds_per_image for op in fixed)
@@ -242,7 +242,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
         busy += costs.compact_bytes * _COPY
     waits = 0.0 if config.loader.reads_ahead() else sum(op.wait_seconds_per_image for op in fixed)
     fill = max((busy + waits) / workers, busy / min(workers, cores))
-    reads = reads_rate(config.model_copy(update={"cache": "none"}), made, costs)
+    reads = reads_rate(config, made, costs)
     return convert, samples * config.cache_fraction * max(fill, 1 / reads if reads else 0.0)
 
 
