@@ -48,3 +48,8 @@ class Facts:
     def converting(self) -> Facts:
         """The same, if the user let samples be kept in another form."""
         return replace(self, limits=replace(self.limits, convert=True))
+
+    @property
+    def unmeasured(self) -> Facts:
+        """The same without what measurements say is of no use."""
+        return replace(self, reads_at_once=None, workers_at_once=None, workers_beside_reads=None, pointless={})

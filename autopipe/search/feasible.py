@@ -10,7 +10,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.facts import Facts
@@ -126,7 +126,7 @@ def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = 
         try:
             return trim(trimmed.space.measured(bounds), facts)
         except SpaceError:  # it may be for nothing but what is not worth a trial
-            return trim(trimmed.space.measured(bounds), replace(facts, pointless={}))
+            return trim(trimmed.space.measured(bounds), facts.unmeasured)
     dropped = Counter({Rejection(drop.rule, drop.reason): drop.configs for drop in trimmed.drops})
     left = []
     for candidate in trimmed.candidates:

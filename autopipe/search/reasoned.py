@@ -6,12 +6,13 @@ What is reasoned is `autopipe.search.seeds`'s; here it is run, as long as the se
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from autopipe.core import footprint
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import from_config
-from autopipe.search import budget, decision, feasible, seeds
+from autopipe.search import budget, decision, feasible, rules, seeds
 from autopipe.search.feasible import Candidate
 from autopipe.search.measurer import Baseline
 from autopipe.search.origin import AskedBy, Asker
@@ -68,7 +69,8 @@ def run_known(session: Session, over: Over) -> None:
     for config in session.settings.known:
         if over() is not None:
             return
-        if session.allowed(config):
+        # Predictions say more than what did well with more workers or reads at a time than are of use here.
+        if rules.why_not(config, replace(session.facts, pointless={})) is None:
             _run_unless_done(session, config, AskedBy(Asker.KNOWN))
 
 

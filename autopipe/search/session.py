@@ -82,8 +82,9 @@ class Session:
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
             left = feasible.narrowed(self.trimmed, self.facts, bounds)
-            if left is self.trimmed:  # all that is asked for brings nothing by these figures, and is tried all the same
-                self.facts = before
+            if rules.why_not(left.candidates[0].config, self.facts) is not None:
+                # All that is asked for brings nothing by these figures, and is tried all the same.
+                self.facts = replace(before.unmeasured, pointless=before.pointless)
             self.trimmed = left
 
     # ------------------------------------------------------------ how things stand
@@ -123,8 +124,7 @@ class Session:
 
     def allowed(self, config: PipelineConfig) -> bool:
         """Whether the user's limits leave room for it; what is not worth a trial may win all the same if it had one."""
-        why = rules.why_not(config, self.facts)
-        return why is None or why.rule is rules.Rule.POINTLESS
+        return rules.why_not(config, self.facts.unmeasured) is None
 
     def kept_limits(self, row: Row) -> bool:
         """Whether a trial kept the limits of this search; when it was told, others may have been asked for."""

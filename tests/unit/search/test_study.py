@@ -531,6 +531,39 @@ def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same() -
     assert result.best_config.steps_per_execution == 8
 
 
+@pytest.mark.parametrize(
+    "many",
+    [{"threads.workers": [16]}, {"threads.read_ahead": [16]}, {"threads.read_ahead": ["reads_at_once"]}],
+    ids=["workers", "reads", "measured reads"],
+)
+def test_where_nothing_waits_a_space_of_many_workers_or_reads_is_searched_all_the_same(many: dict[str, object]) -> None:
+    class Alone(Surface):
+        def baselines(self) -> Sequence[Baseline]:
+            return []
+
+    usual = {"loader": ["threads"], "threads.workers": [2], "threads.queue_size": [2, 8], "finish": ["host", "device"]}
+    written = usual | many
+    asked = library.parse(json.dumps({"schema_version": 1, "parameters": written}), {"cores": 4, "gpus": 0})
+    result = run(asked, Alone(model_rate=60_000.0))
+    assert result.best_config is not None
+    assert result.stopped_because.message == "Every configuration that can run has been measured."
+
+
+def test_who_has_to_be_beaten_may_win_with_more_workers_than_are_of_use(space: Space) -> None:
+    former = to_config({"loader": "threads", "threads.workers": 16, "threads.queue_size": 8})
+
+    class Retuned(Surface):
+        def baselines(self) -> Sequence[Baseline]:
+            return [Baseline(name="former", config=former, required=True)]
+
+        def true_rate(self, config: PipelineConfig) -> float:
+            return super().true_rate(config) * (1.0 if config == former else 0.01)
+
+    assert run(space, Retuned(model_rate=60_000.0)).best_config == former
+    few = run(space, Retuned(model_rate=60_000.0), limits=Limits(workers=8))
+    assert few.best_config not in (None, former)
+
+
 def test_a_study_whose_time_is_used_up_keeps_what_it_proved(space: Space, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     first = run(space, fed_by_four(quirks=2), url, budget_seconds=60.0)
