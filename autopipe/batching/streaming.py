@@ -178,7 +178,7 @@ def _mean_bytes(source: Source) -> float:
 def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int, batch_size: int) -> None:
     try:
         for task in _tasks(stream, filler, ahead):
-            _make(task, stream, pool, filler, batch_size)
+            _make(task, stream, pool, filler, ahead, batch_size)
     except BaseException as error:  # noqa: BLE001  # without this thread the consumer might wait for ever
         stream.close(worker_failure(error))
 
@@ -200,10 +200,12 @@ def _tasks(stream: BatchStream[Filled], filler: Filler, ahead: int) -> Iterator[
             filler.forget(task.indices)
 
 
-def _make(task: Task, stream: BatchStream[Filled], pool: SlotPool, filler: Filler, batch_size: int) -> None:
+def _make(task: Task, stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int, batch_size: int) -> None:
     try:
         slot = pool.acquire()
     except (OSError, MemoryError) as error:
+        if ahead:
+            filler.forget(task.indices)
         stream.fail(task, _no_room(error))
         return
     rows = len(task.indices)
@@ -276,8 +278,7 @@ class BadSampleLedger:
         if len(indices) > self._tolerated:
             raise DataError(
                 f"{len(indices)} samples of epoch {epoch} are bad, "
-                f"more than the {self._tolerated} (1 %) that are skipped; "
-                f"the last: {bad[-1].message}",
+                f"more than the {self._tolerated} (1 %) that are skipped; the last: {bad[-1].message}",
                 hint="`autopipe verify --files` lists all." if self._unwritten else f"They are listed in {self._path}.",
             )
 

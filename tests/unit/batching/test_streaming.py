@@ -23,16 +23,19 @@ ORDER = BatchOrder(count=6, batch_size=2, seed=0, shuffle=False, drop_remainder=
 
 
 class Leaves:
-    """Fills nothing in."""
+    """Fills nothing in, and counts the batches that were begun and not filled or forgotten."""
+
+    begun = 0
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        self.begun -= 1
         return []
 
     def begin(self, indices: NDArray[np.int64]) -> None:
-        raise NotImplementedError
+        self.begun += 1
 
     def forget(self, indices: NDArray[np.int64]) -> None:
-        raise NotImplementedError
+        self.begun -= 1
 
     def stop(self) -> None:
         pass
@@ -41,7 +44,8 @@ class Leaves:
 @pytest.mark.parametrize(
     "error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), MemoryError()], ids=["descriptors", "memory"]
 )
-def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(error: Exception) -> None:
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(error: Exception, ahead: int) -> None:
     class Full(SlotPool):
         failures = 0
 
@@ -52,7 +56,8 @@ def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(
             return super().acquire()
 
     pool = Full(RowLayout(SPEC, 2), keep=4)
-    stream: BatchStream[Filled] = BatchStream(ORDER, capacity=2)
+    stream: BatchStream[Filled] = BatchStream(ORDER, capacity=2, ahead=ahead)
+    filler = Leaves()
 
     def consume() -> list[Any]:
         try:
@@ -66,7 +71,8 @@ def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(
     with ThreadPoolExecutor(1) as consumer:
         taken = consumer.submit(consume)
         try:
-            _work(stream, pool, Leaves(), 0, ORDER.batch_size)
+            _work(stream, pool, filler, ahead, ORDER.batch_size)
         finally:
             stream.close()
     assert len(taken.result()) == 3
+    assert ahead == 0 or filler.begun == 0
