@@ -51,7 +51,11 @@ class ReadAhead:
     read_many = None  # what is read ahead comes sample by sample
 
     def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
-        """Start `readers` threads that read from `source`, but not what is `there` (cached) already."""
+        """Start `readers` threads that read from `source`, but not what is `there` (cached) already.
+
+        Raises:
+            LoaderError: the system does not allow so many.
+        """
         self._source = source
         self._there = there
         self._lock = threading.Lock()
@@ -61,9 +65,16 @@ class ReadAhead:
         self._tasks: queue.SimpleQueue[tuple[int, Future[Any]] | None] = queue.SimpleQueue()
         self._closed = False
         self._readers = readers
-        for number in range(readers):
-            # Daemons: one that a read holds for ever ends with the process.
-            threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()
+        try:
+            for number in range(readers):
+                # Daemons: one that a read holds for ever ends with the process.
+                threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()
+        except RuntimeError as error:  # the system allows no more
+            self.close()
+            raise LoaderError(
+                f"To read ahead takes {readers} threads in this process, but one could not be started: {error}.",
+                hint="Use a smaller read_ahead, or raise the limit of threads (`ulimit -u`, or pids of a container).",
+            ) from error
 
     @classmethod
     def of(cls, recipe: Recipe, cache: MemoryCache | None, readers: int) -> Self | None:

@@ -215,3 +215,24 @@ def test_a_reader_that_takes_a_sample_while_it_is_closed_ends_in_order(
     reader.join(WAIT)
     assert not reader.is_alive()
     assert raised == []
+
+
+def test_readers_that_cannot_all_be_started_are_told_of_and_ended(
+    source: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def at_most_two(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", at_most_two)
+    with pytest.raises(LoaderError, match=r"3 threads .* can't start new thread") as caught:
+        ReadAhead(source, 3)
+    assert "read_ahead" in str(caught.value.hint)
+    for thread in started:
+        thread.join(WAIT)
+        assert not thread.is_alive()
