@@ -210,10 +210,11 @@ class Kernel:
 
 
 def _copy(made: Any, out: NDArray[Any]) -> None:
-    is_label = type(made) is int and out.ndim == 0  # of which NumPy itself refuses one that is too large
-    if not is_label and not has_room(out, made):
+    is_number = out.ndim == 0 and type(made) is int  # of which NumPy itself refuses one that is too large
+    alike = isinstance(made, np.ndarray | np.generic) and made.dtype == out.dtype and made.shape == out.shape
+    if not alike and not is_number and not has_room(out, made):
         raise ValueError
-    if not _is_there_already(made, out):
+    if out.ndim == 0 or not _is_there_already(made, out):
         out[...] = made
 
 
