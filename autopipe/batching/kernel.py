@@ -186,12 +186,19 @@ class Kernel:
         raise error
 
     def _write(self, sample: Sample, out: NDArray[Any], rest: Batch, row: int, index: int) -> None:
-        rooms = (out, *(None if rows is None else rows[row, ...] for rows in rest))
+        x, *others = sample
         try:
-            for made, room in zip(sample, rooms, strict=True):
-                if room is not None and made is not room:
-                    _copy(made, room)
+            if x is not out:
+                _copy(x, out)
+            for made, rows in zip(others, rest, strict=True):
+                if rows is None:
+                    continue
+                if rows.ndim == 1 and type(made) is rows.dtype.type:  # a label: nothing to compare
+                    rows[row] = made
+                else:
+                    _copy(made, rows[row, ...])
         except (ValueError, TypeError, OverflowError):
+            rooms = (out, *(None if rows is None else rows[row, ...] for rows in rest))
             place = reading.sample_place(self._recipe.source, index)
             looks = self._listed([None if room is None else made for made, room in zip(sample, rooms, strict=True)])
             raise WorkloadError(
@@ -211,7 +218,7 @@ class Kernel:
 
 def _copy(made: Any, out: NDArray[Any]) -> None:
     is_number = out.ndim == 0 and type(made) is int  # of which NumPy itself refuses one that is too large
-    alike = isinstance(made, np.ndarray | np.generic) and made.dtype == out.dtype and made.shape == out.shape
+    alike = isinstance(made, (np.ndarray, np.generic)) and made.dtype == out.dtype and made.shape == out.shape
     if not alike and not is_number and not has_room(out, made):
         raise ValueError
     if out.ndim == 0 or not _is_there_already(made, out):

@@ -30,19 +30,29 @@ def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()
         channel.send(packet)
 
 
-def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """Return a message, and the descriptor that came with it, if one did.
+def receive(channel: socket.socket) -> bytes:
+    """Return a message; descriptors of files that come with it are closed.
 
     Raises:
         EOFError: the other end is closed.
         TimeoutError: none began in the channel's time.
     """
+    return _whole(channel, channel.recv(_COUNT.size + _PACKET_BYTES))
+
+
+def receive_with_file(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """Return a message, and the descriptor that came with it, if one did; raises as `receive` does."""
     first, descriptors, _, _ = socket.recv_fds(channel, _COUNT.size + _PACKET_BYTES, 1)
+    return _whole(channel, first), descriptors
+
+
+def _whole(channel: socket.socket, first: bytes) -> bytes:
+    """Return the message that begins with this packet."""
     if not first:
         raise EOFError
     (count,) = _COUNT.unpack_from(first)
     if count == 1:
-        return first[_COUNT.size :], descriptors
+        return first[_COUNT.size :]
     patience = channel.gettimeout()
     channel.settimeout(None)  # the rest is on its way
     try:
@@ -51,4 +61,4 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
         channel.settimeout(patience)
     if not all(rest):
         raise EOFError
-    return b"".join((first[_COUNT.size :], *rest)), descriptors
+    return b"".join((first[_COUNT.size :], *rest))

@@ -134,8 +134,7 @@ class WorkerProcess:
         else:
             packets.send(self._socket, message, [slot.block.descriptor])
             self._mapped[slot.number] = weakref.ref(slot)
-        answer, _ = packets.receive(self._socket)
-        return pickle.loads(answer)  # noqa: S301  # from our own child over a private socket
+        return pickle.loads(packets.receive(self._socket))  # noqa: S301  # from our own child over a private socket
 
     def _replace(self) -> int:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -119,16 +119,16 @@ class StreamingLoader(WorkloadLoader):
         for slot, rows, bad, failure in filled:
             made = self._pool.lend(slot, rows)
             self._ledger.record(epoch, bad)
-            yield from self._cut(made)
+            if self._at_a_time == 1:
+                yield made
+            else:
+                yield from self._cut(made)
             del made  # the consumer may be done with it: do not hold it while waiting for the next
             if failure is not None:
                 raise failure
 
     def _cut(self, made: Batch) -> Iterator[Batch]:
         """Yield the batches that were made in one go."""
-        if self._at_a_time == 1:
-            yield made
-            return
         starts = range(0, len(made[0]), self.batch_size)
         self._left = len(starts)
         for start in starts:

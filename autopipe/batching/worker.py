@@ -66,7 +66,7 @@ def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int
     """Yield the owner's messages, with the file descriptors that came along, until it has gone."""
     while True:
         try:
-            yield packets.receive(channel)
+            yield packets.receive_with_file(channel)
         except TimeoutError:
             if os.getppid() != owner:  # the socket may live on in a process that the owner forked
                 return

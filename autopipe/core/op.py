@@ -90,8 +90,8 @@ class Op(abc.ABC):
 
         An op on both follows the image into y only where y is a mask; a label or another array is left alone.
         """
-        on_y = spec.y is not None and (self.target == "mask" or (self.target == "both" and spec.y.kind in _MASKS))
-        return self.target != "mask", on_y
+        target, y = self.target, spec.y  # of each sample once: short
+        return target != "mask", y is not None and (target == "mask" or (target == "both" and y.kind in _MASKS))
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         """Return what x and y hold after the op."""

@@ -105,7 +105,10 @@ class PixelOp(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         on_x, on_y = self.touches(spec)
-        x, y = _decoded(x, self) if on_x else x, _decoded(y, self) if on_y else y
+        if on_x and not isinstance(x, np.ndarray):
+            raise _not_decoded(x, self)
+        if on_y and not isinstance(y, np.ndarray):
+            raise _not_decoded(y, self)
         if self.in_pixels and on_x and on_y and x.shape[:2] != y.shape[:2]:
             raise BadSampleError(
                 f"`{type(self).__name__}` needs an image and a mask of one size, "
@@ -163,13 +166,11 @@ def _size(pixels: NDArray[Any]) -> str:
     return f"{pixels.shape[0]}x{pixels.shape[1]}"
 
 
-def _decoded(part: Part, op: Op) -> NDArray[Any]:
-    if isinstance(part, np.ndarray):
-        return part
+def _not_decoded(part: Part, op: Op) -> OpError:
     name = type(op).__name__
     if isinstance(part, bytes | memoryview):
-        raise OpError(
+        return OpError(
             f"`{name}` needs a decoded image, but got {len(part)} encoded bytes.",
             hint=f"Put ap.Decode() before ap.{name}.",
         )
-    raise OpError(f"`{name}` needs an image, but got {shortened(part)}.")
+    return OpError(f"`{name}` needs an image, but got {shortened(part)}.")
