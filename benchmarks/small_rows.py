@@ -182,7 +182,7 @@ def _cv2_loop(folder: str, count: Any) -> None:
             count.value += 1
 
 
-def _mlp() -> Workload:
+def mlp_workload(_: Path | None = None) -> Workload:
     return Workload(
         data=Arrays(*digits()), ops=[Rescale(1 / 255)], batch_size=BATCH, model=perceptron, drop_remainder=True
     )
@@ -190,7 +190,8 @@ def _mlp() -> Workload:
 
 def mlp(folder: Path) -> Sizes:
     """Train by the configuration that a tune ends at."""
-    with build_trainer(_mlp(), PipelineConfig(loader=Threads(workers=1), steps_per_execution=TOGETHER)) as trainer:
+    config = PipelineConfig(loader=Threads(workers=1), steps_per_execution=TOGETHER)
+    with build_trainer(mlp_workload(), config) as trainer:
         while True:
             trainer.fit(epochs=EPOCHS, verbose=0)
             yield EPOCHS * len(trainer.loader) * BATCH
@@ -201,7 +202,7 @@ def mlp_alone(folder: Path) -> Sizes:
     from autopipe.devices.trainer import Trainer
     from autopipe.measure.resident import ResidentLoader
 
-    with build_loader(_mlp(), PipelineConfig(loader=Threads(workers=1))) as loader:
+    with build_loader(mlp_workload(), PipelineConfig(loader=Threads(workers=1))) as loader:
         x, y = next(iter(loader.batches(0)))
         resident = ResidentLoader((x, y), loader.spec, loader.finish, BATCH, TOGETHER)
         steps = len(loader) // TOGETHER * TOGETHER
@@ -213,7 +214,7 @@ def mlp_alone(folder: Path) -> Sizes:
 
 
 def mlp_loader(folder: Path) -> Sizes:
-    return batches(_mlp(), PipelineConfig(loader=Threads(workers=1)))
+    return batches(mlp_workload(), PipelineConfig(loader=Threads(workers=1)))
 
 
 def keras_fit(folder: Path) -> Sizes:

@@ -20,14 +20,13 @@ def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()
     Raises:
         OSError: the other end is closed.
     """
-    packets = [message[at : at + _PACKET_BYTES] for at in range(0, len(message), _PACKET_BYTES)]
-    first = _COUNT.pack(len(packets)) + packets[0]
+    first = _COUNT.pack(-(-len(message) // _PACKET_BYTES)) + message[:_PACKET_BYTES]
     if descriptors:
         socket.send_fds(channel, [first], descriptors)
     else:
         channel.send(first)
-    for packet in packets[1:]:
-        channel.send(packet)
+    for at in range(_PACKET_BYTES, len(message), _PACKET_BYTES):
+        channel.send(message[at : at + _PACKET_BYTES])
 
 
 def receive(channel: socket.socket) -> bytes:

@@ -81,6 +81,8 @@ class BatchStream(Generic[T]):
 
     def room_for(self, task: Task) -> bool:
         """Wait until the batch may be made; return whether anybody wants it, which nobody does after a jump."""
+        if not self._ahead:  # there was room when it was given out, a moment ago
+            return True
         with self._lock:
             while not self._closed and task.run == self._run and self._distance(task) >= self._capacity:
                 self._work.wait()
