@@ -22,6 +22,7 @@ from autopipe.batching.pickling import RemoteFailure, unpickled
 from autopipe.batching.readahead import ReadAhead
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.traced import traced
+from autopipe.core import own_process
 from autopipe.core.job import Recipe
 from autopipe.hardware import allocator, opencv
 
@@ -35,6 +36,8 @@ def main() -> None:
     opencv.one_thread()
     allocator.keep_freed_memory()
     readers, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
+    if readers == 0:
+        own_process.claim()
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
     tasks = _tasks(channel, os.getppid())

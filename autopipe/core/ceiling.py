@@ -23,6 +23,7 @@ class OpCost(Value):
         seconds_per_image: processor time.
         wait_seconds_per_image: time in which it waits and takes no processor: a disk, a network, a sleep.
         lock_seconds_per_image: the part of the processor time for which it holds Python's lock.
+        alone_seconds_per_image: the processor time in a process of its own, where that is another; else None.
     """
 
     name: str
@@ -30,6 +31,16 @@ class OpCost(Value):
     seconds_per_image: float = pydantic.Field(ge=0)
     wait_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
     lock_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
+    alone_seconds_per_image: float | None = pydantic.Field(default=None, ge=0)
+
+    @property
+    def alone(self) -> OpCost:
+        """What it costs in a process of its own."""
+        if self.alone_seconds_per_image is None:
+            return self
+        return self.model_copy(
+            update={"seconds_per_image": self.alone_seconds_per_image, "alone_seconds_per_image": None}
+        )
 
     @property
     def wall_seconds_per_image(self) -> float:

@@ -130,6 +130,10 @@ class LoaderConfig(Strict):
         """Whether all workers run under one lock of Python."""
         return True
 
+    def works_alone(self) -> bool:
+        """Whether each worker is a process of its own, of which one thread needs Python's lock."""
+        return False
+
     def pipes_batches(self) -> bool:
         """Whether each batch is pickled and sent through a pipe."""
         return False

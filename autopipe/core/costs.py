@@ -63,6 +63,12 @@ class Costs:
             transfer_seconds={each.setup: each.transfer_seconds_per_image or 0.0 for each in ceilings},
         )
 
+    def of_workers(self, config: PipelineConfig) -> Costs:
+        """Return them as they are for the workers of a configuration: in processes of their own, some ops take less."""
+        if not config.loader.works_alone() or all(op.alone is op for op in self.ops):
+            return self
+        return dataclasses.replace(self, ops=tuple(op.alone for op in self.ops))
+
     @property
     def fixed(self) -> list[OpCost]:
         """Reading and the deterministic first ops."""
@@ -124,6 +130,7 @@ READ = "read"
 
 def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     """Return what a loader of this configuration does for one image, on average, once its caches are `filled`."""
+    costs = costs.of_workers(config)
     cached = config.cache_fraction if filled and config.cache != "none" else 0.0
     missed, converted = 1.0 - cached, STORAGES[config.storage].converts
     depth = _depth(config, costs)

@@ -43,12 +43,14 @@ class Op(abc.ABC):
             graph of TensorFlow's does, and other threads run meanwhile.
         mixes: whether it puts samples of one batch into one another. It then comes after all ops on single samples, and
             `apply_many` is what it does; `apply` leaves a sample alone.
+        alone_differs: whether it may take another time in a process of its own (`autopipe.core.own_process`).
     """
 
     draws: ClassVar[int] = 0
     batchable: ClassVar[bool] = False
     by_opencv: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
+    alone_differs: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

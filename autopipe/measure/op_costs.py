@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core import randomness
+from autopipe.core import own_process, randomness
 from autopipe.core.ceiling import OpCost, SampleTail
 from autopipe.core.costs import READ
 from autopipe.core.plan import Plan
@@ -36,6 +36,7 @@ WAITS_SECONDS = 0.0001  # less is what the machine's other work takes from a thr
 _PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer, on a machine that is not busy
 CERTAIN = 4.0  # times what a thread waits for its core: from so much on an op, or a read, waits by itself
 _QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
+_MUCH_LESS = 0.8  # of the same time, for a decoder to be another one and not the machine
 _KEPT_BYTES = 2**28  # of samples that are kept between two ops
 _MOST_KEPT = 4
 _MEMORY_SHARE = 0.5  # of what is free, for the samples that threads make at a time
@@ -99,7 +100,31 @@ def op_costs(
     waits = _waits(times, max(busy, taken()))
     whole = (times[:, :, 1] + waits).sum(axis=1)
     slowest = reading.sample_name(workload.data, names[int(whole.argmax())])
-    return SampleCosts(ops=_costs(plan, times[:, :, 1], waits), tail=_tail(whole, slowest))
+    ops = _costs(plan, times[:, :, 1], waits)
+    if any(step.op.alone_differs for step in plan.steps):
+        ops = _with_alone(ops, times[:, :, 1], names, lambda index: _one(workload, plan, index, clock))
+    return SampleCosts(ops=ops, tail=_tail(whole, slowest))
+
+
+def _with_alone(
+    ops: tuple[OpCost, ...],
+    busy: NDArray[np.float64],
+    names: Sequence[int],
+    again: Callable[[int], list[tuple[float, float]] | None],
+) -> tuple[OpCost, ...]:
+    """Return the costs with those in a process of its own, of ops that take less there: some samples are made again."""
+    few = np.linspace(0, len(names) - 1, min(_FEWEST, len(names))).astype(int)
+    with own_process.claimed():
+        again(names[few[0]])  # what is imported at the first call
+        rows = [(row, busy[at]) for at in few if (row := again(names[at])) is not None]
+    if not rows:
+        return ops
+    alone, shared = (np.array([row[side] for row in rows]) for side in (0, 1))
+    shares = alone[:, :, 1].sum(axis=0) / np.maximum(shared.sum(axis=0), 1e-9)
+    return tuple(
+        op.model_copy(update={"alone_seconds_per_image": share * op.seconds_per_image}) if share < _MUCH_LESS else op
+        for op, share in zip(ops, shares.tolist(), strict=True)
+    )
 
 
 def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
@@ -197,12 +222,13 @@ def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tupl
     if cached is None or cached < fresh or factor["fixed"] <= 0:
         factor["fresh"] = factor["fixed"] = left / (fresh + fixed) if fresh + fixed > 0 else 1.0
     costs = [
-        cost.model_copy(update={name: getattr(cost, name) * factor[cost.part] for name in _BUSY}) for cost in single
+        cost.model_copy(update={name: value * factor[cost.part] for name in _BUSY if (value := getattr(cost, name))})
+        for cost in single
     ]
     return (*costs, OpCost(name=_BATCHING, part="fresh", seconds_per_image=batching))
 
 
-_BUSY = ("seconds_per_image", "lock_seconds_per_image")
+_BUSY = ("seconds_per_image", "lock_seconds_per_image", "alone_seconds_per_image")
 
 
 def _sum(costs: Sequence[OpCost], part: str) -> float:

@@ -3,7 +3,8 @@
 Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped (libtiff multiplies a
 TIFF's colours by it before), 16 bits become 8, and an EXIF rotation is left alone unless asked for, as TensorFlow, PIL
 and Keras do. JPEG goes to libjpeg-turbo's own interface, which tells of damage that OpenCV passes over and gives the
-same pixels; whatever that does not know, and all other formats, go to OpenCV. There is no TensorFlow half: its decoder
+same pixels; whatever that does not know, and all other formats, go to OpenCV; PNG in a process of its own goes to a
+faster decoder (`autopipe.ops.png`). There is no TensorFlow half: its decoder
 passes over damage, too.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import cv2
 import numpy as np
@@ -23,7 +24,7 @@ from autopipe.core.plain_code import Lines, decoded_parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
-from autopipe.ops import reduction
+from autopipe.ops import png, reduction
 from autopipe.ops.header import Size, image_size
 from autopipe.ops.orientation import orientation_of, upright, warn_of_turned
 from autopipe.ops.size import check_size
@@ -65,6 +66,7 @@ class Decode(Op):
         BadSampleError: the bytes are empty, truncated, damaged, no image or too large a one.
     """
 
+    alone_differs: ClassVar[bool] = True  # PNG
     channels: Literal[1, 3] = 3
     strict: bool = dataclasses.field(default=True, kw_only=True, metadata=LATER)
     max_pixels: int = dataclasses.field(default=MAX_PIXELS, kw_only=True, metadata=LATER)
@@ -194,7 +196,7 @@ def decode_image(
     space = jpeg_space(data, max_pixels, strict=strict)
     if space is not None:
         return _decode_jpeg(data, _COLOUR_SPACES[channels], strict=strict, least=least, out=out)
-    pixels = _imdecode(data, _IMAGE_FLAGS[channels], max_pixels)
+    pixels = _other(data, _IMAGE_FLAGS[channels], max_pixels, channels)
     return pixels if channels == 3 else pixels[..., None]
 
 
@@ -209,8 +211,7 @@ def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXEL
         is_grey = space == "Gray"
         pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", strict=strict)
         return pixels[..., 0] if is_grey else pixels
-    pixels = _imdecode(data, _MASK_FLAGS, max_pixels)
-    return pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+    return _other(data, _MASK_FLAGS, max_pixels, None)
 
 
 def _is_deep(mask: Field) -> bool:
@@ -266,11 +267,20 @@ def _decode_jpeg(
     return pixels
 
 
-def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
+def _other(data: bytes, flags: int, max_pixels: int, channels: int | None) -> NDArray[Any]:
+    """Decode what is no JPEG, or a rare kind of it; without `channels`, what has colours is made RGB here."""
     if len(data) == 0:
         raise BadSampleError("the image file is empty (0 bytes).")
     _require_end(data)
     _require_size(image_size(bytes(data)), max_pixels)
+    found = png.pixels(data, channels)
+    if found is not None:
+        return found
+    pixels = _imdecode(data, flags, max_pixels)
+    return pixels if channels is not None or pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+
+
+def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:

@@ -155,13 +155,16 @@ def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[R
     paid = {op.name for op in limits.work.paid}
     cores = ceiling.cores or 1.0
     found = _storage(ceiling, config, limits)
-    for op in ceiling.op_costs:
+    costs = limits.costs.of_workers(config)
+    for op in costs.ops:
         if op.seconds_per_image > 0:
             each = f"{op.name} on {wording.count(cores, 'core')}"
             found.append(Rung(name=each, images_per_second=cores / op.seconds_per_image, spared=op.name not in paid))
     if ceiling.loader_images_per_second is not None:
         alone = _measured("loader, nothing cached", ceiling.loader_images_per_second, "part")
-        found.append(replace(alone, spared=limits.work.from_source < 1))
+        found.append(
+            replace(alone, spared=limits.work.from_source < 1 or costs is not limits.costs)
+        )  # it ran in threads
     for limit in limits.limits:
         if limit.kind is not Kind.MODEL and math.isfinite(limit.images_per_second):
             found.append(Rung(name=_told(limit, config, cores), images_per_second=limit.images_per_second))

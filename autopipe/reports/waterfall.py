@@ -36,7 +36,9 @@ def steps(profile: Profile) -> list[Step]:
     ceiling = None if profile.findings is None else profile.findings.ceiling
     if ceiling is None or not ceiling.op_costs:
         return []
-    paid = {op.name for op in core_limits.limits(ceiling, pick.config_of(profile)).work.paid}
+    config = pick.config_of(profile)
+    limits = core_limits.limits(ceiling, config)
+    paid = {op.name for op in limits.work.paid}
     found = [
         Step(
             name=op.name,
@@ -45,7 +47,7 @@ def steps(profile: Profile) -> list[Step]:
             wait_seconds=op.wait_seconds_per_image,
             spared=op.name not in paid,
         )
-        for op in ceiling.op_costs
+        for op in limits.costs.of_workers(config).ops
     ]
     return [*found, Step(name=_MODEL, core_seconds=ceiling.model_core_seconds_per_image)]
 

@@ -5,9 +5,11 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
+from autopipe.core import own_process
 from autopipe.core.ceiling import OpCost
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
@@ -15,6 +17,7 @@ from autopipe.errors import BadSampleError
 from autopipe.hardware import memory
 from autopipe.measure import gil
 from autopipe.measure.op_costs import fitted, op_costs, with_lock
+from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan
 from autopipe.ops.reading import sample_name
@@ -215,6 +218,30 @@ def test_odd_figures_still_add_up_and_none_is_negative(whole: float, cached: flo
     found = fitted(SINGLE, whole=whole, cached=cached)
     assert total(found) == pytest.approx(whole)
     assert min(cost.seconds_per_image for cost in found) >= 0
+
+
+class _Png:
+    def __len__(self) -> int:
+        return 12
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        return cv2.imencode(".png", np.full((300, 400, 3), index, np.uint8))[1].tobytes(), index
+
+
+def test_a_decoder_for_a_process_of_its_own_is_timed_as_well() -> None:
+    workload = Workload(data=_Png(), ops=[Decode(), RandomFlip()], batch_size=2)
+    read, decode, flip = op_costs(workload, make_plan(workload), range(12)).ops
+    assert decode.alone_seconds_per_image is not None
+    assert decode.alone_seconds_per_image < decode.seconds_per_image
+    assert decode.alone.seconds_per_image == decode.alone_seconds_per_image
+    assert (read.part, flip.part) == ("fixed", "fresh")
+    assert not own_process.is_claimed()
+
+
+def test_what_an_op_takes_in_a_process_of_its_own_grows_with_what_it_takes_elsewhere() -> None:
+    quicker = SINGLE[1].model_copy(update={"alone_seconds_per_image": 0.25})
+    found = fitted((SINGLE[0], quicker, *SINGLE[2:]), whole=1.6, cached=None)[1]
+    assert found.alone_seconds_per_image == pytest.approx(0.5 * found.seconds_per_image)
 
 
 def test_waiting_stays_as_it_is_where_the_cores_are_busy() -> None:

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from autopipe.core import own_process
+from autopipe.errors import BadSampleError
+from autopipe.ops import png
+from autopipe.ops.decode import decode_image, decode_mask
+
+MODES = ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")
+Decoder = Callable[[bytes], NDArray[Any]]
+DECODERS: dict[str, Decoder] = {
+    "mask": decode_mask,
+    "RGB": lambda data: decode_image(data, 3),
+    "grey": lambda data: decode_image(data, 1),
+}
+
+
+def encoded(mode: str = "RGB", size: tuple[int, int] = (7, 5), seed: int = 0, **how: Any) -> bytes:
+    """Return a PNG of noise and of flat parts, so that the encoder takes different filters."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    pixels[: size[1] // 2] //= 64
+    if mode == "I;16":
+        return bytes(cv2.imencode(".png", pixels[..., 0].astype(np.uint16) * 257)[1])
+    file = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(file, "png", **how)
+    return file.getvalue()
+
+
+def result(decode: Decoder, data: bytes) -> NDArray[Any] | str:
+    try:
+        return decode(data)
+    except BadSampleError as error:
+        return error.message
+
+
+def require_alike(data: bytes) -> None:
+    for decode in DECODERS.values():
+        shared = result(decode, data)
+        with own_process.claimed():
+            alone = result(decode, data)
+        np.testing.assert_array_equal(alone, shared)
+        assert getattr(alone, "dtype", None) == getattr(shared, "dtype", None)
+
+
+@given(
+    mode=st.sampled_from(MODES), width=st.integers(1, 40), height=st.integers(1, 40), seed=st.integers(0, 99),
+    level=st.integers(0, 9),
+)  # fmt: skip
+def test_pixels_are_opencvs(mode: str, width: int, height: int, seed: int, level: int) -> None:
+    require_alike(encoded(mode, (width, height), seed, compress_level=level))
+
+
+@given(data=st.data(), mode=st.sampled_from(MODES))
+def test_a_damaged_file_is_read_or_refused_as_by_opencv(data: st.DataObject, mode: str) -> None:
+    file = bytearray(encoded(mode, (9, 9)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
+    require_alike(bytes(file[: data.draw(st.integers(0, len(file)))]))
+
+
+def of_stream(stream: bytes, size: tuple[int, int] = (6, 5), colour: int = 2) -> bytes:
+    """Return a PNG whose checksums are right, whatever its compressed pixels are."""
+    chunks = (b"IHDR", struct.pack(">IIBBBBB", *size, 8, colour, 0, 0, 0)), (b"IDAT", stream), (b"IEND", b"")
+    body = (struct.pack(">I", len(b)) + n + b + struct.pack(">I", zlib.crc32(n + b)) for n, b in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(body)
+
+
+@given(data=st.data(), colour=st.sampled_from([0, 2]), filters=st.lists(st.integers(0, 6), min_size=5, max_size=5))
+def test_pixels_that_do_not_fit_their_header(data: st.DataObject, colour: int, filters: list[int]) -> None:
+    width = 6 * (3 if colour == 2 else 1)
+    rows = [bytes([kind]) + bytes(range(3, 3 + width)) for kind in filters]
+    raw = b"".join(rows)[: data.draw(st.integers(0, 5 * (width + 1)))] + data.draw(st.binary(max_size=30))
+    stream = bytearray(zlib.compress(raw))
+    for _ in range(data.draw(st.integers(0, 2))):
+        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    file = of_stream(bytes(stream[: data.draw(st.integers(1, len(stream)))]), colour=colour)
+    shared = result(decode_mask, file)
+    with own_process.claimed():
+        alone = result(decode_mask, file)
+    if isinstance(shared, str) and not isinstance(alone, str):  # the checksum of what is compressed is OpenCV's alone
+        assert len(raw) >= 5 * (width + 1) or bytes(stream) != zlib.compress(raw)
+    else:
+        np.testing.assert_array_equal(alone, shared)
+
+
+def with_chunk(data: bytes, name: bytes, body: bytes) -> bytes:
+    """Return a PNG with a chunk behind its header."""
+    chunk = struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+    return data[:33] + chunk + data[33:]
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        (b"gAMA", struct.pack(">I", 100_000)),
+        (b"sRGB", b"\0"),
+        (b"tEXt", b"Comment\0none"),
+        (b"pHYs", bytes(9)),
+        (b"tRNS", bytes(6)),
+        (b"sBIT", b"\x05\x06\x05"),
+        (b"bKGD", bytes(6)),
+        (b"acTL", struct.pack(">II", 1, 0)),
+        (b"prVt", b"of somebody's own"),
+    ],
+)
+def test_chunks_that_say_more_of_the_pixels(name: bytes, body: bytes) -> None:
+    require_alike(with_chunk(encoded(), name, body))
+
+
+def test_an_interlaced_file() -> None:
+    data = bytearray(encoded())
+    data[28] = 1
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    require_alike(bytes(data))
+
+
+def test_it_is_for_a_process_of_its_own_and_for_what_both_read_alike() -> None:
+    assert png.pixels(encoded(), None) is None
+    with own_process.claimed():
+        assert png.pixels(encoded(), None) is not None
+        assert png.pixels(encoded("L"), 1) is not None
+        assert png.pixels(memoryview(encoded()), 3) is not None  # type: ignore[arg-type]  # a part of a file
+        for other in (encoded("L"), encoded("P"), encoded("RGBA"), b"", b"no picture", encoded()[:20]):
+            assert png.pixels(other, 3) is None
+    assert not own_process.is_claimed()
