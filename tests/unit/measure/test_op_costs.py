@@ -228,13 +228,18 @@ class _Png:
         return cv2.imencode(".png", np.full((300, 400, 3), index, np.uint8))[1].tobytes(), index
 
 
-def test_a_decoder_for_a_process_of_its_own_is_timed_as_well() -> None:
+def test_an_op_is_timed_in_a_process_of_its_own_as_well_where_that_may_differ() -> None:
     workload = Workload(data=_Png(), ops=[Decode(), RandomFlip()], batch_size=2)
-    read, decode, flip = op_costs(workload, make_plan(workload), range(12)).ops
-    assert decode.alone_seconds_per_image is not None
-    assert decode.alone_seconds_per_image < decode.seconds_per_image
-    assert decode.alone.seconds_per_image == decode.alone_seconds_per_image
-    assert (read.part, flip.part) == ("fixed", "fresh")
+    now = 0.0
+
+    def clock() -> tuple[float, float]:
+        nonlocal now
+        now += 0.25 if own_process.is_claimed() else 1.0
+        return now, now
+
+    found = op_costs(workload, make_plan(workload), range(12), clock=clock, taken=lambda: 0.0).ops
+    assert [(op.seconds_per_image, op.alone_seconds_per_image) for op in found] == [(1.0, 0.25)] * 3
+    assert found[1].alone.seconds_per_image == 0.25
     assert not own_process.is_claimed()
 
 
