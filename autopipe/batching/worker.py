@@ -22,9 +22,8 @@ from autopipe.batching.pickling import RemoteFailure, unpickled
 from autopipe.batching.readahead import ReadAhead
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.traced import traced
-from autopipe.core import own_process
 from autopipe.core.job import Recipe
-from autopipe.hardware import allocator, opencv
+from autopipe.hardware import allocator, opencv, own_process
 
 _ABOUT_A_LATER_BATCH = 2  # fields of a message that is no order to fill one
 _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there

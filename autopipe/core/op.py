@@ -43,7 +43,7 @@ class Op(abc.ABC):
             graph of TensorFlow's does, and other threads run meanwhile.
         mixes: whether it puts samples of one batch into one another. It then comes after all ops on single samples, and
             `apply_many` is what it does; `apply` leaves a sample alone.
-        alone_differs: whether it may take another time in a process of its own (`autopipe.core.own_process`).
+        alone_differs: whether it may take another time in a process of its own (`autopipe.hardware.own_process`).
     """
 
     draws: ClassVar[int] = 0

@@ -15,14 +15,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core import own_process, randomness
+from autopipe.core import randomness
 from autopipe.core.ceiling import OpCost, SampleTail
 from autopipe.core.costs import READ
 from autopipe.core.plan import Plan
 from autopipe.core.sample import Sample
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
-from autopipe.hardware import allocator, memory, opencv
+from autopipe.hardware import allocator, memory, opencv, own_process
 from autopipe.measure import gil
 from autopipe.ops import planner, reading
 

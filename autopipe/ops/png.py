@@ -16,7 +16,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core import own_process
+from autopipe.hardware import own_process
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">8sI4sIIBBBBBI")  # to the checksum of the first chunk: https://www.w3.org/TR/png-3/#11IHDR

@@ -9,12 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.core import own_process
 from autopipe.core.ceiling import OpCost
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
-from autopipe.hardware import memory
+from autopipe.hardware import memory, own_process
 from autopipe.measure import gil
 from autopipe.measure.op_costs import fitted, op_costs, with_lock
 from autopipe.ops.decode import Decode

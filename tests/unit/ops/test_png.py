@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from autopipe.core import own_process
 from autopipe.errors import BadSampleError
+from autopipe.hardware import own_process
 from autopipe.ops import png
 from autopipe.ops.decode import decode_image, decode_mask
 

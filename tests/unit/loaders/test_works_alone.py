@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from autopipe.assembly import build_loader
-from autopipe.core import own_process
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.workload import Workload
+from autopipe.hardware import own_process
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
