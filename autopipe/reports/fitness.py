@@ -31,7 +31,7 @@ def render(result: Result) -> Table:
 def document(result: Result) -> dict[str, Any]:
     """Return the document that `autopipe check --json` prints.
 
-    Keys: `verdict` (fits, stale, drifted), `reasons`, `age_days`, `share` and `recorded_share` of the ceiling,
+    Keys: `verdict` (fits, stale, drifted), `reasons`, `age_days`, `share` and `recorded_share` of the ceiling, 0 to 1,
     `images_per_second` (value, low, high).
     """
     rate = result.images_per_second

@@ -221,8 +221,7 @@ def _contest(profile: Profile, rival: Baseline) -> Contest | None:
 
 def share(profile: Profile) -> float | None:
     """Return how much of the model alone the winner reaches, side by side where that was measured; None: not known."""
-    measured = None if profile.findings is None else profile.findings.share_of_model
-    return profile.share_of_ceiling if measured is None else measured
+    return profile.reached_share
 
 
 def _cause(profile: Profile, rival: Baseline) -> str:

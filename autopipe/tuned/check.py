@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Self
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.stats import compare_pairs, median
 from autopipe.core.value import Estimate, rate_text
 from autopipe.tuned import pick
 from autopipe.tuned.fingerprint import MatchLevel, compare_hardware, compare_workload
@@ -38,10 +39,23 @@ EXIT_CODES: Final = {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What a short measurement found now: the pipeline, and the model alone."""
+    """What a short measurement found now."""
 
     images_per_second: Estimate
-    ceiling_images_per_second: Estimate | None = None
+    # of the model alone, by turns with it; above 1 where that was disturbed, and None where it was not measured
+    share: Estimate | None = None
+
+    @classmethod
+    def by_turns(cls, rounds: Sequence[tuple[Estimate, Estimate]]) -> Self:
+        """Return what rounds say, in each of which the model alone and then the pipeline ran: (pipeline, model alone).
+
+        In pairs, since what slows a round down slows both: a fast reading of one over a slow one of the other is no
+        share.
+        """
+        rates = [rate for rate, _ in rounds]
+        return cls(
+            images_per_second=_over(rates, [1.0] * len(rates)), share=_over(rates, [alone.value for _, alone in rounds])
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +66,8 @@ class Result:
     reasons: tuple[str, ...] = ()  # why it is not "fits"; empty if it is
     age_days: int  # how old the profile is
     profile: Profile | None  # the profile that was checked; None where the machine has none
-    recorded_share: float | None = None  # of the ceiling, when it was tuned
-    share: float | None = None  # of the ceiling, now; None where nothing was measured
+    recorded_share: float | None = None  # of the ceiling, when it was tuned, as the tune's summary says it
+    share: float | None = None  # of the ceiling, now and side by side, 0 to 1; None where nothing was measured
     images_per_second: Estimate | None = None  # now; None where nothing was measured
     only_software: bool = False  # whether other versions of software are all that is in the way of "fits"
 
@@ -103,6 +117,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     """Say whether a profile is of this machine and up to date."""
     match = compare_hardware(profile.hardware, here)
     age_days = (now - profile.measured_at).days
+    reached = profile.reached_share
     if match.level is not MatchLevel.SAME:
         differences = "; ".join(map(str, match.differences))
         reasons = [f"no profile is of this machine; the nearest differs in {differences}"]
@@ -121,7 +136,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         reasons=tuple(reasons),
         age_days=age_days,
         profile=profile if match.level is MatchLevel.SAME else None,
-        recorded_share=profile.share_of_ceiling,
+        recorded_share=None if reached is None else min(1.0, reached),
         only_software=match.level is MatchLevel.SAME and 0 < len(match.software) == len(reasons),
     )
 
@@ -132,14 +147,16 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     Compared is the share of the ceiling, which a machine that is slower as a whole leaves as it was; or the plain rate,
     where no ceiling was measured then or now. It falls short if even the upper end of what was measured now lies below
     the lower end of what was recorded, by more than the tolerance.
+
+    Of what was recorded, the lower counts where the share side by side and that of the figures differ: the one has no
+    interval in the artefact, and the other is of the highest ceiling that was seen, at another moment.
     """
     now, then = rates.images_per_second, profile.measurement.images_per_second
-    ceiling = rates.ceiling_images_per_second
-    share = None if ceiling is None or ceiling.value <= 0 else now.value / ceiling.value
-    recorded = profile.share_of_ceiling
+    side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.share_of_ceiling
+    share = None if side_by_side is None else min(1.0, side_by_side.value)
     result = dataclasses.replace(result, share=share, images_per_second=now)
-    if share is not None and recorded is not None:
-        lowest, highest = recorded * then.low / max(then.value, 1e-9), share * now.high / max(now.value, 1e-9)
+    if side_by_side is not None and recorded is not None and by_the_figures is not None:
+        lowest, highest = min(recorded, by_the_figures) * then.low / max(then.value, 1e-9), side_by_side.high
         said = f"it reaches {share:.0%} of what the model can take, but {recorded:.0%} when it was tuned"
     else:
         lowest, highest = then.low, now.high
@@ -147,3 +164,17 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     if highest >= lowest * (1 - DRIFT_TOLERANCE):
         return result
     return dataclasses.replace(result, verdict=Verdict.DRIFTED, reasons=(*result.reasons, said))
+
+
+def _over(rates: Sequence[Estimate], others: Sequence[float]) -> Estimate:
+    """Return rates as times of others, in pairs: the median, which one disturbed reading leaves as it is.
+
+    Its interval is that of the windows of a trial, or of the pairs where they are enough for one and that is wider.
+    """
+    value = median([rate.value / other for rate, other in zip(rates, others, strict=True)])
+    low = value * min(rate.low / rate.value for rate in rates)
+    high = value * max(rate.high / rate.value for rate in rates)
+    found = compare_pairs([rate.value for rate in rates], others)
+    if not found.few:
+        low, high = min(low, found.interval.low), max(high, found.interval.high)
+    return Estimate(value=value, low=low, high=high)

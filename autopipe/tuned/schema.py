@@ -254,6 +254,12 @@ class Profile(Record):
         share = self.measurement.images_per_second.value / self.ceiling.model_images_per_second.value
         return share if share <= OVERTAKEN else None
 
+    @property
+    def reached_share(self) -> float | None:
+        """How much of the model alone it reaches, side by side where that was measured; None: not known."""
+        measured = None if self.findings is None else self.findings.share_of_model
+        return self.share_of_ceiling if measured is None else measured
+
 
 class Artifact(Record):
     """All of `autopipe.json`.

@@ -7,7 +7,8 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.tuned.check import Rates, Verdict, check, judge
-from autopipe.tuned.schema import Limit, WorkloadDigest
+from autopipe.tuned.findings import Findings
+from autopipe.tuned.schema import Artifact, Limit, WorkloadDigest
 from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
 
 TOMORROW = NOON + datetime.timedelta(days=1)
@@ -17,7 +18,22 @@ def _rates(rate: float, ceiling: float | None = 1250.0, spread: float = 0.01) ->
     def about(value: float) -> Estimate:
         return Estimate(value=value, low=(1 - spread) * value, high=(1 + spread) * value)
 
-    return Rates(images_per_second=about(rate), ceiling_images_per_second=None if ceiling is None else about(ceiling))
+    return Rates(images_per_second=about(rate), share=None if ceiling is None else about(rate / ceiling))
+
+
+def _by_turns(*rounds: tuple[float, float], spread: float = 0.01) -> Rates:
+    """Return what rounds of (pipeline, model alone) say, whose windows stray by so much."""
+
+    def about(value: float) -> Estimate:
+        return Estimate(value=value, low=(1 - spread) * value, high=(1 + spread) * value)
+
+    return Rates.by_turns([(about(rate), about(alone)) for rate, alone in rounds])
+
+
+def _shaken(share_of_model: float | None = 0.86, alone: float = 1350.0) -> Artifact:
+    """Return the artefact of a tune on a machine whose fastest moment gave the model alone this rate: 74 % by that."""
+    limit = Limit(model_images_per_second=Estimate(value=alone, low=0.99 * alone, high=1.01 * alone))
+    return artifact(profile(ceiling=limit, findings=Findings(share_of_model=share_of_model)))
 
 
 def test_the_same_machine_workload_and_speed_fit() -> None:
@@ -125,3 +141,54 @@ def test_what_is_measured_is_the_recorded_configuration() -> None:
 
     check(artifact(), hardware(), TOMORROW, measure=measure)
     assert measured == [profile().config]
+
+
+def test_the_share_when_it_was_tuned_is_the_one_that_the_tune_told() -> None:
+    result = check(_shaken(), hardware(), TOMORROW, measure=lambda config: _rates(1000.0))
+    assert result.recorded_share == 0.86
+    assert check(_shaken(None), hardware(), TOMORROW).recorded_share == pytest.approx(1000 / 1350)
+
+
+def test_no_share_is_more_than_all_of_it() -> None:
+    above = _shaken(None, alone=950.0)
+    result = check(above, hardware(), TOMORROW, measure=lambda config: _rates(1060.0, ceiling=1000.0))
+    assert (result.verdict, result.share, result.recorded_share) == (Verdict.FITS, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(720.0, Verdict.FITS), (660.0, Verdict.DRIFTED)])
+def test_it_has_drifted_only_below_both_readings_of_its_share_when_it_was_tuned(rate: float, verdict: Verdict) -> None:
+    result = check(_shaken(), hardware(), TOMORROW, measure=lambda config: _rates(rate, ceiling=1000.0))
+    assert result.verdict is verdict
+    said = ("it reaches 66% of what the model can take, but 86% when it was tuned",)
+    assert result.reasons == (said if verdict is Verdict.DRIFTED else ())
+
+
+def test_a_ceiling_that_was_read_too_low_makes_no_drift_where_the_tune_told_a_share_either() -> None:
+    known = _shaken(1.0, alone=200.0)
+    result = check(known, hardware(), TOMORROW, measure=lambda config: _rates(1000.0, ceiling=1250.0))
+    assert (result.verdict, result.recorded_share) == (Verdict.FITS, 1.0)
+
+
+def test_a_share_is_that_of_each_round_however_fast_the_machine_was_in_it() -> None:
+    rates = _by_turns((860.0, 1000.0), (430.0, 500.0), (1720.0, 2000.0))
+    assert rates.share is not None
+    assert rates.share.value == pytest.approx(0.86)
+    assert (rates.share.low, rates.share.high) == pytest.approx((0.86 * 0.99, 0.86 * 1.01))
+    assert rates.images_per_second.value == pytest.approx(860.0)
+    assert rates.images_per_second.high > 1720.0
+
+
+def test_rounds_that_disagree_are_no_drift_and_rounds_that_agree_are() -> None:
+    def checked(*shares: float) -> Verdict:
+        rounds = [(1000 * share, 1000.0) for share in shares]
+        return check(artifact(), hardware(), TOMORROW, measure=lambda config: _by_turns(*rounds)).verdict
+
+    assert checked(0.60, 0.70, 0.80) is Verdict.FITS
+    assert checked(0.69, 0.70, 0.71) is Verdict.DRIFTED
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_too_few_rounds_to_disagree_are_as_uncertain_as_the_windows_of_one(rounds: int) -> None:
+    rates = _by_turns(*[(800.0, 1000.0), (820.0, 1000.0)][:rounds], spread=0.1)
+    assert rates.share is not None
+    assert rates.share.high == pytest.approx(1.1 * rates.share.value)
