@@ -131,6 +131,8 @@ def _values(written: ParameterSpec, names: Mapping[str, int]) -> tuple[Value, ..
         return _unique(_choice(choice, names) for choice in written.choices)
     assert written.range is not None
     low, high = (end if isinstance(end, int) else evaluate(end, names) for end in written.range)
+    if low > high and not _named(written):
+        raise BoundError(f"a `range` goes up, but this one goes from {low} down to {high}; write [{high}, {low}]")
     high = max(low, high)  # e.g. `range: [1, gpus]` where there is no GPU
     if written.log:
         if low < 1:

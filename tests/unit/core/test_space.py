@@ -96,6 +96,8 @@ def test_only_limits() -> None:
         ({"loader": ["threads"], "threads.workers": {"range": [1, "core"]}}, "Did you mean `cores`"),
         ({"loader": ["threads"], "threads.workers": {"range": [0, 4], "log": True}}, "starts at 0"),
         ({"loader": ["threads"], "threads.workers": {"range": [1, 999999]}}, "log: true"),
+        ({"loader": ["threads"], "threads.workers": {"range": [8, 2]}}, r"from 8 down to 2; write \[2, 8\]"),
+        ({"loader": ["threads"], "threads.workers": {"range": ["2*4", 2], "log": True}}, "from 8 down to 2"),
         ({"loader": ["threads"], "cache": {"choices": ["none"], "when": {"loder": "threads"}}}, "`loader`"),
         ({"loader": ["threads"], "cache": {"choices": ["none"], "when": {"loader": "keras"}}}, "never 'keras'"),
         ({"cache": {"choices": ["none"], "when": {"loader": "threads"}}, "loader": ["threads"]}, "no earlier"),

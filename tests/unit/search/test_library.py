@@ -69,6 +69,7 @@ def test_a_knob_of_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it
             HEAD + "  devices:\n    range: [1, 2.5]\n",
             r"line 5, `parameters.devices.range.1`: should be a valid integer",
         ),
+        (HEAD + "  devices:\n    range: [8, 2]\n", r"line 4, `parameters.devices`: a `range` goes up, but .* from 8 "),
         (HEAD + "  devices:\n    log: true\n", r"line 4, `parameters.devices`: needs either"),
         (HEAD + "  cache: [none]\n  cache: [memory]\n", r"line 5: `parameters.cache` is there twice"),
         (HEAD + "  cache:\n    choices: [none]\n    when: {loader: thread}\n", r"line 6, .*Did you mean `threads`"),
