@@ -19,6 +19,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any, Self
 
 from autopipe.batching.cache import MemoryCache
+from autopipe.batching.thread_limit import starting
 from autopipe.core.job import Recipe
 from autopipe.core.sample import Source
 from autopipe.errors import LoaderError
@@ -65,16 +66,10 @@ class ReadAhead:
         self._tasks: queue.SimpleQueue[tuple[int, Future[Any]] | None] = queue.SimpleQueue()
         self._closed = False
         self._readers = readers
-        try:
+        with starting(f"To read ahead takes {readers} threads in this process", "a smaller read_ahead", self.close):
             for number in range(readers):
                 # Daemons: one that a read holds for ever ends with the process.
                 threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()
-        except RuntimeError as error:  # the system allows no more
-            self.close()
-            raise LoaderError(
-                f"To read ahead takes {readers} threads in this process, but one could not be started: {error}.",
-                hint="Use a smaller read_ahead, or raise the limit of threads (`ulimit -u`, or pids of a container).",
-            ) from error
 
     @classmethod
     def of(cls, recipe: Recipe, cache: MemoryCache | None, readers: int) -> Self | None:

@@ -25,6 +25,7 @@ from autopipe.batching.owner import Owner
 from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot, SlotPool
 from autopipe.batching.stream import BatchStream, Task
+from autopipe.batching.thread_limit import starting
 from autopipe.batching.traced import TracedStream
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import WorkloadLoader
@@ -93,15 +94,9 @@ class StreamingLoader(WorkloadLoader):
             for number, filler in enumerate(fillers)
         ]
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._stream, fillers, threads)
-        try:
+        with starting(f"{len(threads)} workers need a thread each", "fewer workers", self._shut_down):
             for thread in threads:
                 thread.start()
-        except RuntimeError as error:  # the system allows no more
-            self._shut_down()
-            raise LoaderError(
-                f"{len(threads)} workers need a thread each, but one could not be started: {error}.",
-                hint="Use fewer workers, or raise the limit of threads (`ulimit -u`, or pids of a container).",
-            ) from error
 
     @property
     def bad_samples(self) -> dict[int, int]:
