@@ -20,7 +20,7 @@ from autopipe.core.sample import FieldKind, Part
 from autopipe.errors import ConfigError
 from autopipe.ops import chance
 from autopipe.ops.levels import plain_levels_tensorflow
-from autopipe.ops.pixels import PixelOp
+from autopipe.ops.pixels import PixelOp, mask_number
 
 _BORDERS: Final = {
     "constant": cv2.BORDER_CONSTANT,
@@ -86,6 +86,8 @@ class RandomAffine(PixelOp):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         height, width = array.shape[:2]
         is_mask = kind is FieldKind.MASK
+        if is_mask and self.fill == "constant":
+            mask_number(self, self.mask_value, array.dtype)
         known = array if array.dtype in _KNOWN else array.astype(np.float64)
         warped = cv2.warpAffine(
             known,

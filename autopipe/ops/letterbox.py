@@ -12,7 +12,7 @@ from autopipe.core.plain_code import Lines, parts, shape_lines
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.ops.pad import Pad, padded, padded_tensorflow
-from autopipe.ops.pixels import PixelOp
+from autopipe.ops.pixels import PixelOp, mask_number
 from autopipe.ops.resize import (
     Interpolation,
     check_interpolation,
@@ -55,7 +55,8 @@ class ResizeKeepingAspect(PixelOp):
         else:
             height = max(1, (2 * down * width + across) // (2 * across))
         fitted = resized(array, (height, width), how(self.interpolation, kind))
-        return padded(fitted, (self.height, self.width), self.mask_value if kind is FieldKind.MASK else self.value)
+        value = mask_number(self, self.mask_value, array.dtype) if kind is FieldKind.MASK else self.value
+        return padded(fitted, (self.height, self.width), value)
 
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autopipe.core.plain_code import Lines, channel_axis, is_flat, is_mask, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
-from autopipe.ops.pixels import MOVED, PixelOp
+from autopipe.ops.pixels import MOVED, PixelOp, mask_number
 from autopipe.ops.size import check_size
 
 
@@ -37,7 +37,7 @@ class Pad(PixelOp):
         check_size(self, self.height, self.width)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        return padded(array, (self.height, self.width), self.mask_value if kind is FieldKind.MASK else self.value)
+        return padded(array, (self.height, self.width), self._filling(kind, array.dtype))
 
     def batches_of(self, field: Field) -> bool:
         return field.dtype in MOVED
@@ -47,7 +47,7 @@ class Pad(PixelOp):
         down, right = max(0, self.height - height), max(0, self.width - width)
         if not down and not right:
             return arrays
-        value = self.mask_value if kind is FieldKind.MASK else self.value
+        value = self._filling(kind, arrays.dtype)
         rounded = cv2.copyMakeBorder(arrays[0, :1, :1], 0, 1, 0, 0, cv2.BORDER_CONSTANT, value=(value,) * 4)[1].flat[0]
         padded = np.full((count, height + down, width + right, *arrays.shape[3:]), rounded, arrays.dtype)
         padded[:, down // 2 : down // 2 + height, right // 2 : right // 2 + width] = arrays
@@ -81,6 +81,9 @@ class Pad(PixelOp):
                 f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))",
             ]
         return found
+
+    def _filling(self, kind: FieldKind, dtype: np.dtype[Any]) -> float:
+        return mask_number(self, self.mask_value, dtype) if kind is FieldKind.MASK else self.value
 
 
 def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:

@@ -133,6 +133,23 @@ class PixelOp(Op):
         return x, y
 
 
+def mask_number(op: Op, value: float, dtype: np.dtype[Any]) -> float:
+    """Return the `mask_value` of an op, which masks of a dtype have to hold.
+
+    Raises:
+        OpError: they cannot; NumPy, OpenCV and TensorFlow each make another number of it.
+    """
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            raise OpError(
+                f"`{op.name}` cannot fill masks of {dtype} with mask_value={value!r}: they hold {limits.min} to "
+                f"{limits.max}.",
+                hint=f'Choose a number that they hold, or put ap.Cast("int32", on="mask") before ap.{op.name}.',
+            )
+    return value
+
+
 def _has_channels_first(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
 

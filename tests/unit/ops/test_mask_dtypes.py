@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.errors import OpError
+from autopipe.ops.affine import RandomAffine
 from autopipe.ops.crop import RandomCrop, RandomResizedCrop
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.letterbox import ResizeKeepingAspect
@@ -50,6 +53,24 @@ def test_a_mask_keeps_its_dtype_and_its_numbers(op: PixelOp, channels: tuple[int
     _, found = op.apply((IMAGE, mask), spec(dtype, mask.shape), random)
     assert (found.dtype, found.shape) == (mask.dtype, expected.shape)
     np.testing.assert_array_equal(found, large(expected, dtype))
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("uint8", -1), ("uint8", 256), ("uint32", -1), ("uint64", -1)])
+@pytest.mark.parametrize("op", [Pad(9, 9), ResizeKeepingAspect(12, 12), RandomAffine(shift=(0.5, 0), fill="constant")])
+def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: str, value: int) -> None:
+    mask, random = PLACES.astype(dtype), np.full(op.draws, 0.25)
+    filling = dataclasses.replace(op, mask_value=value)
+    with pytest.raises(OpError, match=f"`{op.name}` cannot fill masks of {dtype} with mask_value={value}: they"):
+        filling.apply((IMAGE, mask), spec(dtype, mask.shape), random)
+    with_sign = dataclasses.replace(op, mask_value=-1).apply((IMAGE, PLACES), spec("int64", mask.shape), random)
+    assert with_sign[1].min() == -1
+    filling.apply((IMAGE, np.int64(3)), dataclasses.replace(spec(dtype, ()), y=None), random)  # no mask is filled
+
+
+def test_a_batch_of_masks_is_not_either() -> None:
+    masks = PLACES.astype("uint16")[None].repeat(3, axis=0)
+    with pytest.raises(OpError, match="they hold 0 to 65535"):
+        Pad(9, 9, mask_value=70_000).pixels_many(masks, FieldKind.MASK, np.empty((3, 0)))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint32", "int64", "uint64"])
