@@ -25,7 +25,7 @@ from autopipe.core.params import Value, parameter_types
 from autopipe.core.space import Space
 from autopipe.core.workload import Workload
 from autopipe.errors import SpaceError, TrialError
-from autopipe.hardware import virtual
+from autopipe.hardware import backend, virtual
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, storage, study
 from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
@@ -122,7 +122,12 @@ def runner_for(
     settings: Settings | None = None,
     on_trial: Callable[[TrialEvent], None] = lambda event: None,
 ) -> TrialRunner:
-    """Return the runner of a workload's trials; nothing starts yet."""
+    """Return the runner of a workload's trials; nothing starts yet.
+
+    Raises:
+        ConfigError: `KERAS_BACKEND` names no backend of Keras.
+    """
+    backend.require_known()
     settings = settings or Settings()
     launch = Launch(
         workload=workload,

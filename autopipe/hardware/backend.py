@@ -8,8 +8,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from autopipe.errors import MissingExtraError
+from autopipe.errors import ConfigError, MissingExtraError, near
 
+BACKENDS: Final = ("jax", "numpy", "openvino", "tensorflow", "torch")
+"""Those that Keras has."""
 _EXTRAS: Final = ("jax", "torch")  # backends that an extra of the same name brings
 
 
@@ -33,3 +35,18 @@ def require_installed(environment: Mapping[str, str] = os.environ) -> None:
     asked = environment.get("KERAS_BACKEND", "")
     if asked in _EXTRAS and importlib.util.find_spec(asked) is None:
         raise MissingExtraError.of(asked, asked)
+
+
+def require_known(environment: Mapping[str, str] = os.environ) -> None:
+    """Do nothing if `KERAS_BACKEND` asks for none, or for one that Keras has.
+
+    Raises:
+        ConfigError: it asks for another, which Keras would fail at without naming the variable.
+    """
+    asked = environment.get("KERAS_BACKEND", "")
+    if asked and asked not in BACKENDS:
+        raise ConfigError(
+            f"The environment variable KERAS_BACKEND must be one of {', '.join(BACKENDS)}, but got {asked!r}."
+            f"{near(asked.lower(), BACKENDS)}",
+            hint="Set it to the backend that the workload trains on, or unset it for Keras's own choice.",
+        )

@@ -21,6 +21,7 @@ from keras.src.trainers.data_adapters import data_adapter, py_dataset_adapter
 
 from autopipe import frameworks
 from autopipe.errors import FrameworkError
+from autopipe.hardware.backend import BACKENDS
 from tests.unit.devices.models import classifier
 
 ROOT = Path(__file__).parents[2]
@@ -254,3 +255,9 @@ def test_the_training_function_takes_this_state_and_an_iterator_over_batches() -
     result = model.train_function(*frameworks.step_state(model, "optimizer", "metrics"), iter([(X, Y)]))
     logs = result[0] if frameworks.step_state(model, "optimizer", "metrics") else result
     assert "loss" in logs
+
+
+def test_keras_has_the_backends_that_are_taken_as_its_own() -> None:
+    folders = Path(next(iter(keras.src.backend.__path__))).iterdir()
+    own = {each.name for each in folders if (each / "__init__.py").is_file()} - {"common", "tests"}
+    assert own == set(BACKENDS)

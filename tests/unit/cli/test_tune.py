@@ -47,6 +47,16 @@ def test_options_that_cannot_be_are_named_before_a_child_is_started(
     assert list(home.iterdir()) == []  # no folder that nothing was written to
 
 
+def test_a_misspelt_backend_is_named_before_a_child_is_started(
+    autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jx")
+    ended = autopipe("tune", "train.py:workload")
+    assert (ended.status, ended.out) == (2, "")
+    assert "KERAS_BACKEND must be one of jax, numpy, openvino, tensorflow, torch, but got 'jx'" in ended.err
+    assert list(home.iterdir()) == []
+
+
 def test_a_space_of_ones_own_is_named_by_file_line_and_key(autopipe: Autopipe, home: Path) -> None:
     (home / "own.yaml").write_text("schema_version: 1\nparameters:\n  loadr: [threads]\n")
     ended = autopipe("tune", "train.py:workload", "--space", "own.yaml")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from autopipe.errors import MissingExtraError
-from autopipe.hardware.backend import keras_backend, require_installed
+from autopipe.errors import ConfigError, MissingExtraError
+from autopipe.hardware.backend import BACKENDS, keras_backend, require_installed, require_known
 
 IMPORTED = types.SimpleNamespace(config=types.SimpleNamespace(backend=lambda: "jax"))
 
@@ -41,3 +41,21 @@ def test_a_backend_that_is_not_installed_is_told_with_its_extra(monkeypatch: pyt
 def test_any_other_backend_is_kerass_own_matter() -> None:
     for environment in ({}, {"KERAS_BACKEND": "tensorflow"}, {"KERAS_BACKEND": "numpy"}):
         require_installed(environment)
+
+
+@pytest.mark.parametrize(
+    ("asked", "guess"), [("jx", " Did you mean `jax`?"), ("JAX", " Did you mean `jax`?"), ("mxnet", "")]
+)
+def test_a_backend_that_keras_does_not_have_is_refused_by_the_name_of_its_variable(asked: str, guess: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        require_known({"KERAS_BACKEND": asked})
+    assert raised.value.message == (
+        "The environment variable KERAS_BACKEND must be one of jax, numpy, openvino, tensorflow, torch, "
+        f"but got {asked!r}.{guess}"
+    )
+    assert "unset it" in str(raised.value.hint)
+
+
+def test_backends_that_keras_has_and_none_are_taken() -> None:
+    for environment in ({}, {"KERAS_BACKEND": ""}, *({"KERAS_BACKEND": name} for name in BACKENDS)):
+        require_known(environment)
