@@ -14,10 +14,11 @@ from pathlib import Path
 from autopipe import again
 from autopipe.api import reporting
 from autopipe.cli import screen
+from autopipe.core.config import PipelineConfig
 from autopipe.errors import ArtifactError
 from autopipe.hardware.memory import size_text
 from autopipe.tuned import artifact as files
-from autopipe.tuned import codegen
+from autopipe.tuned import codegen, pick, pin
 from autopipe.tuned.factory import Tuned
 from autopipe.tuned.pin import MODULE_NAME
 from autopipe.tuned.schema import Profile
@@ -148,19 +149,42 @@ def folder_of(storage_url: str | None) -> list[Path]:
 
 def say_where(written: Written, study: str, tuned: Tuned, workload: str) -> None:
     """Say which files there are now, and what to do with them; `workload` is quoted for a shell."""
-    config, simulated = tuned.config, is_simulated(tuned.profile)
-    lines = [
-        f"wrote     {written.artifact}, {written.module} and the study {study}",
-        f"next      {use(written.module, simulated=simulated)}",
-        f"          {again.autopipe('check', written.artifact)}",
-    ]
+    simulated = is_simulated(tuned.profile)
+    screen.say(f"wrote     {written.artifact}, {written.module} and the study {study}")
+    _say_before(tuned.config, written.artifact.parent, workload)
     if written.report is not None:
-        lines.insert(1, f"report    {written.report}")
-    if config.storage != "files":
-        form, deepest = config.storage, config.cut == "deepest"
-        out = written.artifact.parent / "converted" / (form if deepest else f"{form}-{config.cut}")
-        cut = "" if deepest else f" --cut {config.cut}"
-        convert = f"{again.autopipe('convert')} {workload} --to {form}{cut} --out {shlex.quote(str(out))}"
-        lines.insert(1, f"before    {convert}")
-    for line in lines:
-        screen.say(line)
+        screen.say(f"report    {written.report}")
+    _say_next(use(written.module, simulated=simulated), again.autopipe("check", written.artifact))
+
+
+def say_renewed(artifact: Path, profile: Profile, workload: str, arguments: Sequence[str]) -> None:
+    """Write the report of a profile that was renewed, and say where it is and what to do with the artefact.
+
+    Args:
+        artifact: the file.
+        profile: of this machine.
+        workload: names it on a command line, quoted for a shell.
+        arguments: name the artefact, and its workload where that was given, on a command line.
+    """
+    _say_before(pick.config_of(profile), artifact.parent, workload)
+    report = write_report(artifact, profile)
+    if report is not None:
+        screen.say(f"report    {report}")
+    trains = [use_beside(artifact, profile)] if pin.is_generated(artifact) else []
+    _say_next(*trains, again.autopipe("check", *arguments))
+
+
+def _say_before(config: PipelineConfig, folder: Path, workload: str) -> None:
+    """Say how to convert the samples, for a configuration that reads converted ones from beside its artefact."""
+    if config.storage == "files":
+        return
+    form, deepest = config.storage, config.cut == "deepest"
+    out = folder / "converted" / (form if deepest else f"{form}-{config.cut}")
+    cut = "" if deepest else f" --cut {config.cut}"
+    convert = f"{again.autopipe('convert')} {workload} --to {form}{cut} --out {shlex.quote(str(out))}"
+    screen.say(f"before    {convert}")
+
+
+def _say_next(*commands: str) -> None:
+    below = "\n" + " " * 10
+    screen.say(f"next      {below.join(commands)}")

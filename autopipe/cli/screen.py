@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
+from autopipe import again
+from autopipe.errors import SearchInterruptedError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.status import Status
@@ -27,6 +30,16 @@ def say(line: str) -> None:
     from autopipe.reports.terminal import Console
 
     Console(stderr=True).print(line, soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def saying_how_to_go_on() -> Iterator[None]:
+    """Where Ctrl-C, or SIGTERM, ends the block, say which command goes on."""
+    try:
+        yield
+    except (KeyboardInterrupt, SearchInterruptedError):
+        say(f"to go on  {again.going_on()}")
+        raise
 
 
 def aside() -> AbstractContextManager[object]:

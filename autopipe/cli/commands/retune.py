@@ -14,6 +14,7 @@ from autopipe.cli import artifact_options, screen, search_options
 
 if TYPE_CHECKING:
     from autopipe.api.retuning import Retuned
+    from autopipe.api.stored_workload import Stored
     from autopipe.search.result import SearchResult
     from autopipe.tuned.schema import Profile
 
@@ -47,7 +48,7 @@ def retune(
     """
     from autopipe.api import retuning
     from autopipe.api.unmeasured import nothing_measured
-    from autopipe.cli.output import writable_folder
+    from autopipe.cli.output import say_renewed, writable_folder
     from autopipe.cli.progress import Progress
     from autopipe.reports.terminal import Console
 
@@ -57,15 +58,17 @@ def retune(
     )
     settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this())
     when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
-    with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
-        given = search_options.given(context)
-        retuned = retuning.run(known, settings, progress.watcher, when=when, given=given)
-    if retuned.result is None:
+    with screen.saying_how_to_go_on():  # where half a search was enough to write a profile, its study is done with
+        with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
+            given = search_options.given(context)
+            retuned = retuning.run(known, settings, progress.watcher, when=when, given=given)
+        if retuned.result is not None and retuned.profile is None:
+            raise nothing_measured(retuned.result)
+    if retuned.result is None or retuned.profile is None:
         _without_search(retuned, stored.artifact, as_json=as_json)
-    elif retuned.profile is None:
-        raise nothing_measured(retuned.result)
     else:
         _searched(retuned.result, retuned.profile, known.path, kept=retuned.kept, as_json=as_json)
+        say_renewed(known.path, retuned.profile, _workload(known), stored.arguments)
     if retuned.result is not None and retuned.result.interrupted:
         raise typer.Exit(130)
     if exit_code:
@@ -93,7 +96,6 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
 
 
 def _searched(result: SearchResult, profile: Profile, path: Path, *, kept: bool, as_json: bool) -> None:
-    from autopipe.cli.output import write_report
     from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
 
@@ -105,6 +107,18 @@ def _searched(result: SearchResult, profile: Profile, path: Path, *, kept: bool,
         screen.show(text.render(summary, headline.sentence(profile)))
     what = "the former configuration stays: no other was proved faster" if kept else "a new configuration"
     screen.say(f"wrote     {path}: {what}")
-    report = write_report(path, profile)
-    if report is not None:
-        screen.say(f"report    {report}")
+
+
+def _workload(stored: Stored) -> str:
+    """Return what names the samples and ops of an artefact on another command line, quoted for a shell."""
+    from autopipe.cli.workload_options import Chosen
+    from autopipe.core.workload import Workload
+    from autopipe.tuned import reference
+    from autopipe.tuned.schema import ImagesReference
+
+    if not isinstance(stored.workload, Workload):
+        return Chosen(workload=stored.workload.text).arguments
+    named = stored.artifact.workload
+    assert isinstance(named, ImagesReference)  # a workload without code
+    place = reference.located(named, stored.path, with_origin=True)
+    return Chosen(workload=stored.workload, named=named.model_copy(update={"path": str(place)})).arguments

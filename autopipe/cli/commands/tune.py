@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +11,7 @@ import typer
 
 from autopipe import again
 from autopipe.cli import screen, search_options, workload_options
-from autopipe.errors import ArtifactError, SearchInterruptedError
+from autopipe.errors import ArtifactError
 
 
 def tune(
@@ -43,7 +41,7 @@ def tune(
     settings = dataclasses.replace(search.settings(out / "study.db"), command=again.this(), join=join)
     if join and search.storage is None:
         settings = dataclasses.replace(settings, storage=None)  # and not the file beside the artefact
-    with _saying_how_to_go_on():
+    with screen.saying_how_to_go_on():
         with (
             Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
             reserved(out),
@@ -68,13 +66,3 @@ def tune(
         say_where(written, study, tuned, chosen.arguments)
         if result.interrupted:
             raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _saying_how_to_go_on() -> Iterator[None]:
-    """Where Ctrl-C, or SIGTERM, ends the block, say which command goes on."""
-    try:
-        yield
-    except (KeyboardInterrupt, SearchInterruptedError):
-        screen.say(f"to go on  {again.going_on()}")
-        raise
