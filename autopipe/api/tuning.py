@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autopipe.api import asking, joint_study, notebook
+from autopipe.api.arguments import refusing_unknown, unfit
 from autopipe.api.found import Found
 from autopipe.api.search_facts import Site
 from autopipe.api.searching import Watcher, description, read_space, refuse_in_trial, runner_for, search
@@ -31,6 +33,7 @@ from autopipe.tuned.factory import Tuned
 from autopipe.tuned.schema import Reference
 
 
+@refusing_unknown('What it returns is written by `.save("autopipe.json")`.')
 def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     workload: Workload | str,
     *,
@@ -68,7 +71,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         The tuned pipeline; `.study` is the Optuna study.
 
     Raises:
-        ConfigError: a number or name that cannot be, or `join` without a storage that machines can share.
+        ConfigError: an argument that cannot be, or `join` without a storage that machines can share.
         WorkloadError: the workload cannot be imported or run.
         NothingMeasuredError: no configuration could be measured; where Ctrl-C ended the search before, it is the
             SearchInterruptedError among them. Later, Ctrl-C ends the search with the best so far.
@@ -79,14 +82,15 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         >>> tuned = ap.tune(workload, budget=120)       # doctest: +SKIP
         >>> tuned.save("autopipe.json")                 # doctest: +SKIP
     """
+    _require_kinds(workload, space, storage, baseline, on_event)
     settings = Settings(
-        space=space,
+        space=os.fspath(space),
         storage=storage,
         join=join,
         trials=trials,
         budget_seconds=budget,
         seed=seed,
-        limits=Limits(only={name: _held(values) for name, values in (only or {}).items()}),
+        limits=Limits(only=_held(only)),
         baseline=baseline if baseline is None or isinstance(baseline, str) else _named(baseline),
         command=_call(workload, budget=budget, trials=trials, space=space, seed=seed, only=only),
     )
@@ -97,8 +101,35 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     return tuned
 
 
-def _held(values: Value | Sequence[Value]) -> tuple[Value, ...]:
-    return (values,) if isinstance(values, str | int | float) else tuple(values)
+def _require_kinds(workload: object, space: object, storage: object, baseline: object, on_event: object) -> None:
+    """Refuse what would only fail far inside, where it is used, by an error that names no argument."""
+    if not isinstance(workload, Workload | str):
+        hint = 'Pass the object, or its name: "train.py:workload".'
+        raise unfit("workload", workload, "an ap.Workload or the name of one", hint)
+    if not isinstance(space, str | os.PathLike):
+        hint = 'Such as space="quick", or space="space.yaml".'
+        raise unfit("space", space, "the name of a search space, or a YAML file", hint)
+    if not isinstance(storage, str | None):
+        hint = 'Such as storage="sqlite:///study.db"; None keeps the study in memory.'
+        raise unfit("storage", storage, "the URL of an Optuna storage, or None", hint)
+    if not (baseline is None or isinstance(baseline, str) or callable(baseline)):
+        hint = 'Such as baseline="bench.py:make_dataset".'
+        raise unfit("baseline", baseline, "a function of your own, its name, or None", hint)
+    if not (on_event is None or callable(on_event)):
+        raise unfit("on_event", on_event, "a function, or None", "It is called with each event, as by on_event=print.")
+
+
+def _held(only: Any) -> dict[str, tuple[Value, ...]]:
+    """Return the values that parameters are held to."""
+    hint = 'Such as only={"loader": ("threads", "tfdata"), "cache": "none"}.'
+    if not isinstance(only, Mapping | None):
+        raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
+    held: dict[str, tuple[Value, ...]] = {}
+    for name, values in (only or {}).items():
+        if not isinstance(name, str) or not isinstance(values, str | int | float | Iterable):
+            raise unfit("only", only, "a mapping from parameters to their values, or None", hint)
+        held[name] = (values,) if isinstance(values, str | int | float) else tuple(values)
+    return held
 
 
 def _named(function: Callable[[], Any]) -> str:

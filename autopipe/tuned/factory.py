@@ -21,6 +21,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.sample import Source
 from autopipe.core.value import rate_text
 from autopipe.core.workload import Workload
+from autopipe.errors import ArtifactError, shortened
 from autopipe.hardware.backend import keras_backend
 from autopipe.tuned import artifact as files
 from autopipe.tuned import drift, fingerprint, joining, kept_sets, pick, pin, reference
@@ -208,6 +209,10 @@ class Tuned:
         Raises:
             ArtifactError: it cannot be written.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise ArtifactError(
+                f"`path` must be the path of a file, but got {shortened(path)}.", hint='Such as save("autopipe.json").'
+            )
         if self.artifact.workload is None:
             warnings.warn(
                 f"No file holds this workload, as in a notebook, so that `{os.fspath(path)}` cannot say where it is."

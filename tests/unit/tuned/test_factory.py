@@ -88,6 +88,14 @@ def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path
     assert factory.load(path, import_workload=importer, here=hardware(), workload=WORKLOAD).workload is WORKLOAD
 
 
+def test_what_is_no_path_is_not_saved_to() -> None:
+    tuned = factory.of_profile(profile(), WORKLOAD)
+    for path in (5, None):
+        with pytest.raises(ArtifactError, match=f"`path` must be the path of a file, but got {path}") as raised:
+            tuned.save(path)  # type: ignore[arg-type]  # the point of the test
+        assert raised.value.hint == 'Such as save("autopipe.json").'
+
+
 def test_a_training_is_held_to_what_the_artefact_says(tmp_path: Path, importer: _Importer) -> None:
     path = files.write(artifact(), tmp_path / "autopipe.json")
     promise = factory.load(path, import_workload=importer, here=hardware()).promise
