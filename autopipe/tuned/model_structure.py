@@ -7,6 +7,7 @@ from typing import Any
 
 from autopipe import frameworks
 from autopipe.core import digests
+from autopipe.devices.simulated import SimulatedAccelerator
 
 _NO_SETTINGS = frozenset({"name", "seed", "built"})
 
@@ -15,11 +16,18 @@ def model_digest(model: Any) -> str:
     """Return a digest of a Keras model's structure: its layers' kinds, settings and weights' shapes, in order.
 
     Neither the weights' values count nor names, which Keras numbers on from model to model. How layers are connected is
-    not looked at. Keras is not imported.
+    not looked at. Of a simulated accelerator its step counts, since it has nothing else. Keras is not imported.
     """
     layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
     optimizer = type(getattr(model, "optimizer", None)).__name__
-    return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *map(_layer_text, layers))
+    step = _simulated_step(model)
+    return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *step, *map(_layer_text, layers))
+
+
+def _simulated_step(model: Any) -> list[str]:
+    """Return what a step of a simulated accelerator takes; nothing of any other model, whose digest is as ever."""
+    found = getattr(model, "accelerator", None)
+    return [f"{found.step_seconds!r} {found.batch_size!r}"] if isinstance(found, SimulatedAccelerator) else []
 
 
 def _layer_text(layer: Any) -> str:

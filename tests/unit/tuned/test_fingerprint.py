@@ -9,6 +9,7 @@ import pytest
 
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
+from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import BadSampleError
 from autopipe.hardware import cpu, gpu, machine, memory
 from autopipe.ops.scale import Rescale
@@ -183,6 +184,18 @@ def test_a_model_digest_is_of_the_structure_without_names_weights_and_seeds() ->
     assert model_structure.model_digest(first) != model_structure.model_digest(
         _Model(_Layer("dense", 4), _Layer("dense", 4))
     )
+
+
+def test_simulated_accelerators_of_different_steps_are_different_models() -> None:
+    steps = [SimulatedAccelerator(0.005), SimulatedAccelerator(0.02), SimulatedAccelerator(0.02, 400)]
+    models = [_Model() for _ in range(4)]
+    for model, step in zip(models, steps, strict=False):
+        vars(model)["accelerator"] = step
+    assert len({model_structure.model_digest(model) for model in models}) == 4
+
+
+def test_the_digest_of_a_model_stays_what_artefacts_hold() -> None:
+    assert model_structure.model_digest(_Model(_Layer("dense", 4))) == "d4efea34c401ea0d"
 
 
 def test_the_profile_maker_makes_valid_profiles() -> None:
