@@ -37,14 +37,12 @@ class MemoryCache:
         count: how many samples there are.
         fraction: the part of them that is kept, above 0 to 1.
         block: another worker's block, to share it.
-
-    Attributes:
-        block: what worker processes map; its descriptor is passed to them.
     """
 
     def __init__(self, spec: SampleSpec, count: int, fraction: float = 1.0, block: SharedBlock | None = None) -> None:
         rows = kept_count(count, fraction)
         self._layout = RowLayout(spec, rows)
+        # What worker processes map; its descriptor is passed to them.
         self.block = SharedBlock(self._layout.size + rows) if block is None else block
         self._parts = self._layout.arrays(self.block)
         self._filled = self.block.array((rows,), np.dtype(np.bool_), self._layout.size)

@@ -118,20 +118,14 @@ class DaliFiller:
 
 
 class _AtHand:
-    """A source of which one batch is read already, and in part decoded. It looks like the source that it is of.
-
-    Attributes:
-        source: that source.
-        at_hand: samples as it returned them, or what it raised.
-        images: those that are decoded.
-    """
+    """A source of which one batch is read already, and in part decoded. It looks like the source that it is of."""
 
     read_many = None
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.at_hand: dict[int, Sample | BaseException] = {}
-        self.images: dict[int, NDArray[np.uint8]] = {}
+        self.at_hand: dict[int, Sample | BaseException] = {}  # samples as the source returned them, or what it raised
+        self.images: dict[int, NDArray[np.uint8]] = {}  # those that are decoded
 
     def __len__(self) -> int:
         return len(self.source)

@@ -51,17 +51,13 @@ def own_threads(knobs: Knobs, source: Source) -> int:
 
 
 class Work:
-    """What the graph calls in Python. TensorFlow keeps such functions for ever, so `close` lets go of all that they
-    hold.
-
-    Attributes:
-        requested: the (epoch, batch) asked for last.
-    """
+    """What the graph calls in Python. TensorFlow keeps such functions for ever; `close` lets go of all they hold."""
 
     def __init__(self, job: LoadJob, kernel: Kernel, remember: int) -> None:
         pool = SlotPool(RowLayout(job.recipe.spec, job.order.batch_size), keep=remember)
         self._held: tuple[LoadJob, Kernel, SlotPool] | None = (job, kernel, pool)
         self._orders: dict[int, NDArray[np.int64]] = {}  # of the last two epochs: batches are made side by side
+        # The (epoch, batch) asked for last.
         self.requested: collections.deque[tuple[int, int]] = collections.deque(maxlen=remember)
 
     def close(self) -> None:

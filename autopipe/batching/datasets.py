@@ -32,13 +32,9 @@ _NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
 
 
 class Feeder(Protocol):
-    """A dataset of any kind.
+    """A dataset of any kind."""
 
-    Attributes:
-        goes_on: whether each epoch goes on where the one before stopped, because the dataset has no end, or because an
-            epoch is a part of it.
-    """
-
+    # Whether each epoch goes on where the one before stopped: the dataset has no end, or an epoch is a part of it.
     goes_on: bool
 
     def length(self) -> int | None:

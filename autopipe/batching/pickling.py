@@ -57,16 +57,11 @@ def unpickled(packed: bytes, *, elsewhere: bool = False) -> Any:
 
 
 class RemoteFailure:
-    """What another process sends instead of an answer.
-
-    Attributes:
-        error: what the owner raises.
-        traceback: where it came from, as text.
-    """
+    """What another process sends instead of an answer."""
 
     def __init__(self, error: AutopipeError, traceback: str) -> None:
-        self.error = error
-        self.traceback = traceback
+        self.error = error  # what the owner raises
+        self.traceback = traceback  # where it came from, as text
 
     @classmethod
     def of(cls, error: BaseException) -> RemoteFailure:

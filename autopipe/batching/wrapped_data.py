@@ -24,34 +24,24 @@ _COUNT_SECONDS = 20.0
 class WrappedData:
     """The samples of a dataset that is made by a function, as far as they can be told from outside.
 
-    Attributes:
-        function: makes the dataset.
-        choices: the values that each of the function's parameters may take in a search.
-        defaults: the parameters that make the dataset as it is today.
-        batch_size: samples in its batches.
-        steps: batches of an epoch.
-        structure: how the parts of a batch make up what the model takes, where they are more than x and y.
-
     Raises:
         WorkloadError: the function has no such parameters, or what it returns is no dataset of batches.
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        choices: Mapping[str, Sequence[Value]],
-        steps: int | None = None,
+        self, function: Callable[..., Any], choices: Mapping[str, Sequence[Value]], steps: int | None = None
     ) -> None:
         """Make the dataset as it is today, and look at its first batch.
 
         Where it has no length, `steps` is needed; where nobody knows it, the batches are counted if that is quick.
         """
-        self.function = function
+        self.function = function  # makes the dataset
+        # The values that each of its parameters may take in a search.
         self.choices = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
-        self.defaults = _defaults(function, self.choices)
+        self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
         self._wanted_steps = steps
         dataset = self.make(self.defaults)
-        self.steps = _steps(dataset, steps, self)
+        self.steps = _steps(dataset, steps, self)  # batches of an epoch
         self._batch, self.structure, self._like = first_batch(dataset)
         self.batch_size = len(self._batch[0])
 

@@ -38,9 +38,6 @@ class Progress:
             varies by more than 3 %, `~` stands before it.
         budget_seconds: how long everything may take; None for as long as it takes.
         clock: monotonic seconds.
-
-    Attributes:
-        watcher: what a tune has to tell.
     """
 
     def __init__(
@@ -64,7 +61,7 @@ class Progress:
         self._confirming = (1, 0)
         self._noted: set[str] = set()
         self._status = Status(self, console=console)
-        self.watcher = Watcher(
+        self.watcher = Watcher(  # what a tune has to tell
             on_machine=self._machine, on_request=self._request, on_search=self._search, on_trial=self._trial
         )
 

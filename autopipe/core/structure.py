@@ -21,13 +21,9 @@ SLOTS = ("x", "y", "sample_weight")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Structure:
-    """Where each part of a flat sample belongs.
+    """Where each part of a flat sample belongs."""
 
-    Attributes:
-        paths: by position; the second is ("y", None), for a part that is None, where there is no target.
-    """
-
-    paths: tuple[Path, ...]
+    paths: tuple[Path, ...]  # by position; the second is ("y", None), for a part that is None, where there is no target
 
     @classmethod
     def of(cls, value: Any, is_image: Callable[[Path, Any], bool]) -> Structure | None:

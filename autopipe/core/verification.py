@@ -42,16 +42,10 @@ class BadFile(Value):
 
 
 class FileVerification(Value):
-    """A look at every sample of a workload.
-
-    Attributes:
-        samples: how many there are.
-        resumed: how many of them an earlier look, which was stopped, had found good.
-        bad: those that cannot be used, in order.
-    """
+    """A look at every sample of a workload."""
 
     status: Literal["inspected"] = "inspected"
     schema_version: Literal[1] = 1
-    samples: int = pydantic.Field(ge=0)
-    resumed: int = pydantic.Field(default=0, ge=0)
-    bad: tuple[BadFile, ...]
+    samples: int = pydantic.Field(ge=0)  # how many there are
+    resumed: int = pydantic.Field(default=0, ge=0)  # that an earlier look, which was stopped, had found good
+    bad: tuple[BadFile, ...]  # those that cannot be used, in order

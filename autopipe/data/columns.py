@@ -84,15 +84,11 @@ def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hi
 
 
 class Columns(abc.ABC):
-    """Rows of columns, of which some hold images, encoded or as arrays.
-
-    Attributes:
-        classes: the names of the classes where the library knows them, else None.
-    """
+    """Rows of columns, of which some hold images, encoded or as arrays."""
 
     x_kind: Any  # a FieldKind, or a tuple or a dictionary of them
     y_kind: Any
-    classes: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None  # the names of the classes where the library knows them
     _selection: Selection
     _rows: Any
 

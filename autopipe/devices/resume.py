@@ -16,16 +16,11 @@ from autopipe.devices.logs import StepLogs
 
 
 class TrainingCallbacks(keras.callbacks.CallbackList):
-    """The callbacks of one training, whose beginning and end are told by the trainer, not by each call of `fit`.
-
-    Attributes:
-        skipped: batches of the current epoch that an earlier run has trained.
-        trained: batches trained since the list was made.
-    """
+    """The callbacks of one training, whose beginning and end are told by the trainer, not by each call of `fit`."""
 
     def __init__(self, callbacks: Iterable[Any], *, model: keras.Model, epochs: int, steps: int, verbose: Any) -> None:
-        self.skipped = 0
-        self.trained = 0
+        self.skipped = 0  # batches of the current epoch that an earlier run has trained
+        self.trained = 0  # batches, since the list was made
         self._steps = steps
         self._before_epoch = 0
         self._ended: dict[str, Any] | None = None

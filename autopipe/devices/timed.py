@@ -17,26 +17,18 @@ from autopipe.errors import AutopipeError
 
 
 class TimedLoader(Loader):
-    """Hands on the batches of another loader.
-
-    Attributes:
-        loader: the other loader, which owns everything.
-        waited_seconds: time spent in waiting for batches so far.
-        taken: batches taken so far.
-        first_taken: when the first batch was handed over, on `clock`; None before.
-        restarts: how long the first batch of each later epoch was waited for, in seconds.
-    """
+    """Hands on the batches of another loader."""
 
     def __init__(self, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
-        self.loader = loader
+        self.loader = loader  # the other one, which owns everything
         self._clock = clock
         for name in Loader.__annotations__:
             if not name.startswith("_"):
                 setattr(self, name, getattr(loader, name))
-        self.waited_seconds = 0.0
-        self.taken = 0
-        self.first_taken: float | None = None
-        self.restarts: list[float] = []
+        self.waited_seconds = 0.0  # time spent in waiting for batches so far
+        self.taken = 0  # batches so far
+        self.first_taken: float | None = None  # when the first batch was handed over, on `clock`; None before
+        self.restarts: list[float] = []  # how long the first batch of each later epoch was waited for, in seconds
 
     def __len__(self) -> int:
         return len(self.loader)

@@ -28,13 +28,10 @@ class Usage:
 
     Peaks are of the samples: what comes and goes between two is not seen. Percentages of CPU are of one core: two busy
     cores are 200 %. A figure that no sample holds is None.
-
-    Attributes:
-        samples: as taken.
-        spare_cores: that a CPU quota keeps the tree from anyway: so many may others use and take nothing from it.
     """
 
     samples: tuple[Sample, ...]
+    # That a CPU quota keeps the tree from anyway: so many may others use and take nothing from it.
     spare_cores: float = 0.0
 
     def between(self, start_seconds: float, stop_seconds: float) -> Usage:

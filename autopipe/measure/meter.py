@@ -31,15 +31,7 @@ class Start:
 
 
 class Meter:
-    """Follows one training from step to step.
-
-    Attributes:
-        epoch_steps: steps of an epoch, after which Keras pauses: whoever trains sets it. A window ends with each epoch,
-            so that whole epochs can be told apart. None: there is no end, or nobody knows when.
-        filled_at: when the last of the fill steps had ended; None before.
-        began_at: when the first window began; None before.
-        reading: what the windows say; None while they say too little.
-    """
+    """Follows one training from step to step."""
 
     def __init__(self, batch_size: int, workers: int, rule: StopRule, start: Start | None = None) -> None:
         """Measure a loader with `workers` workers, each of whom makes whole batches."""
@@ -48,10 +40,12 @@ class Meter:
         self._rule = rule
         self._start = start or Start()
         self._next_look = max(1, self._start.fill_steps)
+        # Steps of an epoch, after which Keras pauses: whoever trains sets it. A window ends with each epoch, so that
+        # whole epochs can be told apart. None: there is no end, or nobody knows when.
         self.epoch_steps: int | None = None
-        self.filled_at: float | None = None
-        self.began_at: float | None = None
-        self.reading: Reading | None = None
+        self.filled_at: float | None = None  # when the last of the fill steps had ended; None before
+        self.began_at: float | None = None  # when the first window began; None before
+        self.reading: Reading | None = None  # what the windows say; None while they say too little
         self._filled_steps = 0
         self._began_steps = 0
         self._edges: list[Edge] = []

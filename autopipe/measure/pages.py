@@ -19,14 +19,10 @@ _PART = 64  # files between two looks at the clock
 
 
 class PageCache:
-    """Prepares files for trials, and remembers which have been read already.
-
-    Attributes:
-        regime: "warm" or "cold", for all trials of a session.
-    """
+    """Prepares files for trials, and remembers which have been read already."""
 
     def __init__(self, source: Source, choice: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Decide the regime; `choice` is "warm", "cold" or "auto"."""
+        """Decide the regime, "warm" or "cold" for all trials of a session; `choice` is one of them, or "auto"."""
         data_bytes = int(data_source.mean_bytes(source) * len(source))
         self.regime = pagecache.regime(choice, data_bytes, memory.detect().usable_bytes)
         self._clock = clock

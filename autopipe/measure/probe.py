@@ -21,12 +21,7 @@ from autopipe.measure.meter import Meter
 
 
 class Probe(keras.callbacks.Callback):
-    """Times the steps of one `fit`, of one epoch or of more.
-
-    Attributes:
-        meter: what it has read.
-        cpu_seconds: processor seconds of this process over all windows.
-    """
+    """Times the steps of one `fit`, of one epoch or of more."""
 
     def __init__(
         self,
@@ -42,8 +37,8 @@ class Probe(keras.callbacks.Callback):
         """
         super().__init__()
         self._when_filled = when_filled
-        self.meter = meter
-        self.cpu_seconds = 0.0
+        self.meter = meter  # what it has read
+        self.cpu_seconds = 0.0  # of this process over all windows
         self._loader = loader
         self._report = report
         self._training = False

@@ -23,14 +23,10 @@ class Step:
 
 
 class StepClock:
-    """Times steps one by one.
-
-    Attributes:
-        steps: that have ended, in all epochs.
-    """
+    """Times steps one by one."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[Step] = []  # that have ended, in all epochs
         self._clock = clock
         self._last = clock()
         self._began = self._last

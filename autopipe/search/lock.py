@@ -27,15 +27,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class Queue:
-    """Waits for whoever measures on this machine, and knows how long: that is held against no budget.
-
-    Attributes:
-        seconds: waited so far.
-    """
+    """Waits for whoever measures on this machine, and knows how long: that is held against no budget."""
 
     def __init__(self, on_wait: Callable[[str], None]) -> None:
         """Wait quietly but for `on_wait`, which is told who holds the lock."""
-        self.seconds = 0.0
+        self.seconds = 0.0  # waited so far
         self._on_wait = on_wait
 
     @contextlib.contextmanager

@@ -39,16 +39,13 @@ class Mirror(InMemoryStorage):
         name: the study's, which is there already.
         patience: how long a storage that is locked is waited for.
         on_lost: told the reason when the storage has failed for good.
-
-    Attributes:
-        lost: why nothing is written to the storage any more; None as long as it is.
     """
 
     def __init__(
         self, kept: BaseStorage, name: str, patience: Patience, on_lost: Callable[[str], None] = lambda reason: None
     ) -> None:
         super().__init__()
-        self.lost: str | None = None
+        self.lost: str | None = None  # why nothing is written to the storage any more; None as long as it is
         self._kept: BaseStorage | None = kept
         self._patience, self._on_lost = patience, on_lost
         self._file = storage.file_of(kept)

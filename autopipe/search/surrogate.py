@@ -52,18 +52,14 @@ class Learnt:
 
 
 class Features:
-    """Configurations as points: one coordinate a setting, 0 to 1 where it has an order.
-
-    Attributes:
-        names: of the settings.
-        points: one row a configuration; NaN where a setting does not count for it.
-    """
+    """Configurations as points: one coordinate a setting, 0 to 1 where it has an order."""
 
     def __init__(self, configs: Sequence[PipelineConfig], cores: int) -> None:
         rows = [_settings(config, cores) for config in configs]
-        self.names = sorted({name for row in rows for name in row})
+        self.names = sorted({name for row in rows for name in row})  # of the settings
         self._values = {name: sorted({row[name] for row in rows if name in row}, key=str) for name in self.names}
         self._ordered = {name: all(isinstance(value, float) for value in self._values[name]) for name in self.names}
+        # One row a configuration; NaN where a setting does not count for it.
         self.points: Array = np.array([[self._place(name, row) for name in self.names] for row in rows], dtype=float)
 
     def distances(self, first: Array, second: Array) -> Array:

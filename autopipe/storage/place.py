@@ -24,13 +24,9 @@ _CHECK_BYTES = 1 << 24
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RemotePath:
-    """A URL below which a set is kept, or of one of its files. It pickles, and holds no connection.
+    """A URL below which a set is kept, or of one of its files. It pickles, and holds no connection."""
 
-    Attributes:
-        url: as it was given, without a slash at its end.
-    """
-
-    url: str
+    url: str  # as it was given, without a slash at its end
 
     def __repr__(self) -> str:
         return f"RemotePath({str(self)!r})"

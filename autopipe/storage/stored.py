@@ -26,18 +26,13 @@ from autopipe.storage.place import Place, RemotePath, subfolders
 
 
 class StoredSource:
-    """A kept set as a source: its samples have the first ops behind them. It pickles; files are opened when read.
-
-    Attributes:
-        manifest: what the set is.
-        folder: where it is.
-        remote: the kind of URL that it is behind, such as "s3"; None on a disk.
-    """
+    """A kept set as a source: its samples have the first ops behind them. It pickles; files are opened when read."""
 
     def __init__(self, folder: Place, manifest: Manifest) -> None:
         header = manifest.header
         storage: Storage = STORAGES[header.storage]
         self.folder = folder if isinstance(folder, RemotePath) else folder.absolute()
+        # The kind of URL that it is behind, such as "s3"; None on a disk.
         self.remote = folder.scheme if isinstance(folder, RemotePath) else None
         self.manifest = manifest
         self._spec = header.spec

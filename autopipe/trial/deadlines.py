@@ -63,16 +63,11 @@ def asked(environment: Mapping[str, str] = os.environ) -> Deadlines:
 
 
 class Watch:
-    """Follows one request.
-
-    Attributes:
-        phase: the phase it is in.
-        phase_seconds: how long each phase took, up to the last clock reading.
-    """
+    """Follows one request."""
 
     def __init__(self, deadlines: Deadlines, phase: Phase, now: float) -> None:
-        self.phase = phase
-        self.phase_seconds: dict[Phase, float] = {}
+        self.phase = phase  # the phase it is in
+        self.phase_seconds: dict[Phase, float] = {}  # how long each phase took, up to the last clock reading
         self._deadlines = deadlines
         self._began = self._heard = self._counted = now
 
