@@ -15,15 +15,21 @@ from autopipe.search.origin import AskedBy
 from autopipe.search.stopping import Stop
 
 
+class Event:
+    """Anything that a search tells."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingForMachine:
+class WaitingForMachine(Event):
     """Another tune is measuring; this one waits for it."""
 
     holder: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpaceTrimmed:
+class SpaceTrimmed(Event):
     """What is left of the space, and what was left out."""
 
     candidates: int
@@ -31,7 +37,7 @@ class SpaceTrimmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyOpened:
+class StudyOpened(Event):
     """The record is open; `resumed` trials were there already, `lost` were cut off and count as failed."""
 
     name: str
@@ -40,14 +46,14 @@ class StudyOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotJoined:
+class NotJoined(Event):
     """Shared studies of the same workload that are not joined, one reason each."""
 
     reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyJoined:
+class StudyJoined(Event):
     """The study is shared with `others`, who are there by now; each is a host and a process."""
 
     name: str
@@ -55,14 +61,14 @@ class StudyJoined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingForOthers:
+class WaitingForOthers(Event):
     """What the others who share the study do, without which this search cannot go on."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialGivenBack:
+class TrialGivenBack(Event):
     """The process of this trial died, on another machine perhaps; another trial runs its configuration again."""
 
     number: int
@@ -70,7 +76,7 @@ class TrialGivenBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConcludedElsewhere:
+class ConcludedElsewhere(Event):
     """The confirmation run was another's who shares the study, and so the result is, which ended at `ended_at`."""
 
     name: str
@@ -79,7 +85,7 @@ class ConcludedElsewhere:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageWaited:
+class StorageWaited(Event):
     """The study's storage does not answer, for a reason that may pass; it is waited for."""
 
     reason: str
@@ -87,21 +93,21 @@ class StorageWaited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageLost:
+class StorageLost(Event):
     """Nothing can be written to the study's storage any more; the search goes on in memory."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CeilingMeasured:
+class CeilingMeasured(Event):
     """What no configuration can exceed."""
 
     ceiling: Ceiling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetPlanned:
+class BudgetPlanned(Event):
     """What the budget holds, as far as can be said before the first trial."""
 
     budget_seconds: float  # how long everything may take
@@ -113,7 +119,7 @@ class BudgetPlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialStarted:
+class TrialStarted(Event):
     """A trial begins. `origin` says who asked for it."""
 
     number: int
@@ -124,7 +130,7 @@ class TrialStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialFinished:
+class TrialFinished(Event):
     """A trial ended."""
 
     number: int
@@ -136,36 +142,18 @@ class TrialFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchStopped:
+class SearchStopped(Event):
     """The search is over; the confirmation run follows unless `stop` was an interruption."""
 
     stop: Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmationStarted:
+class ConfirmationStarted(Event):
     """The best few and the baselines run against each other."""
 
     configs: tuple[PipelineConfig, ...]
     blocks: tuple[int, int]
 
 
-Event: TypeAlias = (
-    WaitingForMachine
-    | SpaceTrimmed
-    | StudyOpened
-    | NotJoined
-    | StudyJoined
-    | WaitingForOthers
-    | TrialGivenBack
-    | ConcludedElsewhere
-    | StorageWaited
-    | StorageLost
-    | CeilingMeasured
-    | BudgetPlanned
-    | TrialStarted
-    | TrialFinished
-    | SearchStopped
-    | ConfirmationStarted
-)
 OnEvent: TypeAlias = Callable[[Event], None]
