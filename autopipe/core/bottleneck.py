@@ -8,6 +8,7 @@ import math
 from autopipe.core import costs as cost_model
 from autopipe.core.ceiling import OVERTAKEN, OpCost
 from autopipe.core.limits import Kind, Limit, Limits, worker_read_seconds
+from autopipe.core.value import milliseconds_text as _ms
 
 MODEL_SHARE = 0.9
 """Of the model's own rate: below it the model is not called the limit."""
@@ -268,10 +269,6 @@ def _work(limits: Limits, found: Limit) -> str:
         takes, waits = dearest.wall_seconds_per_image, dearest.wait_seconds_per_image
     waited = f", of which it waits {_ms(waits)}," if waits else ""
     return f"{dearest.name} takes {_ms(takes)}{waited} of the loader's {_ms(loader)} for an image"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
 def _text(rate: float | None) -> str:

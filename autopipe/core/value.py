@@ -33,3 +33,8 @@ class Estimate(Value):
 def rate_text(value: float) -> str:
     """Return images/s with digits that differ where the rates do: a segmentation model may take eight."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def milliseconds_text(seconds: float) -> str:
+    """Return seconds as milliseconds, with two or three digits."""
+    return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"

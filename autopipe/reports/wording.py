@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.limits import Limits
 from autopipe.core.outcome import Measurement, Resources, TrialFailure
-from autopipe.core.value import Estimate, rate_text
+from autopipe.core.value import Estimate, milliseconds_text, rate_text
 from autopipe.hardware.memory import size_text
 
 _LONGEST_MESSAGE = 160
@@ -51,11 +51,7 @@ def pays(epochs: float | None) -> str:
     return f"pays after {max(epochs, 0.1):.1f} epochs" if epochs else "pays at once"
 
 
-def milliseconds(value: float) -> str:
-    """Return seconds as milliseconds, with two or three digits."""
-    return f"{value * 1e3:.2g} ms" if value < 1e-3 else f"{value * 1e3:.3g} ms"
-
-
+milliseconds = milliseconds_text
 rate = rate_text
 
 
