@@ -98,9 +98,9 @@ class PathList:
         """Return the paths of some files, or of all."""
         return [os.fsdecode(self.path(index)) for index in (range(len(self)) if indices is None else indices)]
 
-    def mean_bytes(self, at_most: int = 256) -> float:
-        """Return the mean size of a file, estimated from `at_most` files spread over the list."""
-        sizes = [status.st_size for status in self._stats(at_most) if status is not None]
+    def mean_bytes(self) -> float:
+        """Return the mean size of a file, estimated from 256 files spread over the list."""
+        sizes = [status.st_size for status in self._stats(256) if status is not None]
         return sum(sizes) / max(len(sizes), 1)
 
     def digest(self) -> str:

@@ -93,7 +93,7 @@ class ObjectList(PathList):
         """Return no file: there is none on a disk."""
         return []
 
-    def mean_bytes(self, at_most: int = 256) -> float:
+    def mean_bytes(self) -> float:
         known = [size for size in self._sizes if size != _UNKNOWN]
         return sum(known) / max(len(known), 1)
 

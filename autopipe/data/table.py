@@ -133,12 +133,9 @@ class Table:
         """Describe the labels and the files (number, names, sizes, times) without reading the images."""
         labels = b"" if self._labels is None else self._labels.tobytes()
         classes = "\0".join(map(str, self.classes or ())).encode()
-        more = [f" {name}={short_digest(part.tobytes())}" for name, part in self._numbers().items()]
+        numbers = (("features", self._features), ("weights", self._weights))
+        more = [f" {name}={short_digest(part.tobytes())}" for name, part in numbers if part is not None]
         return f"{self._paths.digest()} labels={short_digest(labels + classes)}{''.join(more)}"
-
-    def _numbers(self) -> dict[str, NDArray[np.float32]]:
-        found = {"features": self._features, "weights": self._weights}
-        return {name: part for name, part in found.items() if part is not None}
 
     def plain_numpy(self, spec: SampleSpec) -> PlainSource:
         """Return how plain NumPy code gets at the images."""

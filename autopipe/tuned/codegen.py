@@ -70,13 +70,13 @@ def text_for(named: Reference | None, artifact: str) -> str:
     )
 
 
-def write(tuned: Tuned, folder: str | os.PathLike[str], artifact_name: str = "autopipe.json") -> tuple[Path, Path]:
+def write(tuned: Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Write the artefact and the module beside it, in place of older ones, and return both paths.
 
     Raises:
         ArtifactError: the folder cannot be written to.
     """
-    artifact = tuned.save(Path(folder) / artifact_name)
+    artifact = tuned.save(Path(folder) / "autopipe.json")
     text = text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
     return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text, usual=MODULE_NAME)
 

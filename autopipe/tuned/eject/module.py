@@ -57,7 +57,7 @@ def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan
     return None
 
 
-def eject(workload: Workload, config: PipelineConfig | str, *, today: datetime.date | None = None) -> str:
+def eject(workload: Workload, config: PipelineConfig | str) -> str:
     """Return a module that feeds the workload as the configuration says, and does not import autopipe.
 
     The arguments are those of `module`.
@@ -66,7 +66,7 @@ def eject(workload: Workload, config: PipelineConfig | str, *, today: datetime.d
         PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
     """
     try:
-        return module(workload, config, today=today).code
+        return module(workload, config).code
     except PlainCodeError as error:
         raise PlainCodeError(
             f"This pipeline cannot be written without autopipe: {error.message}.",
@@ -76,12 +76,7 @@ def eject(workload: Workload, config: PipelineConfig | str, *, today: datetime.d
 
 
 def module(
-    workload: Workload,
-    config: PipelineConfig | str,
-    *,
-    plan: Plan | None = None,
-    today: datetime.date | None = None,
-    own: bool = True,
+    workload: Workload, config: PipelineConfig | str, *, plan: Plan | None = None, own: bool = True
 ) -> PlainModule:
     """Return the file with what it needs, as `eject` does.
 
@@ -89,16 +84,14 @@ def module(
         workload: what is trained.
         config: how it is fed; or one of `FORMS`, with its usual settings.
         plan: the workload's, if it is known already.
-        today: the date to write into it.
         own: whether the file imports the user's own functions; else whoever runs it puts them into its module.
 
     Raises:
         PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
     """
     plan = make_plan(workload) if plan is None else plan
-    date = today or datetime.datetime.now(datetime.UTC).date()
     if config == FIT:
-        return _arrays(workload, plan, date, own=own)
+        return _arrays(workload, plan, own=own)
     asked = FORMS[config] if isinstance(config, str) else config
     assert asked is not None
     reasons = _reasons(workload, asked)
@@ -114,11 +107,11 @@ def module(
     if isinstance(asked.loader, Grain):
         parts = dataclasses.replace(parts, constants=[*parts.constants, *grain_form.constants(workload, asked.loader)])
     form = _FORM_OF[type(asked.loader)]
-    texts = {**form.texts(workload, asked, parts), "notes": _notes(asked, date, parts)}
+    texts = {**form.texts(workload, asked, parts), "notes": _notes(asked, parts)}
     return _made(form.TEMPLATE, parts, {**texts, "given": parts.given, "fields": fields}, own=own)
 
 
-def _arrays(workload: Workload, plan: Plan, date: datetime.date, *, own: bool) -> PlainModule:
+def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
     if plan.body:
         raise PlainCodeError("`fit(x, y)` does all ops once beforehand, and random ones differ from epoch to epoch")
     needed, free = plan.finished.bytes * len(workload.data), memory.detect().available_bytes
@@ -130,7 +123,7 @@ def _arrays(workload: Workload, plan: Plan, date: datetime.date, *, own: bool) -
     parts = written(workload, config, plan, "np")
     if not parts.source.is_arrays:
         raise PlainCodeError("`fit(x, y)` takes data that are arrays, as those of ap.Arrays are")
-    texts = {**arrays_form.texts(workload, parts), "notes": _notes(None, date, parts), "given": parts.given}
+    texts = {**arrays_form.texts(workload, parts), "notes": _notes(None, parts), "given": parts.given}
     return _made(arrays_form.TEMPLATE, parts, texts, own=own)
 
 
@@ -159,9 +152,10 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
     return found
 
 
-def _notes(config: PipelineConfig | None, date: datetime.date, parts: Written) -> str:
+def _notes(config: PipelineConfig | None, parts: Written) -> str:
+    today, of = datetime.datetime.now(datetime.UTC).date(), "arrays in memory" if config is None else config.one_line()
     said = [
-        f"Written on {date.isoformat()} for {'arrays in memory' if config is None else config.one_line()}.",
+        f"Written on {today.isoformat()} for {of}.",
         "The samples and what is done to them are the workload's; the random numbers are drawn anew, so that batches "
         "differ from those of autopipe.",
     ]
