@@ -48,6 +48,7 @@ class ListSampler(BaseSampler):
 
     def __init__(self, context: SamplerContext) -> None:
         self._context = context
+        self._by_key = {candidate.key: candidate for candidate in context.candidates}
         self._any = RandomSampler(seed=context.seed)
         self.busy: set[str] = set()
         """Keys of what others who share the study measure just now."""
