@@ -111,17 +111,24 @@ def taken() -> float:
 
 def _run(call: Callable[[], object], threads: int, seconds: float) -> Turn:
     """Return what a call takes on average while so many threads make calls for so long."""
+    took = side_by_side(call, threads, seconds, fewest=2)
+    calls = sum(each[0] for each in took)
+    return Turn(sum(each[1] for each in took) / calls, sum(each[2] for each in took) / calls)
+
+
+def side_by_side(
+    call: Callable[[], object], threads: int, seconds: float, *, fewest: int
+) -> list[tuple[int, float, float]]:
+    """Return how many calls each thread made, and in how many wall and processor seconds: so many `seconds` or more."""
     start = threading.Barrier(threads)
 
     def work() -> tuple[int, float, float]:
         start.wait()
         wall, busy, calls = time.perf_counter(), time.thread_time(), 0
-        while calls < 2 or time.perf_counter() - wall < seconds:
+        while calls < fewest or time.perf_counter() - wall < seconds:
             call()
             calls += 1
         return calls, time.perf_counter() - wall, time.thread_time() - busy
 
     with ThreadPoolExecutor(threads) as pool:
-        took = [run.result() for run in [pool.submit(work) for _ in range(threads)]]
-    calls = sum(each[0] for each in took)
-    return Turn(sum(each[1] for each in took) / calls, sum(each[2] for each in took) / calls)
+        return [run.result() for run in [pool.submit(work) for _ in range(threads)]]

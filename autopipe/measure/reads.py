@@ -6,10 +6,8 @@ A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bri
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -102,19 +100,8 @@ def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: 
 
 def _rate(read: Callable[[], object], threads: int, seconds: float) -> float:
     """Return reads a second, all threads together."""
-    start = threading.Barrier(threads)
-
-    def work() -> float:
-        start.wait()
-        began, count = time.perf_counter(), 0
-        while count < 1 or time.perf_counter() - began < seconds:
-            read()
-            count += 1
-        return count / (time.perf_counter() - began)
-
-    with ThreadPoolExecutor(threads) as pool:
-        runs = [pool.submit(work) for _ in range(threads)]
-        return max(sum(run.result() for run in runs), 1e-3)
+    took = gil.side_by_side(read, threads, seconds, fewest=1)
+    return max(sum(count / wall for count, wall, _ in took), 1e-3)
 
 
 def _read(source: Source, index: int) -> bool:
