@@ -87,8 +87,12 @@ def mean_bytes(source: Source) -> float:
     for index in probes:
         with contextlib.suppress(Exception):
             values.append(source.read(index))
-    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
-    return sum(map(_bytes_of, parts)) / max(1, len(values))
+    return sum(map(sample_bytes, values)) / max(1, len(values))
+
+
+def sample_bytes(value: Any) -> int:
+    """Return the size of a sample as it was read."""
+    return sum(map(_bytes_of, value if isinstance(value, tuple) else (value,)))
 
 
 def plain_numpy(source: Source, spec: SampleSpec) -> PlainSource:

@@ -11,7 +11,7 @@ import enum
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -210,19 +210,10 @@ def _sizes(workload: Workload) -> Iterator[int]:
     """Yield the bytes of some samples, spread over the data; bad ones that are skipped in a training are left out."""
     for index in sorted({int(index) for index in np.linspace(0, len(workload.data) - 1, _PROBES)}):
         try:
-            yield _sample_bytes(reading.read(workload.data, index))
+            yield data_source.sample_bytes(reading.read(workload.data, index))
         except BadSampleError:
             if workload.on_bad_sample == "error":
                 raise
-
-
-def _sample_bytes(value: Any) -> int:
-    parts = value if isinstance(value, tuple) else (value,)
-    return sum(
-        len(part) if isinstance(part, bytes | bytearray) else int(np.asarray(part).nbytes)
-        for part in parts
-        if part is not None
-    )
 
 
 def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
