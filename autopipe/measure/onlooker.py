@@ -83,6 +83,7 @@ class Onlooker(keras.callbacks.Callback):
         self._sampler: Sampler | None = None
         self._batch: Any = None
         self._epoch_from = 0
+        self._images = 0  # of this step
         self._batch_size = 0
         self._done = False
 
@@ -144,27 +145,27 @@ class Onlooker(keras.callbacks.Callback):
     def _timed(self, *arguments: Any) -> Any:
         """Do what the model's own training function does, and look at the clock."""
         *state, batches = arguments
-        fetched = isinstance(
-            batches, list
-        )  # on torch Keras has taken them already, after the callbacks of the last step
+        fetched = isinstance(batches, list)  # by Keras on torch, after the callbacks of the last step
         self._steps.step_began(fetched=fetched)
         source = self._noted(iter(batches) if fetched else self._steps.waiting(batches))
-        rows = _Rows(next(source))  # at the end of the data it ends here, as Keras expects it to
-        counted = rows.counted(source)
-        result = self._owners(*state, list(counted) if fetched else counted)
+        self._images = 0
+        source = itertools.chain([next(source)], source)  # at the end of the data it ends here, as Keras expects it to
+        result = self._owners(*state, list(source) if fetched else source)
         logs = result[0] if state else result
         enough = not self._done and self._look.is_enough(self._steps.steps)
         if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:
             wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
-        self._batch_size = max(self._batch_size, rows.most)
-        self._steps.step_ended(rows.images)
+        self._steps.step_ended(self._images)
         if enough:
             self._tell(tuple(result[1:]) if state else ())
             self._steps.pause_ended()
         return result
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Count the samples of a step, and keep its last batch."""
         for batch in batches:
+            rows = _rows(batch)
+            self._images, self._batch_size = self._images + rows, max(self._batch_size, rows)
             if not self._done:
                 self._batch = batch
             yield batch
@@ -212,23 +213,6 @@ class Onlooker(keras.callbacks.Callback):
             line = (str(error).splitlines() or [type(error).__name__])[0]
             return rates, (f"The model could not be timed on a batch alone: {line}",)
         return rates, ()
-
-
-class _Rows:
-    """Counts the samples of a step's batches, of which the first was taken already."""
-
-    def __init__(self, first: Any) -> None:
-        self._first = first
-        self.images = 0
-        self.most = 0
-
-    def counted(self, others: Iterator[Any]) -> Iterator[Any]:
-        for batch in itertools.chain((self._first,), others):
-            self._first = None
-            rows = _rows(batch)
-            self.images += rows
-            self.most = max(self.most, rows)
-            yield batch
 
 
 def _rows(batch: Any) -> int:
