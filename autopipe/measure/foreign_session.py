@@ -26,7 +26,6 @@ from autopipe.core.sample import Field
 from autopipe.core.structure import SLOTS, leaves, mapped
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
-from autopipe.devices import choose
 from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
@@ -98,7 +97,7 @@ class ForeignSession:
             ended = time.monotonic()
             report.phase(Phase.CLOSE)
             gc.collect()  # what a framework's iterators still read ahead ends with them
-        found = measurement.of_foreign(
+        return measurement.of_foreign(
             Trained(
                 config=config,
                 meter=meter,
@@ -108,12 +107,10 @@ class ForeignSession:
                 ended=ended,
                 alone=alone,
                 regime=pages.regime,
-                devices=choose.names(strategy.devices),
-                gpus=min(choose.accelerators(), strategy.devices),
+                files_ready=ready,
                 tunes_itself=self._fed.settle_seconds > 0,
             )
         )
-        return found.model_copy(update={"files_ready": ready})
 
     def close(self) -> None:
         """Let go of the data and the models."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Ran, Resources
+from autopipe.devices import choose
 from autopipe.devices.timed import TimedLoader
 from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
@@ -38,8 +39,7 @@ class Trained:
     ended: float  # when the last step had ended
     alone: float | None  # images/s of the model on a resident batch; None if that is not known
     regime: Regime  # the state of the page cache
-    devices: tuple[str, ...]  # names of the devices that trained
-    gpus: int  # how many of them are GPUs: the first ones that CUDA shows
+    files_ready: bool  # whether there was time to bring all files into that state
     tunes_itself: bool  # whether tf.data chooses settings while the training runs
 
 
@@ -94,7 +94,9 @@ def _measured(trained: Trained, reading: Reading, first: float, said: Sequence[s
     """Return what can be told of any training, whose first batch came at `first`; the waiting by its rate alone."""
     config, began = trained.config, trained.meter.began_at
     assert began is not None  # there is a reading
-    usage = trained.usage.between(began, trained.ended).of_gpus(trained.gpus)
+    # Those of its devices that are GPUs are the first ones that CUDA shows.
+    gpus = min(choose.accelerators(), config.devices)
+    usage = trained.usage.between(began, trained.ended).of_gpus(gpus)
     stable = reading.stable or reading.cut_short
     rate = trained.meter.overall
     neighbours = [] if stable else disturbed(usage)
@@ -111,7 +113,8 @@ def _measured(trained: Trained, reading: Reading, first: float, said: Sequence[s
         data_wait_share=0.0 if trained.alone is None else max(0.0, 1 - rate.value / trained.alone),
         resources=resources_of(usage),
         page_cache=trained.regime,
-        ran=_ran(config, usage, trained.devices),
+        files_ready=trained.files_ready,
+        ran=_ran(config, usage),
     )
 
 
@@ -149,14 +152,14 @@ def resources_of(usage: Usage) -> Resources:
     )
 
 
-def _ran(config: PipelineConfig, usage: Usage, devices: tuple[str, ...]) -> Ran:
+def _ran(config: PipelineConfig, usage: Usage) -> Ran:
     """Say what worked: processes as they were counted, threads as the loader says."""
     processes = max(0, (usage.peak_processes or 1) - 1)
     versions = {name: value for name, value in machine.installed_versions().items() if value}
     return Ran(
         threads=0 if processes else config.loader.threads(cpu.usable_cores()),
         processes=processes,
-        devices=devices,
+        devices=choose.names(config.devices),
         backend=keras.backend.backend(),
         versions=versions,
     )

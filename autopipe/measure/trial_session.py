@@ -30,7 +30,6 @@ from autopipe.core.step_time import StepTime
 from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
-from autopipe.devices import choose
 from autopipe.devices.timed import TimedLoader
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu, memory
@@ -123,12 +122,10 @@ class Session:
             ended=ended,
             alone=alone,
             regime=pages.regime,
-            devices=choose.names(bench.strategy.devices),
-            gpus=min(choose.accelerators(), config.devices),
+            files_ready=ready,
             tunes_itself=_tunes_itself(config),
         )
-        found = measurement.measurement(trained, loader, part, most_epochs=once)
-        return found.model_copy(update={"files_ready": ready})
+        return measurement.measurement(trained, loader, part, most_epochs=once)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure the model alone, the loader alone and each op."""
