@@ -6,14 +6,15 @@ the time in which the model had nothing to do.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from autopipe.core.loader import Loader, LoaderState, end
+from autopipe.core.loader import Loader, end
 from autopipe.core.sample import Batch
-from autopipe.errors import AutopipeError
+
+_ITS_OWN = ("diagnose", "state_dict", "load_state_dict", "loaded_state", "trained", "occupancy")
+"""What the other loader is asked, and tells, of itself."""
 
 
 class TimedLoader(Loader):
@@ -22,7 +23,7 @@ class TimedLoader(Loader):
     def __init__(self, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
         self.loader = loader  # the other one, which owns everything
         self._clock = clock
-        for name in Loader.__annotations__:
+        for name in (*Loader.__annotations__, *_ITS_OWN):
             if not name.startswith("_"):
                 setattr(self, name, getattr(loader, name))
         self.waited_seconds = 0.0  # time spent in waiting for batches so far
@@ -43,26 +44,6 @@ class TimedLoader(Loader):
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         dataset = self.loader.native_dataset(epoch, epochs, start)
         return self._timed(dataset) if isinstance(dataset, Iterable) else dataset
-
-    def diagnose(self, error: Exception) -> AutopipeError | None:
-        return self.loader.diagnose(error)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.loader.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.loader.load_state_dict(state)
-
-    def loaded_state(self) -> LoaderState | None:
-        return self.loader.loaded_state()
-
-    @contextlib.contextmanager
-    def trained(self, stands: Callable[[], tuple[int, int]]) -> Iterator[None]:
-        with self.loader.trained(stands):
-            yield
-
-    def occupancy(self) -> tuple[int, int] | None:
-        return self.loader.occupancy()
 
     def close(self) -> None:
         self.loader.close()
