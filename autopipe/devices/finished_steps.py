@@ -19,6 +19,7 @@ import keras
 
 from autopipe import frameworks
 from autopipe.core.finish import Finish
+from autopipe.core.stand_in import standing_in
 from autopipe.devices.keras_ops import KERAS_OPS
 
 _KINDS = ("train", "test", "predict")
@@ -60,9 +61,7 @@ class FinishedSteps:
     @contextlib.contextmanager
     def validated(self, feed: Any, finish: Finish) -> Iterator[None]:
         """Let a `fit` finish the batches of `feed`, its validation data, when it evaluates the model on them."""
-        model = self._model
-        owners = model.__dict__.get("evaluate")
-        evaluate = model.evaluate
+        evaluate = self._model.evaluate
 
         @functools.wraps(evaluate)
         def finishing(*arguments: Any, **named: Any) -> Any:
@@ -71,25 +70,20 @@ class FinishedSteps:
             with contextlib.nullcontext() if finish.is_identity else self._finishing("test", finish):
                 return evaluate(*arguments, **named)
 
-        model.evaluate = finishing
-        try:
+        with standing_in(self._model, "evaluate", finishing):
             yield
-        finally:
-            _put_back(model, "evaluate", owners)
 
     @contextlib.contextmanager
     def _finishing(self, kind: str, finish: Finish) -> Iterator[None]:
         model, step, function = self._model, f"{kind}_step", f"{kind}_function"
-        owners_step = model.__dict__.get(step)
         owners_function = getattr(model, function)
-        setattr(model, step, _finished(getattr(model, step), finish))
-        setattr(model, function, self._find(kind, finish))
-        try:
-            yield
-        finally:
-            self._keep(kind, finish, getattr(model, function))
-            setattr(model, function, owners_function)
-            _put_back(model, step, owners_step)
+        with standing_in(model, step, _finished(getattr(model, step), finish)):
+            setattr(model, function, self._find(kind, finish))
+            try:
+                yield
+            finally:
+                self._keep(kind, finish, getattr(model, function))
+                setattr(model, function, owners_function)
 
     def _find(self, kind: str, finish: Finish) -> Any:
         made_by = frameworks.compilation(self._model)
@@ -106,14 +100,6 @@ class FinishedSteps:
         if function is not None and self._find(kind, finish) is None:
             together, made_by = self._model.steps_per_execution, frameworks.compilation(self._model)
             self._compiled.append(_Compiled(kind, finish, together, made_by, function))
-
-
-def _put_back(model: keras.Model, name: str, owners: Any) -> None:
-    """Give a model the attribute that its owner had set, or else its class's."""
-    if owners is None:
-        delattr(model, name)
-    else:
-        setattr(model, name, owners)
 
 
 def _finished(step: Callable[..., Any], finish: Finish) -> Callable[..., Any]:

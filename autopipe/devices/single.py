@@ -74,9 +74,8 @@ def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs
 
 def _require_one_process(torch: Any) -> None:  # pragma: no cover  # make test-torch runs it
     connected = torch.distributed.is_available() and torch.distributed.is_initialized()
-    launched = (
-        int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
-    )  # torchrun sets both
+    # torchrun sets both
+    launched = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
     ranks = torch.distributed.get_world_size() if connected else launched
     if ranks > 1:
         raise ModelError(

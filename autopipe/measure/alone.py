@@ -18,6 +18,7 @@ from typing import Any
 import keras
 
 from autopipe import frameworks
+from autopipe.core.stand_in import standing_in
 from autopipe.measure.augmentation import turned_off
 from autopipe.measure.probe import wait_for_device
 
@@ -90,18 +91,13 @@ def unchanged(model: Any) -> Iterator[None]:
 
 def function_without(model: Any, layers: list[Any]) -> Callable[..., Any]:
     """Return the model's training function as Keras makes it, to be called while `layers` are turned off."""
-    owners_step, owners_function = vars(model).get("train_step"), model.train_function
-    step = model.train_step
-    model.train_step = lambda *arguments: step(*arguments)  # another function: frameworks know the first one's trace
-    try:
-        model.make_train_function(force=True)
-        function = model.train_function
-    finally:
-        model.train_function = owners_function
-        if owners_step is None:
-            del model.train_step
-        else:
-            model.train_step = owners_step
+    owners_function, step = model.train_function, model.train_step
+    with standing_in(model, "train_step", lambda *given: step(*given)):  # frameworks know the first one's trace
+        try:
+            model.make_train_function(force=True)
+            function = model.train_function
+        finally:
+            model.train_function = owners_function
 
     def without(*arguments: Any) -> Any:
         with turned_off(layers):  # it is traced at its first call

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from autopipe import frameworks
+from autopipe.core.stand_in import standing_in
 
 _OTHERS = {"AugMix", "CutMix", "MixUp", "RandAugment"}  # that Keras ships besides those called Random...
 
@@ -25,13 +26,10 @@ def augmenting_layers(model: Any) -> list[Any]:
 @contextlib.contextmanager
 def turned_off(layers: Sequence[Any]) -> Iterator[None]:
     """Let these layers do in training what they do when a model predicts."""
-    for layer in layers:
-        vars(layer)["call"] = _as_in_prediction(layer.call)  # past what Keras does when an attribute is set
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as stack:
         for layer in layers:
-            del vars(layer)["call"]
+            stack.enter_context(standing_in(layer, "call", _as_in_prediction(layer.call)))
+        yield
 
 
 def _as_in_prediction(call: Callable[..., Any]) -> Callable[..., Any]:

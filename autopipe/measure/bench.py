@@ -12,6 +12,7 @@ import numpy as np
 
 from autopipe import assembly
 from autopipe.batching.trace_log import TraceLog
+from autopipe.batching.traced import noted
 from autopipe.core.config import ModelSetup
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
@@ -20,6 +21,7 @@ from autopipe.core.outcome import Phase
 from autopipe.core.plan import Plan
 from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
+from autopipe.core.stand_in import standing_in
 from autopipe.core.step_time import StepTime
 from autopipe.core.workload import Workload
 from autopipe.devices import model as models
@@ -29,7 +31,7 @@ from autopipe.measure import modes, transfer
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
 from autopipe.measure.resident import ResidentLoader
-from autopipe.measure.traced_training import StepNotes, transfers_noted
+from autopipe.measure.traced_training import StepNotes
 from autopipe.measure.windows import Reading, StopRule
 
 _ENDLESS = 10**9  # steps; the probe ends the training
@@ -80,7 +82,7 @@ class Bench:
         if log is None:
             yield
             return
-        with transfers_noted(self.strategy, log):
+        with standing_in(self.strategy, "place", noted(self.strategy.place, "transfer", log)):
             self._notes.append(StepNotes(log))
             try:
                 yield

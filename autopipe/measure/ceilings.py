@@ -78,9 +78,7 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     report.progress(0, 0.0)
     loader = _loader(workload, plan, reading)
     part = dataclasses.replace(part, batch_size=_batch_size(part, loader, ops, reading))
-    if (
-        reading is not None
-    ):  # reads wait as long as they do in the state of the page cache in which trials find the files
+    if reading is not None:  # reads wait as they do in the state of the page cache in which trials find the files
         ops = (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
     rate, whole = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached: float | None = None

@@ -1,18 +1,16 @@
-"""A training that takes notes in a `TraceLog`: its steps, its waits for batches, transfers and ends of epochs."""
+"""A training that takes notes in a `TraceLog`: its steps, its waits for batches and the ends of epochs."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 
 from autopipe.batching.trace_log import TraceLog
-from autopipe.batching.traced import Spans, noted
+from autopipe.batching.traced import Spans
 from autopipe.core.loader import Loader
-from autopipe.devices.strategy import DeviceStrategy
 from autopipe.devices.timed import TimedLoader
 
 
@@ -56,14 +54,3 @@ class StepNotes(keras.callbacks.Callback):
         """Note the step."""
         if self._began is not None:
             self._spans.note(self._began, time.monotonic())
-
-
-@contextlib.contextmanager
-def transfers_noted(strategy: DeviceStrategy, log: TraceLog) -> Iterator[None]:
-    """Note what it takes to put each array where the model is."""
-    place: Callable[[Any], Any] = strategy.place
-    vars(strategy)["place"] = noted(place, "transfer", log)
-    try:
-        yield
-    finally:
-        del vars(strategy)["place"]
