@@ -8,6 +8,7 @@ from pathlib import Path
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 from autopipe.core.params import Value
+from autopipe.core.value import count_text
 from autopipe.hardware import disk, memory
 from autopipe.hardware.machine import Machine
 from autopipe.search.library import OnMachine
@@ -60,17 +61,14 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
     seen, named = described.accelerators, f"Keras's {described.backend} backend"
     if described.virtual_devices:
         return described.virtual_devices, f"{described.virtual_devices} virtual devices were asked for"
+    by_keras, by_nvml = count_text(seen, "device"), count_text(nvml, "device")
     if seen and nvml:
-        return min(seen, nvml), f"{named} sees {_devices(seen)}, NVML {_devices(nvml)}"
+        return min(seen, nvml), f"{named} sees {by_keras}, NVML {by_nvml}"
     if seen:
-        return 1, f"{named} sees {_devices(seen)}, but NVML none, so that nothing could be told of more than one"
+        return 1, f"{named} sees {by_keras}, but NVML none, so that nothing could be told of more than one"
     if nvml:
-        return 1, f"NVML sees {_devices(nvml)}, but {named} none: it trains on the CPU"
+        return 1, f"NVML sees {by_nvml}, but {named} none: it trains on the CPU"
     return 1, "there is no accelerator"
-
-
-def _devices(count: int) -> str:
-    return f"{count} device{'' if count == 1 else 's'}"
 
 
 def workload_digest(described: Description) -> WorkloadDigest:

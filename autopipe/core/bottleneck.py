@@ -8,6 +8,7 @@ import math
 from autopipe.core import costs as cost_model
 from autopipe.core.ceiling import OVERTAKEN, OpCost
 from autopipe.core.limits import Kind, Limit, Limits, worker_read_seconds
+from autopipe.core.value import count_text
 from autopipe.core.value import milliseconds_text as _ms
 
 MODEL_SHARE = 0.9
@@ -50,56 +51,61 @@ def bottleneck(limits: Limits, rate: float | None = None, model_share: float | N
     share = reached / limits.model_images_per_second if model_share is None else model_share
     others = [each for each in limits.limits if each.kind is not Kind.MODEL]
     known = bool(limits.costs.ops) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
+    model = limits.model_images_per_second
     if (share < MODEL_SHARE and not (known and others)) or (not known and rate is None and model_share is None):
-        return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(limits.model_images_per_second)))
+        return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(model)))
     if share >= MODEL_SHARE:
-        found = Limit(kind=Kind.MODEL, images_per_second=limits.model_images_per_second)
+        return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
+    following = _in_the_way(limits, others, reached)
+    found: Limit | None = following
+    if following.images_per_second > _FAR * reached:
+        found, words = None, _unexplained(following)
+    elif following.images_per_second > model:
+        found, words = _between(limits, reached, following)
     else:
-        found = _in_the_way(limits, others, reached)
-    far = share < MODEL_SHARE and found.images_per_second > _FAR * reached
-    if found.images_per_second <= limits.model_images_per_second and not far:
-        return Bottleneck(limit=found, sentence=_SENTENCES[found.kind](limits, found))
-    return Bottleneck(limit=None, sentence=_unexplained(limits, found)) if far else _between(limits, reached, found)
+        words = _WORDS[following.kind](limits, following)
+    return Bottleneck(limit=found, sentence=f"{words}; the model alone takes {_text(model)}.")
 
 
 _UNKNOWN = "on a batch that is already there the model takes {} images/s; what making one costs is not known."
 
 
-def _unexplained(limits: Limits, following: Limit) -> str:
+def _model(others: list[Limit], model: float) -> str:
+    feeds = min((each.images_per_second for each in others), default=0.0)
+    more = f"; the loader could feed {_text(feeds)}" if feeds > model else ""
+    return f"the model is the limit: on a batch that is already there it takes {_text(model)} images/s{more}."
+
+
+def _unexplained(following: Limit) -> str:
     return (
         "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
-        f"{_name(following)}, is {_text(following.images_per_second)} images/s; {_takes(limits)}"
+        f"{_name(following)}, is {_text(following.images_per_second)} images/s"
     )
 
 
-def _between(limits: Limits, reached: float, following: Limit) -> Bottleneck:
+def _between(limits: Limits, reached: float, following: Limit) -> tuple[Limit, str]:
     """Return what is in the way where each limit alone allows the model's rate, and all of them together do not.
 
     Where model and loader keep the cores busy, it is the loader's work on them; else what lies between the two.
     """
-    does, costs = limits.work, limits.costs
+    does, costs, allowed = limits.work, limits.costs, following.images_per_second
     cores, model = costs.cores or 1.0, costs.model_core_seconds
     loader = cost_model.received_core_seconds(does) if limits.config.loader.works_elsewhere else does.core_seconds
+    together = f"together they reach {_text(reached)} images/s"
     if does.paid and reached * (loader + model) >= _BUSY * cores:
         dearest = max(does.paid, key=lambda op: op.seconds_per_image).name
-        sentence = (
-            f"model and loader share {cores:g} core{'' if cores == 1 else 's'}, of which an image takes {_ms(model)} "
-            f"in the model and {_ms(loader)} in the loader, most of that in {dearest}: together they reach "
-            f"{_text(reached)} images/s; {_takes(limits)}"
+        return Limit(kind=Kind.OP, images_per_second=allowed, op=dearest), (
+            f"model and loader share {count_text(cores, 'core')}, of which an image takes {_ms(model)} in the model "
+            f"and {_ms(loader)} in the loader, most of that in {dearest}: {together}"
         )
-        found = Limit(kind=Kind.OP, images_per_second=following.images_per_second, op=dearest)
-    else:
-        sentence = (
-            f"time is lost between loader and model, as in pauses between epochs: together they reach "
-            f"{_text(reached)} images/s, where {_name(following)} allows {_text(following.images_per_second)}; "
-            f"{_takes(limits)}"
-        )
-        found = Limit(kind=Kind.HAND_OVER, images_per_second=following.images_per_second)
-    return Bottleneck(limit=found, sentence=sentence)
+    return Limit(kind=Kind.HAND_OVER, images_per_second=allowed), (
+        f"time is lost between loader and model, as in pauses between epochs: {together}, where "
+        f"{_name(following)} allows {_text(allowed)}"
+    )
 
 
 def _name(limit: Limit) -> str:
-    return f"{limit.kind}" if limit.op is None else f"{limit.op}"
+    return limit.kind if limit.op is None else limit.op
 
 
 def _in_the_way(limits: Limits, others: list[Limit], reached: float) -> Limit:
@@ -113,24 +119,13 @@ def _in_the_way(limits: Limits, others: list[Limit], reached: float) -> Limit:
     config = limits.config
     if config.cache != "none" and config.cache_fraction < 1 and limits.work.from_source > 0:
         whole = cost_model.work(config.model_copy(update={"cache_fraction": 1.0}), limits.costs)
-        if whole.core_seconds + whole.read_wait_seconds < 0.5 * (
-            limits.work.core_seconds + limits.work.read_wait_seconds
-        ):
+        takes = limits.work.core_seconds + limits.work.read_wait_seconds
+        if whole.core_seconds + whole.read_wait_seconds < 0.5 * takes:
             return dataclasses.replace(lowest, kind=Kind.MEMORY)
-    sent = (
-        1 / (limits.work.sent_bytes * cost_model.PIPE)
-        if config.loader.pipes_batches() and limits.work.sent_bytes
-        else math.inf
-    )
+    piped = limits.work.sent_bytes if config.loader.pipes_batches() else 0.0
+    sent = 1 / (piped * cost_model.PIPE) if piped else math.inf
     by_pipe = sent < lowest.images_per_second and reached <= OVERTAKEN * sent
     return Limit(kind=Kind.HAND_OVER, images_per_second=sent) if by_pipe else lowest
-
-
-def _model(limits: Limits, found: Limit) -> str:
-    alone = _text(found.images_per_second)
-    feeds = min((each.images_per_second for each in limits.limits if each.kind is not Kind.MODEL), default=None)
-    more = f"; the loader could feed {_text(feeds)}" if feeds is not None and feeds > found.images_per_second else ""
-    return f"the model is the limit: on a batch that is already there it takes {alone} images/s{more}."
 
 
 def _latency(limits: Limits, found: Limit) -> str:
@@ -147,17 +142,17 @@ def _latency(limits: Limits, found: Limit) -> str:
         lift = f"; {needed} reads at a time would feed the model" if needed > at_once else ""
     return (
         f"each read waits {_ms(latency)}: {at_once} at a time bring{'s' if at_once == 1 else ''} "
-        f"{_text(found.images_per_second)} images/s{lift}; {_takes(limits)}"
+        f"{_text(found.images_per_second)} images/s{lift}"
     )
 
 
 def _bandwidth(limits: Limits, found: Limit) -> str:
     each = limits.costs.bytes_per_image or (limits.costs.reads.bytes_per_image if limits.costs.reads else 0.0)
-    megabytes = found.images_per_second * limits.work.from_source * each / 1e6
-    needed = limits.model_images_per_second * limits.work.from_source * each / 1e6
+    rates = (found.images_per_second, limits.model_images_per_second)
+    gives, needed = (rate * limits.work.from_source * each / 1e6 for rate in rates)
     return (
-        f"the storage gives {megabytes:,.3g} MB/s, {_text(found.images_per_second)} images/s; "
-        f"{needed:,.3g} MB/s would feed the model; {_takes(limits)}"
+        f"the storage gives {gives:,.3g} MB/s, {_text(found.images_per_second)} images/s; "
+        f"{needed:,.3g} MB/s would feed the model"
     )
 
 
@@ -168,15 +163,14 @@ def _op(limits: Limits, found: Limit) -> str:
         lift = math.ceil(limits.model_images_per_second * (does.core_seconds + waits))
         return (
             f"{_work(limits, found)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
-            f"{lift}{_on_cores(limits)} would feed the model; {_takes(limits)}"
+            f"{lift}{_on_cores(limits)} would feed the model"
         )
     loader = does.core_seconds
     parts = [_work(limits, found)] if loader > 0.1 * shared else []
     parts += [f"the model takes {_ms(shared)} of the cores for an image"] if shared > 0.1 * loader else []
-    count = limits.costs.cores or 0
     return (
-        f"{', and '.join(parts)}; {count:g} core{'' if count == 1 else 's'} cannot feed more than "
-        f"{_text(found.images_per_second)} images/s{_more_cores(limits)}; {_takes(limits)}"
+        f"{', and '.join(parts)}; {count_text(limits.costs.cores or 0, 'core')} cannot feed more than "
+        f"{_text(found.images_per_second)} images/s{_more_cores(limits)}"
     )
 
 
@@ -207,21 +201,15 @@ def _lock(limits: Limits, found: Limit) -> str:
     needed = math.ceil(limits.model_images_per_second * (limits.work.core_seconds + limits.work.op_wait_seconds))
     return (
         f"{found.op} holds Python's lock for {_ms(held)} an image, so threads bring no more than "
-        f"{_text(found.images_per_second)} images/s; {needed} processes on as many cores would feed the model; "
-        f"{_takes(limits)}"
+        f"{_text(found.images_per_second)} images/s; {needed} processes on as many cores would feed the model"
     )
 
 
 def _hand_over(limits: Limits, found: Limit) -> str:
+    way = "each batch is pickled and sent through a pipe, which brings"
     if limits.config.loader.works_elsewhere:
-        return (
-            f"batches come from other machines, and to take them beside the model these cores allow no more than "
-            f"{_text(found.images_per_second)} images/s; {_takes(limits)}"
-        )
-    return (
-        f"each batch is pickled and sent through a pipe, which brings no more than {_text(found.images_per_second)} "
-        f"images/s; {_takes(limits)}"
-    )
+        way = "batches come from other machines, and to take them beside the model these cores allow"
+    return f"{way} no more than {_text(found.images_per_second)} images/s"
 
 
 def _transfer(limits: Limits, found: Limit) -> str:
@@ -229,22 +217,18 @@ def _transfer(limits: Limits, found: Limit) -> str:
     gigabytes = f", {found.images_per_second * sent / 1e9:.3g} GB/s" if sent else ""
     larger = limits.config.finish == "host" and 0 < limits.costs.compact_bytes < sent
     lift = f"; finish=device sends {sent / limits.costs.compact_bytes:.2g} times less" if larger else ""
-    return (
-        f"sending batches to the device brings no more than {_text(found.images_per_second)} images/s{gigabytes}"
-        f"{lift}; {_takes(limits)}"
-    )
+    most = _text(found.images_per_second)
+    return f"sending batches to the device brings no more than {most} images/s{gigabytes}{lift}"
 
 
 def _memory(limits: Limits, found: Limit) -> str:
-    part = limits.config.cache_fraction
     return (
-        f"memory holds {part:.0%} of the samples; reading and making the others brings no more than "
-        f"{_text(found.images_per_second)} images/s; {_takes(limits)}"
+        f"memory holds {limits.config.cache_fraction:.0%} of the samples; reading and making the others brings no more "
+        f"than {_text(found.images_per_second)} images/s"
     )
 
 
-_SENTENCES = {
-    Kind.MODEL: _model,
+_WORDS = {
     Kind.STORAGE_LATENCY: _latency,
     Kind.STORAGE_BANDWIDTH: _bandwidth,
     Kind.OP: _op,
@@ -253,10 +237,6 @@ _SENTENCES = {
     Kind.TRANSFER: _transfer,
     Kind.MEMORY: _memory,
 }
-
-
-def _takes(limits: Limits) -> str:
-    return f"the model alone takes {_text(limits.model_images_per_second)}."
 
 
 def _work(limits: Limits, found: Limit) -> str:
@@ -271,9 +251,9 @@ def _work(limits: Limits, found: Limit) -> str:
     return f"{dearest.name} takes {_ms(takes)}{waited} of the loader's {_ms(loader)} for an image"
 
 
-def _text(rate: float | None) -> str:
+def _text(rate: float) -> str:
     """Return a rate with three digits: it is known no better."""
-    if rate is None or not math.isfinite(rate):
+    if not math.isfinite(rate):
         return "any number of"
     if rate < 1000:
         return f"{rate:.3g}"

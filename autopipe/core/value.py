@@ -1,4 +1,4 @@
-"""What all that a trial reports is made of: frozen, strict values that survive JSON."""
+"""What all that a trial reports is made of: frozen, strict values that survive JSON; and how its figures are said."""
 
 from __future__ import annotations
 
@@ -38,3 +38,8 @@ def rate_text(value: float) -> str:
 def milliseconds_text(seconds: float) -> str:
     """Return seconds as milliseconds, with two or three digits."""
     return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+
+
+def count_text(number: float, noun: str) -> str:
+    """Return how many there are of something: "1 core", "2.5 cores"."""
+    return f"{number:g} {noun}{'' if number == 1 else 's'}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.limits import Limits
 from autopipe.core.outcome import Measurement, Resources, TrialFailure
-from autopipe.core.value import Estimate, milliseconds_text, rate_text
+from autopipe.core.value import Estimate, count_text, milliseconds_text, rate_text
 from autopipe.hardware.memory import size_text
 
 _LONGEST_MESSAGE = 160
@@ -51,8 +51,7 @@ def pays(epochs: float | None) -> str:
     return f"pays after {max(epochs, 0.1):.1f} epochs" if epochs else "pays at once"
 
 
-milliseconds = milliseconds_text
-rate = rate_text
+rate, milliseconds, count = rate_text, milliseconds_text, count_text
 
 
 def rates(estimate: Estimate) -> str:
@@ -63,11 +62,6 @@ def rates(estimate: Estimate) -> str:
 def span(low: float, high: float) -> str:
     """Return an interval of images/s."""
     return f"{rate(low)} to {rate(high)}"
-
-
-def count(number: float, noun: str) -> str:
-    """Return how many there are of something: "1 core", "2.5 cores"."""
-    return f"{number:g} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[str]) -> str:
