@@ -41,29 +41,22 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
 
 def sentence(watched: Watched) -> str:
     """Return the verdict in one sentence."""
-    gain = watched.possible_gain
-    if watched.verdict is Verdict.UNKNOWN:
-        waits = f"{watched.waiting_share:.0%} of the time waits for data"
-        return f"{waits}; what the model could do alone is not known."
-    assert gain is not None
-    if watched.verdict is Verdict.MODEL:
-        return "the model is the limit: nothing to gain from how its data are made" + _cheaper_model(watched)
-    if watched.verdict is Verdict.CALLBACKS:
-        return (
-            f"{watched.between_share:.0%} of the time goes between steps: callbacks, the progress bar, Keras. "
-            "steps_per_execution=8 in model.compile, or fewer callbacks, is the next step."
-        )
+    gain = watched.possible_gain or 1.0
     up_to = f"up to {gain:.1f}x" if gain < 100 else "more than 100x"
-    if watched.verdict is Verdict.CORES:
-        return (
-            f"{watched.slowed_share:.0%} of the time goes because steps take longer than they do alone: what makes the "
-            f"data, or another program, takes the same cores: {up_to}. A cheaper pipeline is the next step: "
-            "`autopipe tune` or `ap.wrap`."
-        )
-    return (
-        f"{watched.waiting_share:.0%} of the time waits for data: {up_to}. "
-        "`autopipe tune` or `ap.wrap` is the next step."
-    )
+    return _SENTENCES[watched.verdict].format(seen=watched, up_to=up_to, cheaper=_cheaper_model(watched))
+
+
+_SENTENCES = {
+    Verdict.UNKNOWN: "{seen.waiting_share:.0%} of the time waits for data; what the model could do alone is not known.",
+    Verdict.MODEL: "the model is the limit: nothing to gain from how its data are made{cheaper}",
+    Verdict.CALLBACKS: "{seen.between_share:.0%} of the time goes between steps: callbacks, the progress bar, Keras. "
+    "steps_per_execution=8 in model.compile, or fewer callbacks, is the next step.",
+    Verdict.CORES: "{seen.slowed_share:.0%} of the time goes because steps take longer than they do alone: what makes "
+    "the data, or another program, takes the same cores: {up_to}. A cheaper pipeline is the next step: `autopipe tune` "
+    "or `ap.wrap`.",
+    Verdict.DATA: "{seen.waiting_share:.0%} of the time waits for data: {up_to}. `autopipe tune` or `ap.wrap` is the "
+    "next step.",
+}
 
 
 def _cheaper_model(watched: Watched) -> str:
