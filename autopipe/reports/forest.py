@@ -153,7 +153,6 @@ def _rest(effects: Sequence[Worth]) -> list[str]:
 
 
 def _contests_table(contests: Sequence[Contest]) -> Table:
-    rows = [_row(each) for each in contests]
     return Table(
         columns=(
             Column("the winner against", lambda row: row["name"], numeric=False),
@@ -161,7 +160,7 @@ def _contests_table(contests: Sequence[Contest]) -> Table:
             Column("95 % interval", _interval_of_rounds),
             Column("round by round", lambda row: ", ".join(wording.times(each) for each in row["blocks"])),
         ),
-        rows=rows,
+        rows=[_row(each) for each in contests],
     )
 
 
@@ -175,7 +174,6 @@ def _interval_of_rounds(row: Row) -> str:
 
 
 def _effects_table(effects: Sequence[Worth]) -> Table:
-    rows = [_row(each) for each in effects]
     return Table(
         columns=(
             Column("setting", lambda row: row["setting"], numeric=False),
@@ -186,7 +184,7 @@ def _effects_table(effects: Sequence[Worth]) -> Table:
             Column("side by side", _paired),
             Column("", lambda row: "" if row["measured"] else "not measured itself", numeric=False),
         ),
-        rows=rows,
+        rows=[_row(each) for each in effects],
     )
 
 

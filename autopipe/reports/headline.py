@@ -84,7 +84,7 @@ def action(profile: Profile) -> str:
         return "Leave the pipeline as it is; a faster model, or a faster device for it, is what would help."
     if findings is not None and not findings.proved:
         return f"Search on until it is proved: {_how_to_go_on(profile)}."
-    contest = None if rival is None else _contest(profile, rival)
+    contest = _contest(profile, rival)
     if contest is not None and contest.low <= 1.0:
         leave = "Leave the pipeline as it is, or search" if contest.ratio <= _CLOSE else "Search"
         return f"{leave} on until it is proved: {_how_to_go_on(profile)}."
@@ -121,8 +121,7 @@ def gain(profile: Profile) -> tuple[float, str] | None:
 
 def is_proved(profile: Profile) -> bool:
     """Whether that many times is told from none by a confirmation run."""
-    rival = _rival(profile)
-    contest = None if rival is None else _contest(profile, rival)
+    contest = _contest(profile, _rival(profile))
     return contest is not None and (contest.low > 1.0 or (contest.high is not None and contest.high < 1.0))
 
 
@@ -178,9 +177,9 @@ def _beside(profile: Profile, own: Baseline) -> str:
 
 def _ahead(profile: Profile, rival: Baseline | None) -> Baseline | None:
     """Return the fastest of the baselines beside `rival` that the winner does not come up to."""
-    times = {each.name: times_faster(profile, each) for each in profile.baselines if each is not rival}
-    ahead = {name: factor for name, factor in times.items() if factor is not None and factor * _CLOSE < 1}
-    return next((each for each in profile.baselines if ahead and each.name == min(ahead, key=ahead.__getitem__)), None)
+    times = [(times_faster(profile, each), each) for each in profile.baselines if each is not rival]
+    ahead = [(factor, each) for factor, each in times if factor is not None and factor * _CLOSE < 1]
+    return min(ahead, key=lambda pair: pair[0])[1] if ahead else None
 
 
 def _rival(profile: Profile) -> Baseline | None:
@@ -190,14 +189,9 @@ def _rival(profile: Profile) -> Baseline | None:
     """
     if (own := own_baseline(profile)) is not None:
         return own
-    contests = {each.name: each for each in profile.baselines if _contest(profile, each) is not None}
-
-    def behind(baseline: Baseline) -> float:
-        contest = _contest(profile, baseline)
-        return math.inf if contest is None else contest.ratio
-
-    if contests:
-        return min(contests.values(), key=behind)
+    ran = [(contest.ratio, each) for each in profile.baselines if (contest := _contest(profile, each)) is not None]
+    if ran:
+        return min(ran, key=lambda pair: pair[0])[1]
     return max(profile.baselines, key=lambda each: each.images_per_second.value, default=None)
 
 
@@ -213,8 +207,8 @@ def _keeps_the_model_busy(profile: Profile, rival: Baseline) -> bool:
     return rival.images_per_second.value >= AS_FAST * profile.measurement.images_per_second.value
 
 
-def _contest(profile: Profile, rival: Baseline) -> Contest | None:
-    if profile.findings is None or not profile.findings.proved:
+def _contest(profile: Profile, rival: Baseline | None) -> Contest | None:
+    if rival is None or profile.findings is None or not profile.findings.proved:
         return None
     return next((each for each in profile.findings.contests if each.baseline and each.name == rival.name), None)
 

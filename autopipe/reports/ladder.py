@@ -82,10 +82,8 @@ def draw(lines: Sequence[Rung], width: float, top: float) -> Drawing:
     said = ", ".join(f"{each.name} {wording.rate(each.images_per_second)}" for each in lines)
     rows = Rows(width, f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
     rows.legend(_legend(lines))
-    groups = [("Each part alone", [each for each in lines if not each.in_training])]
-    groups.append(("In training", [each for each in lines if each.in_training]))
-    for heading, members in groups:
-        if members:
+    for heading, in_training in (("Each part alone", False), ("In training", True)):
+        if members := [each for each in lines if each.in_training is in_training]:
             rows.heading(heading)
         for rung in members:
             _draw(rows, rung, top)

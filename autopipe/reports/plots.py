@@ -73,14 +73,9 @@ def _stack(rows: Sequence[Row]) -> tuple[list[Plot], Plot]:
 
 
 def _contests(rows: Sequence[Row]) -> tuple[list[Plot], Plot]:
-    blocks = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "rounds",
-        "x": [ratio for row in rows for ratio in row["blocks"]],
-        "y": [row["name"] for row in rows for _ in row["blocks"]],
-        "marker": {"color": _BASELINE},
-    }
+    ratios = [ratio for row in rows for ratio in row["blocks"]]
+    names = [row["name"] for row in rows for _ in row["blocks"]]
+    blocks = _scatter("markers", "rounds", ratios, names, marker={"color": _BASELINE})
     return [blocks, _forest(rows, [row["name"] for row in rows])], _RATIOS
 
 
@@ -91,15 +86,8 @@ def _effects(rows: Sequence[Row]) -> tuple[list[Plot], Plot]:
 def _forest(rows: Sequence[Row], names: Sequence[str]) -> Plot:
     ratios = [row["ratio"] for row in rows]
     ends = [(row["interval"][0], row["interval"][1] or row["ratio"]) for row in rows]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "times faster",
-        "x": ratios,
-        "y": list(names),
-        "marker": {"symbol": "diamond", "size": 10, "color": _WINNER},
-        "error_x": _errors(ratios, ends),
-    }
+    marker = {"symbol": "diamond", "size": 10, "color": _WINNER}
+    return _scatter("markers", "times faster", ratios, names, marker=marker, error_x=_errors(ratios, ends))
 
 
 _RATIOS: Plot = {
@@ -115,33 +103,22 @@ def _trials(rows: Sequence[Row]) -> tuple[list[Plot], Plot]:
         ran = [row for row in rows if row["origin"] == origin and row["images_per_second"] is not None]
         rates = [row["images_per_second"]["value"] for row in ran]
         ends = [(row["images_per_second"]["low"], row["images_per_second"]["high"]) for row in ran]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": origin,
-                "x": [row["number"] for row in ran],
-                "y": rates,
-                "text": [row["config"] for row in ran],
-                "error_y": _errors(rates, ends),
-            }
-        )
+        numbers, configs = [row["number"] for row in ran], [row["config"] for row in ran]
+        data.append(_scatter("markers", origin, numbers, rates, text=configs, error_y=_errors(rates, ends)))
     return data, {"xaxis": {"title": {"text": "trial"}}, "yaxis": {"title": {"text": "images/s"}}}
 
 
 def _lines(rows: Sequence[Row]) -> tuple[list[Plot], Plot]:
     epochs = [0, 5, 10, 20, 50, 100]
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": row["name"],
-            "x": epochs,
-            "y": [(row["once_seconds"] + each * row["epoch_seconds"]) / 60 for each in epochs],
-        }
-        for row in rows
-    ]
+    data = []
+    for row in rows:
+        minutes = [(row["once_seconds"] + each * row["epoch_seconds"]) / 60 for each in epochs]
+        data.append(_scatter("lines", row["name"], epochs, minutes))
     return data, {"xaxis": {"title": {"text": "epochs"}}, "yaxis": {"title": {"text": "minutes"}}}
+
+
+def _scatter(mode: str, name: str, x: Sequence[float], y: Sequence[Any], **more: Any) -> Plot:
+    return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y, **more}
 
 
 def _errors(values: Sequence[float], ends: Sequence[Sequence[float]]) -> Plot:

@@ -65,13 +65,11 @@ class Drawing:
 
     def polyline(self, points: Sequence[tuple[float, float]], css: str) -> None:
         """Draw a line through points."""
-        joined = " ".join(f"{number(x)},{number(y)}" for x, y in points)
-        self._add("polyline", css, f'points="{joined}"')
+        self._add("polyline", css, _points(points))
 
     def polygon(self, points: Sequence[tuple[float, float]], css: str) -> None:
         """Draw an area."""
-        joined = " ".join(f"{number(x)},{number(y)}" for x, y in points)
-        self._add("polygon", css, f'points="{joined}"')
+        self._add("polygon", css, _points(points))
 
     def circle(self, x: float, y: float, radius: float, css: str) -> None:
         """Draw a dot."""
@@ -112,6 +110,10 @@ class Drawing:
 
     def _add(self, shape: str, css: str, attributes: str) -> None:
         self._parts.append(f"<{shape} {_css(css)}{attributes}/>")
+
+
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return f'points="{" ".join(f"{number(x)},{number(y)}" for x, y in points)}"'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
