@@ -28,7 +28,7 @@ from autopipe.ops import png, reduction
 from autopipe.ops.header import Size, image_size
 from autopipe.ops.orientation import orientation_of, upright, warn_of_turned
 from autopipe.ops.size import check_size
-from autopipe.ops.truncated import is_truncated
+from autopipe.ops.truncated import require_end
 
 MAX_PIXELS = 2**28
 _IMAGE_FLAGS = {
@@ -233,7 +233,7 @@ def jpeg_space(data: bytes, max_pixels: int, *, strict: bool) -> str | None:
         return None
     _require_size((int(height), int(width)), max_pixels)
     if not strict:
-        _require_end(data)
+        require_end(data)
     if space in _FOUR_INKS:
         _decode_jpeg(data, "CMYK", strict=strict)
         return None
@@ -271,10 +271,9 @@ def _other(data: bytes, flags: int, max_pixels: int, channels: int | None) -> ND
     """Decode what is no JPEG, or a rare kind of it; without `channels`, what has colours is made RGB here."""
     if len(data) == 0:
         raise BadSampleError("the image file is empty (0 bytes).")
-    _require_end(data)
+    require_end(data)
     _require_size(image_size(bytes(data)), max_pixels)
-    found = png.pixels(data, channels)
-    if found is not None:
+    if (found := png.pixels(data, channels)) is not None:
         return found
     pixels = _imdecode(data, flags, max_pixels)
     return pixels if channels is not None or pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
@@ -298,8 +297,3 @@ def _require_size(size: Size | None, max_pixels: int) -> None:
             f"an image must have at most {max_pixels:,} pixels, but its header says {width} x {height}.",
             hint="Replace or remove the file; in a workload's file, Decode(max_pixels=...) sets another limit.",
         )
-
-
-def _require_end(data: bytes) -> None:
-    if is_truncated(data):
-        raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")

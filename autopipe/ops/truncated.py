@@ -5,7 +5,18 @@ from __future__ import annotations
 import contextlib
 import struct
 
+from autopipe.errors import BadSampleError
 from autopipe.ops.header import jpeg_segments
+
+
+def require_end(data: bytes) -> None:
+    """Refuse a file that `is_truncated`.
+
+    Raises:
+        BadSampleError: with its length.
+    """
+    if is_truncated(data):
+        raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
 
 
 def is_truncated(data: bytes) -> bool:
