@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.stats import compare_pairs, median
+from autopipe.core.stats import FEWEST_PAIRS, median
 from autopipe.core.value import Estimate, rate_text
 from autopipe.tuned import pick
 from autopipe.tuned.fingerprint import MatchLevel, compare_hardware, compare_workload
@@ -22,6 +22,8 @@ MAX_AGE_DAYS: Final = 180
 """Drivers, firmware and neighbours change without a version that could be compared."""
 DRIFT_TOLERANCE: Final = 0.05
 """Two measurements of one pipeline on a quiet machine lie closer together than this."""
+_DEVIATION: Final = 1.4826
+"""Median absolute deviations in a standard deviation of the normal distribution (Hampel, JASA 69, 1974)."""
 
 
 class Verdict(enum.StrEnum):
@@ -167,14 +169,14 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
 
 
 def _over(rates: Sequence[Estimate], others: Sequence[float]) -> Estimate:
-    """Return rates as times of others, in pairs: the median, which one disturbed reading leaves as it is.
+    """Return rates as times of others, in pairs: the median.
 
-    Its interval is that of the windows of a trial, or of the pairs where they are enough for one and that is wider.
+    Its interval is as wide as that of the windows of a trial, or as the pairs lie apart where that is more. Both are
+    medians as well, so that no single disturbed round, nor one too short for an interval, hides what the others show.
     """
-    value = median([rate.value / other for rate, other in zip(rates, others, strict=True)])
-    low = value * min(rate.low / rate.value for rate in rates)
-    high = value * max(rate.high / rate.value for rate in rates)
-    found = compare_pairs([rate.value for rate in rates], others)
-    if not found.few:
-        low, high = min(low, found.interval.low), max(high, found.interval.high)
-    return Estimate(value=value, low=low, high=high)
+    pairs = [rate.value / other for rate, other in zip(rates, others, strict=True)]
+    value = median(pairs)
+    apart = _DEVIATION * median([abs(pair - value) for pair in pairs]) if len(pairs) >= FEWEST_PAIRS else 0.0
+    low = min(value * median([rate.low / rate.value for rate in rates]), value - apart)
+    high = max(value * median([rate.high / rate.value for rate in rates]), value + apart)
+    return Estimate(value=value, low=max(0.0, low), high=high)

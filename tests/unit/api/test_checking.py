@@ -15,7 +15,7 @@ from autopipe.api.search_facts import workload_digest
 from autopipe.api.stored_workload import Stored
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Measurement
+from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.search import lock
 from autopipe.trial import protocol
@@ -86,7 +86,7 @@ def checked(machine: Any) -> Result:
 )
 def test_now_and_then_are_the_share_that_was_told_however_the_machine_sways(paces: list[tuple[float, float]]) -> None:
     result = checked(Machine(paces))
-    assert (result.share, result.recorded_share) == (pytest.approx(SHARE), SHARE)
+    assert (result.share, result.recorded_share) == (pytest.approx(SHARE), SHARE)  # type: ignore[comparison-overlap]
     assert (result.verdict, result.reasons) == (Verdict.FITS, ())
 
 
@@ -108,3 +108,14 @@ def test_a_model_that_takes_long_is_measured_once(monkeypatch: pytest.MonkeyPatc
     machine = Machine()
     checked(machine)
     assert machine.asked == ["model", "pipeline"]
+
+
+def test_a_round_that_fails_after_the_first_takes_nothing_from_it() -> None:
+    class Failing(Machine):
+        def measure(self, *arguments: Any) -> Any:
+            answer = super().measure(*arguments)
+            if self.asked.count("pipeline") < 2:
+                return answer
+            return TrialFailure(kind=FailureKind.CRASHED, phase=Phase.FIRST_BATCH, message="it crashed", log_tail="")
+
+    assert checked(Failing()).share == pytest.approx(SHARE)

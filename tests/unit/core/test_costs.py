@@ -191,7 +191,11 @@ def test_the_lock_is_shared_by_threads_and_not_by_processes() -> None:
 def test_an_op_that_takes_less_in_a_process_of_its_own_does_so_for_processes_that_do_not_read_ahead() -> None:
     quicker = OPS[1].model_copy(update={"alone_seconds_per_image": OPS[1].seconds_per_image / 4})
     costs = dataclasses.replace(COSTS, ops=(OPS[0], quicker, *OPS[2:]))
-    chosen = {"loader": "processes", "processes.workers": 2, "processes.queue_size": 8}
+    chosen: dict[str, str | int | float | bool] = {
+        "loader": "processes",
+        "processes.workers": 2,
+        "processes.queue_size": 8,
+    }
     processes, reading = to_config(chosen), to_config({**chosen, "processes.read_ahead": 8})
     for unmoved in (config(workers=2), reading):
         assert rate(unmoved, costs) == rate(unmoved)

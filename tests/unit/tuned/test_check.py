@@ -185,6 +185,15 @@ def test_rounds_that_disagree_are_no_drift_and_rounds_that_agree_are() -> None:
 
     assert checked(0.60, 0.70, 0.80) is Verdict.FITS
     assert checked(0.69, 0.70, 0.71) is Verdict.DRIFTED
+    assert checked(0.60, 0.60, 0.90) is Verdict.DRIFTED  # what a neighbour took of the model in one round hides nothing
+
+
+def test_a_round_too_short_for_an_interval_hides_no_drift() -> None:
+    model = Estimate(value=1000.0, low=990.0, high=1010.0)
+    whole, short = Estimate(value=600.0, low=594.0, high=606.0), Estimate(value=600.0, low=0.0, high=1200.0)
+    rates = Rates.by_turns([(whole, model), (whole, model), (short, model)])
+    assert rates.share is not None
+    assert rates.share.high == pytest.approx(0.606)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
