@@ -175,7 +175,7 @@ def test_a_share_is_that_of_each_round_however_fast_the_machine_was_in_it() -> N
     assert rates.share.value == pytest.approx(0.86)
     assert (rates.share.low, rates.share.high) == pytest.approx((0.86 * 0.99, 0.86 * 1.01))
     assert rates.images_per_second.value == pytest.approx(860.0)
-    assert rates.images_per_second.high > 1720.0
+    assert rates.images_per_second.high > 1400.0
 
 
 def test_rounds_that_disagree_are_no_drift_and_rounds_that_agree_are() -> None:
