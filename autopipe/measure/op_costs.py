@@ -101,30 +101,30 @@ def op_costs(
     whole = (times[:, :, 1] + waits).sum(axis=1)
     slowest = reading.sample_name(workload.data, names[int(whole.argmax())])
     ops = _costs(plan, times[:, :, 1], waits)
-    if any(step.op.alone_differs for step in plan.steps):
-        ops = _with_alone(ops, times[:, :, 1], names, lambda index: _one(workload, plan, index, clock))
+    if any(differs := (False, *(step.op.alone_differs for step in plan.steps))):
+        alone = _shares_alone(times[:, :, 1], names, lambda index: _one(workload, plan, index, clock))
+        ops = tuple(
+            op.model_copy(update={"alone_seconds_per_image": share * op.seconds_per_image})
+            if may and share < _MUCH_LESS
+            else op
+            for op, may, share in zip(ops, differs, alone, strict=True)
+        )
     return SampleCosts(ops=ops, tail=_tail(whole, slowest))
 
 
-def _with_alone(
-    ops: tuple[OpCost, ...],
-    busy: NDArray[np.float64],
-    names: Sequence[int],
-    again: Callable[[int], list[tuple[float, float]] | None],
-) -> tuple[OpCost, ...]:
-    """Return the costs with those in a process of its own, of ops that take less there: some samples are made again."""
+def _shares_alone(
+    busy: NDArray[np.float64], names: Sequence[int], again: Callable[[int], list[tuple[float, float]] | None]
+) -> list[float]:
+    """Return what reading and each op take in a process of its own, as shares: some samples are made once more."""
     few = np.linspace(0, len(names) - 1, min(_FEWEST, len(names))).astype(int)
     with own_process.claimed():
         again(names[few[0]])  # what is imported at the first call
         rows = [(row, busy[at]) for at in few if (row := again(names[at])) is not None]
     if not rows:
-        return ops
-    alone, shared = (np.array([row[side] for row in rows]) for side in (0, 1))
-    shares = alone[:, :, 1].sum(axis=0) / np.maximum(shared.sum(axis=0), 1e-9)
-    return tuple(
-        op.model_copy(update={"alone_seconds_per_image": share * op.seconds_per_image}) if share < _MUCH_LESS else op
-        for op, share in zip(ops, shares.tolist(), strict=True)
-    )
+        return [1.0] * busy.shape[1]
+    alone, shared = np.array([row for row, _ in rows])[:, :, 1], np.array([row for _, row in rows])
+    shares: list[float] = np.median(alone / np.maximum(shared, 1e-9), axis=0).tolist()
+    return shares
 
 
 def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:

@@ -45,9 +45,9 @@ class Pad(PixelOp):
     def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         count, height, width = arrays.shape[:3]
         down, right = max(0, self.height - height), max(0, self.width - width)
+        value = self._filling(kind, arrays.dtype)  # refused alike, whether or not there is anything to fill
         if not down and not right:
             return arrays
-        value = self._filling(kind, arrays.dtype)
         rounded = cv2.copyMakeBorder(arrays[0, :1, :1], 0, 1, 0, 0, cv2.BORDER_CONSTANT, value=(value,) * 4)[1].flat[0]
         padded = np.full((count, height + down, width + right, *arrays.shape[3:]), rounded, arrays.dtype)
         padded[:, down // 2 : down // 2 + height, right // 2 : right // 2 + width] = arrays

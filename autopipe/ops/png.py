@@ -21,6 +21,8 @@ from autopipe.hardware import own_process
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">8sI4sIIBBBBBI")  # to the checksum of the first chunk: https://www.w3.org/TR/png-3/#11IHDR
 _CHUNK = struct.Struct(">I4s")
+_END = b"\0\0\0\0IEND\xaeB`\x82"
+_LARGEST_WINDOW = b"\x78"  # of deflate: of a smaller one libpng requires that it is kept to
 _BITS = 8
 _MODES = {0: ("mono", 1), 2: ("rgb", 3)}  # by colour type, with its channels
 _CHANGE_NOTHING = frozenset((b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"pHYs", b"tIME", b"tEXt", b"zTXt", b"iTXt"))
@@ -47,20 +49,31 @@ def pixels(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
 
     try:
         found: NDArray[np.uint8] = kornia_rs.io.decode_image_png_u8(data, (height, width), mode)
-    except Exception:  # noqa: BLE001  # whatever is wrong, OpenCV tells
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001  # whatever is wrong, a panic of Rust's too, OpenCV tells
         return None
     return found if own == 3 else found[..., 0]
 
 
 def _is_plain(data: bytes) -> bool:
-    """Tell whether no chunk before the pixels changes them: a palette, transparency, an animation, a chunk not known.
+    """Tell whether the file is whole and no chunk changes the pixels: a palette, transparency, one that is not known.
 
     Raises:
-        struct.error: the file ends before its pixels.
+        struct.error: the file ends before its chunks do.
     """
-    at = _HEADER.size
-    while (chunk := _CHUNK.unpack_from(data, at))[1] != b"IDAT":
-        if chunk[1] not in _CHANGE_NOTHING:
+    if not data.endswith(_END):
+        return False
+    at, names = _HEADER.size, [b""]
+    while at < len(data):
+        length, name = _CHUNK.unpack_from(data, at)
+        if name == b"IDAT":
+            if name not in names and data[at + 8 : at + 9] != _LARGEST_WINDOW:
+                return False
+            if name in names and names[-1] != name:
+                return False
+        elif name not in _CHANGE_NOTHING and name != b"IEND":
             return False
-        at += chunk[0] + 12  # the length, the name, the checksum
-    return True
+        names.append(name)
+        at += length + 12  # the length, the name, the checksum
+    return at == len(data) and b"IDAT" in names and names.index(b"IEND") == len(names) - 1

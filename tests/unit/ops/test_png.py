@@ -120,6 +120,33 @@ def test_chunks_that_say_more_of_the_pixels(name: bytes, body: bytes) -> None:
     require_alike(with_chunk(encoded(), name, body))
 
 
+@pytest.mark.parametrize("cut", range(1, 13))
+def test_a_file_that_lacks_its_last_bytes(cut: int) -> None:
+    require_alike(encoded()[:-cut])
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        pytest.param(struct.pack(">I", 1 << 20) + b"tEXtIEND", id="a length beyond the end"),
+        pytest.param(struct.pack(">I", 0) + b"QRST" + struct.pack(">I", zlib.crc32(b"QRST")), id="a critical chunk"),
+        pytest.param(
+            struct.pack(">I", 0) + b"prVt" + struct.pack(">I", zlib.crc32(b"prVt")), id="one of somebody's own"
+        ),
+    ],
+)
+def test_what_stands_behind_the_pixels(behind: bytes) -> None:
+    data = encoded()
+    require_alike(data[:-12] + behind + data[-12:])
+
+
+def test_a_window_that_is_too_small() -> None:
+    rows = (b"\0" + bytes(range(18 * row % 256, 18 * row % 256 + 18)) for row in range(5))
+    stream = bytearray(zlib.compress(b"".join(rows) * 2))
+    stream[0], stream[1] = 0x08, 0x1D
+    require_alike(of_stream(bytes(stream), size=(6, 10)))
+
+
 def test_an_interlaced_file() -> None:
     data = bytearray(encoded())
     data[28] = 1
