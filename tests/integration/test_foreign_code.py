@@ -59,8 +59,8 @@ def workload(model: Any = classifier, *ops: Any) -> Workload:
     return Workload(data=Arrays(IMAGES, LABELS), ops=[*ops, Rescale(1 / 255)], model=model, batch_size=8)
 
 
-def measured(session: ForeignSession, code: str, log: Log | None = None) -> Any:
-    return session.measure(PipelineConfig(loader=Foreign(code=code), finish="host"), QUICK, log or Log())
+def measured(session: ForeignSession, code: str, log: Log | None = None, options: JsonObject = QUICK) -> Any:
+    return session.measure(PipelineConfig(loader=Foreign(code=code), finish="host"), options, log or Log())
 
 
 @pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
@@ -70,7 +70,7 @@ def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
     monkeypatch.delattr(allocator, "keep_freed_memory")
     threads, log = cv2.getNumThreads(), Log()
     session = ForeignSession(workload(), code, code)
-    found = measured(session, code, log)
+    found = measured(session, code, log, QUICK | {"min_seconds": 2.0, "max_seconds": 4.0})  # time for an epoch
     session.close()
     assert cv2.getNumThreads() == threads
     assert found.config_key == PipelineConfig(loader=Foreign(code=code), finish="host").key()
