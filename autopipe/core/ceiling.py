@@ -36,10 +36,11 @@ class OpCost(Value):
     @property
     def alone(self) -> OpCost:
         """What it costs in a process of its own."""
-        if self.alone_seconds_per_image is None:
+        if (busy := self.alone_seconds_per_image) is None:
             return self
+        locked = min(self.lock_seconds_per_image, busy)
         return self.model_copy(
-            update={"seconds_per_image": self.alone_seconds_per_image, "alone_seconds_per_image": None}
+            update={"seconds_per_image": busy, "lock_seconds_per_image": locked, "alone_seconds_per_image": None}
         )
 
     @property

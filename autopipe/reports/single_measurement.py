@@ -10,6 +10,7 @@ from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
+from autopipe.core.costs import Costs
 from autopipe.core.outcome import Measurement
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import labelled, wording
@@ -53,20 +54,19 @@ def render(
     differ = config.loader.pixels_differ()
     for warning in (*measurement.warnings, *([] if differ is None else [differ])):
         table.add_row(Text("note", style="bold yellow"), warning)
-    return Group(table, Text(), _costs(ceiling)) if ceiling.op_costs else table
+    return Group(table, Text(), _costs(limit.costs.of_workers(config))) if ceiling.op_costs else table
 
 
-def _costs(ceiling: Ceiling) -> Table:
-    """Return what an image costs, op by op, and the model's share of the cores."""
-    whole = sum(op.wall_seconds_per_image for op in ceiling.op_costs) or 1.0
+def _costs(costs: Costs) -> Table:
+    """Return what an image costs these workers, op by op, and the model's share of the cores."""
+    whole = sum(op.wall_seconds_per_image for op in costs.ops) or 1.0
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("an image costs", no_wrap=True)
     for column in ("wall", "core", "of it locked", "share"):
         table.add_column(column, justify="right", no_wrap=True)
-    for op in ceiling.op_costs:
+    for op in costs.ops:
         figures = (op.wall_seconds_per_image, op.seconds_per_image, op.lock_seconds_per_image)
         share = op.wall_seconds_per_image / whole
         table.add_row(op.name, *map(wording.milliseconds, figures), f"{share:.0%}")
-    model = ceiling.model_core_seconds_per_image
-    table.add_row("the model", "", wording.milliseconds(model), "", "")
+    table.add_row("the model", "", wording.milliseconds(costs.model_core_seconds), "", "")
     return table

@@ -13,6 +13,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.loaders.dali import Dali
+from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.reports import single_measurement
 
@@ -46,6 +47,16 @@ def shown(simulated: SimulatedAccelerator | None = None, config: PipelineConfig 
 )
 def test_it_tells_what_each_op_costs_waits_and_locks(said: str) -> None:
     assert said in [" ".join(line.split()) for line in shown().splitlines()]
+
+
+def test_of_processes_it_tells_what_an_op_costs_in_one() -> None:
+    quicker = CEILING.op_costs[1].model_copy(update={"alone_seconds_per_image": 0.002})
+    ceiling = CEILING.model_copy(update={"op_costs": (CEILING.op_costs[0], quicker)})
+    for loader, said in ((Threads(workers=2), "Map 5 ms 5 ms 5 ms"), (Processes(workers=2), "Map 2 ms 2 ms 2 ms")):
+        written, config = io.StringIO(), PipelineConfig(loader=loader)
+        table = single_measurement.render(measurement(config, [90.0] * 8, batch_size=32), config, ceiling, None)
+        Console(file=written, width=200).print(table)
+        assert said in " ".join(written.getvalue().split())
 
 
 def test_the_utilisation_is_shown_for_a_simulated_accelerator_alone() -> None:
