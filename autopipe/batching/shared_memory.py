@@ -1,8 +1,7 @@
 """Memory that workers share and that nobody has to clean up.
 
 A block is an anonymous file in memory: it has no name, so it is gone when the last process that maps it is gone,
-    however
-that process ended. It is not taken from /dev/shm, whose size is often limited (64 MiB in a default container).
+however that process ended. It is not taken from /dev/shm, whose size is often limited (64 MiB in a default container).
 """
 
 from __future__ import annotations
