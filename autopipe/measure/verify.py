@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -127,28 +128,46 @@ def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreem
     messages: list[str] = []
     if not same_order:
         messages.append("the samples come in another order")
-    if not all(map(np.array_equal, epoch.targets, reference.targets)):
+    if not all(map(_equal, epoch.targets, reference.targets)):
         messages.append("the targets differ")
+    if not math.isfinite(largest := _largest_difference(reference, epoch)):
+        messages.append("NaN or infinite values stand where others should")
     return Agreement(
         config=config,
         digest=epoch.digest(),
         samples=len(epoch.numbers),
-        largest_difference=_largest_difference(reference, epoch),
-        largest_value=max(float(np.max(np.abs(part), initial=0)) for part in reference.x),
+        largest_difference=largest if math.isfinite(largest) else 0.0,
+        largest_value=max(float(np.max(np.abs(part), initial=0, where=np.isfinite(part))) for part in reference.x),
         missing=int(np.count_nonzero(counts == 0)),
         repeated=int(np.count_nonzero(counts > 1)),
         message="; ".join(messages) or None,
     )
 
 
+def _equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Whether two arrays hold the same; NaN, which stands for a value that lacks, is the same as NaN."""
+    return np.array_equal(first, second, equal_nan=True)
+
+
+def _apart(made: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Return the largest difference of two values; no finite one where only one of the two is finite."""
+    first, second = made.astype(np.float64), wanted.astype(np.float64)
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    with np.errstate(invalid="ignore"):
+        return float(np.max(np.where(same, 0.0, np.abs(first - second))))
+
+
 def _largest_difference(reference: _Epoch, epoch: _Epoch) -> float:
-    """Return the largest difference of a value between samples of the same number."""
+    """Return the largest difference of a value between samples of the same number, or the first that is not finite."""
     place = {number: position for position, number in enumerate(reference.numbers.tolist())}
     largest = 0.0
     for made, wanted in zip(epoch.x, reference.x, strict=True):
         for row, number in zip(made, epoch.numbers.tolist(), strict=True):
             if number in place and row.size:
-                largest = max(largest, float(np.max(np.abs(row.astype(np.float64) - wanted[place[number]]))))
+                found = _apart(row, wanted[place[number]])
+                if not math.isfinite(found):
+                    return found
+                largest = max(largest, found)
     return largest
 
 
