@@ -83,7 +83,8 @@ def loader_costs(workload: Workload, plan: Plan, pages: PageCache, report: Repor
     rate, whole = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached: float | None = None
     if plan.cut(len(plan.prefix)).is_fixed:
-        in_time = max(part.batch_size, min(_SAMPLES, int(rate.value * _SECONDS)))
+        in_time = max(part.batch_size, min(_SAMPLES, len(workload.data), int(rate.value * _SECONDS)))
+        in_time -= in_time % part.batch_size  # what an epoch leaves over is no cache's, and read in the next
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
             _, cached = _run(few, plan, PipelineConfig(loader=loader, cache="memory"), _CACHED_SECONDS, report)

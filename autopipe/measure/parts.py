@@ -55,6 +55,7 @@ class Parts:
             return Part(workload=self._workload)
         rate = makes() if converts else 1 / (1 / makes() + 1 / trains)
         wanted = min(count, max(int(rate * _SECONDS), 4 * self._workload.batch_size))
+        wanted -= wanted % self._workload.batch_size  # what an epoch leaves over is no cache's, and read in the next
         part = self._workload
         if wanted < count:
             part = dataclasses.replace(part, data=Subset(part.data, wanted))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,18 @@ def test_a_cache_is_given_what_is_filled_in_time_while_the_model_takes_its_own(p
 def test_a_slow_pipeline_still_fills_some_batches(parts: Parts) -> None:
     part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=lambda: 1.0, trains=1.0)
     assert len(part.workload.data) == 40
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1000, 256), (300, 256), (64, 64)])
+def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_the_cache(
+    count: int, expected: int
+) -> None:
+    data = Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
+    workload = Workload(data=data, ops=[RandomFlip()], batch_size=64, drop_remainder=True)
+    with contextlib.closing(Parts(workload, make_plan(workload))) as parts:
+        config = PipelineConfig(loader=THREADS, cache="memory")
+        part = parts.part_for(config, makes=lambda: 600.0, trains=300.0)
+    assert (len(part.workload.data), part.share) == (expected, expected / count)
 
 
 def test_a_form_is_written_once_and_removed_at_the_end(parts: Parts) -> None:
