@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import operator
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -83,6 +84,7 @@ class Loader(abc.ABC):
         Where the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays. Of
         samples of several parts they are built as the samples are, with the weights of samples third if there are any.
         """
+        number = operator.index(number)  # of NumPy's whole numbers, too, which overflow
         state = self.loaded_state()
         done = state.batch if state is not None and state.epoch == number else 0
         for batch in self._finished(number, done):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -65,6 +66,10 @@ class Workload:
         object.__setattr__(self, "ops", tuple(op.followed_by(ops[at:]) for at, op in enumerate(ops, start=1)))
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise WorkloadError(f"`batch_size` must be a whole number >= 1, but got batch_size={self.batch_size!r}.")
+        try:
+            object.__setattr__(self, "seed", operator.index(self.seed))  # also of NumPy's whole numbers, which overflow
+        except TypeError:
+            raise WorkloadError(f"`seed` must be a whole number, but got seed={self.seed!r}.") from None
         if self.on_bad_sample not in ("error", "skip"):
             raise WorkloadError(f'`on_bad_sample` must be "error" or "skip", but got {self.on_bad_sample!r}.')
         count = len(self.data)

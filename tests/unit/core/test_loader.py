@@ -54,6 +54,12 @@ def test_a_state_names_the_next_batch() -> None:
     assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (5, 0)
 
 
+def test_an_epoch_may_be_a_number_of_numpy() -> None:
+    loader = Three()
+    assert numbers(loader.epoch(np.int64(4))) == [(4, 0), (4, 1), (4, 2)]  # type: ignore[arg-type]  # as of np.arange
+    assert loader.state_dict()["epoch"] == 5
+
+
 def test_a_loaded_state_holds_for_its_own_epoch_once() -> None:
     loader = Three()
     loader.load_state_dict({"schema_version": 1, "epoch": 2, "batch": 1, "identity": "three"})
