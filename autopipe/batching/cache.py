@@ -103,8 +103,8 @@ class MemoryCache:
         if row < 0:
             return
         rooms = [(rows[row, ...], part) for part, rows in zip(sample, self._parts, strict=True) if rows is not None]
-        if not all(has_room(room, part) for room, part in rooms):
-            return
+        if not all(has_room(room, part) and np.asarray(part).dtype == room.dtype for room, part in rooms):
+            return  # one of another dtype would come out of the cache as something else than it went in
         with contextlib.suppress(OverflowError):  # a whole number of Python's own; who makes the batch names the sample
             for room, part in rooms:
                 room[...] = part

@@ -40,6 +40,30 @@ def test_a_whole_number_that_has_no_room_is_not_kept() -> None:
     assert cache.get(1) is None
 
 
+class Uneven:
+    """Every fourth sample is of bytes, and all others of float32, as those that a loader looks at first."""
+
+    def __len__(self) -> int:
+        return 13
+
+    def read(self, index: int) -> tuple[Any, int]:
+        return np.full((2, 2), 100 + index, np.uint8 if index % 4 == 1 else np.float32), index
+
+
+def brighter(image: Any, rng: np.random.Generator) -> Any:
+    return image + image.dtype.type(200)  # of bytes, it begins anew at 256
+
+
+def test_a_sample_of_another_dtype_is_made_as_it_is_without_a_cache() -> None:
+    workload = Workload(data=Uneven(), ops=[Map(brighter, random=True)], batch_size=13)
+    plain = PipelineConfig(loader=Threads(workers=1))
+    epochs = []
+    for config in (plain, plain.model_copy(update={"cache": "memory"})):
+        with build_loader(workload, config) as loader:
+            epochs += [[np.sort(x[:, 0, 0]).tolist() for x, _ in loader.batches(epoch)] for epoch in range(2)]
+    assert epochs == [epochs[0]] * 4
+
+
 def test_samples_without_a_target_are_kept_too() -> None:
     cache = MemoryCache(SampleSpec(IMAGE, None), 2)
     cache.put(0, np.zeros((2, 2, 3), np.uint8), None)
