@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import os
 import weakref
 from typing import Any
 
@@ -16,6 +17,20 @@ from numpy.typing import NDArray
 
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.core.sample import Batch
+
+
+class _Forks:
+    """Counts how often this process has been forked: a child goes on to read the batches that it was forked with."""
+
+    count = 0
+
+    @classmethod
+    def note(cls) -> None:
+        """One more."""
+        cls.count += 1
+
+
+os.register_at_fork(before=_Forks.note)
 
 
 class Slot:
@@ -54,13 +69,14 @@ class SlotPool:
         """Return new arrays over the slot; it comes back when all of them, and all views of them, are gone."""
         batch = slot.layout.arrays(slot.block, rows)
         arrays = [array for array in batch if array is not None]
-        left = [len(arrays)]
+        left, forks = [len(arrays)], _Forks.count
 
         def gone(_: object) -> None:
             left[0] -= 1  # callbacks run one at a time, under the interpreter's lock
             if left[0] == 0:
                 del self._lent[slot.number]
-                self.release(slot)
+                if forks == _Forks.count:  # else a child may still read what lies there
+                    self.release(slot)
 
         self._lent[slot.number] = (slot, [weakref.ref(array, gone) for array in arrays])
         return batch

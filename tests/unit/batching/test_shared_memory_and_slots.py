@@ -67,6 +67,29 @@ def test_a_slot_comes_back_with_the_last_reference_to_its_arrays() -> None:
     assert pool.acquire() is slot
 
 
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_batch_that_a_forked_child_reads_is_not_overwritten() -> None:
+    pool = SlotPool(RowLayout(SPEC, 4), keep=3)
+    batch = pool.lend(pool.acquire(), 4)
+    batch[0][:] = 7
+    waiting, going_on = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(waiting, 1)
+        os._exit(0 if batch[0].min() == batch[0].max() == 7 else 1)
+    del batch
+    later = pool.lend(pool.acquire(), 4)
+    later[0][:] = 9
+    os.write(going_on, b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for descriptor in (waiting, going_on):
+        os.close(descriptor)
+    slot = pool.acquire()
+    batch = pool.lend(slot, 4)
+    del batch
+    assert pool.acquire() is slot  # what was lent since then comes back
+
+
 def test_no_more_unused_slots_are_kept_than_told() -> None:
     pool = SlotPool(RowLayout(SPEC, 4), keep=1)
     one, other = pool.acquire(), pool.acquire()
