@@ -30,6 +30,7 @@ from autopipe.core.job import Recipe
 from autopipe.errors import LoaderError, WorkerDiedError
 
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
+_POLL_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there
 _ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
 _ONE_THREAD = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -134,7 +135,25 @@ class WorkerProcess:
         else:
             packets.send(self._socket, message, [slot.block.descriptor])
             self._mapped[slot.number] = weakref.ref(slot)
-        return pickle.loads(packets.receive(self._socket))  # noqa: S301  # from our own child over a private socket
+        return pickle.loads(self._received())  # noqa: S301  # from our own child over a private socket
+
+    def _received(self) -> bytes:
+        """Return the next message; raise EOFError once the process is gone.
+
+        The socket does not tell that as long as a process that the user's code has forked there holds its other end.
+        """
+        self._socket.settimeout(_POLL_SECONDS)
+        try:
+            while True:
+                gone = self._process.poll() is not None  # asked first: what it has sent before is there by now
+                try:
+                    return packets.receive(self._socket)
+                except TimeoutError:
+                    if gone:
+                        raise EOFError from None
+        finally:
+            with contextlib.suppress(OSError):  # it was stopped meanwhile
+                self._socket.settimeout(None)
 
     def _replace(self) -> int:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -163,7 +182,9 @@ def _cannot_start(error: OSError) -> LoaderError:
 
 def _ending(status: int) -> str:
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
+        with contextlib.suppress(ValueError):  # most of the real-time ones have no name
+            return f"was killed by {signal.Signals(-status).name}"
+        return f"was killed by signal {-status}"
     return f"ended with exit status {status},"
 
 
