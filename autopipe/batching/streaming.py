@@ -232,12 +232,15 @@ def _shut_down(
 ) -> None:
     if not owner.is_here:  # a forked child that ends: threads, workers and locks are not its own
         return
+    if threading.current_thread() in threads:  # the garbage collector runs here, perhaps under a lock that is needed
+        threading.Thread(target=_shut_down, args=(owner, stream, fillers, threads)).start()
+        return
     stream.close()
     for filler in fillers:
         filler.stop()
     patience = time.monotonic() + _PATIENCE_SECONDS
     for thread in threads:
-        if thread.is_alive() and thread is not threading.current_thread():
+        if thread.is_alive():
             thread.join(max(0.0, patience - time.monotonic()))
 
 
