@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -149,7 +148,7 @@ class Onlooker(keras.callbacks.Callback):
         self._steps.step_began(fetched=fetched)
         source = self._noted(iter(batches) if fetched else self._steps.waiting(batches))
         self._images = 0
-        source = itertools.chain([next(source)], source)  # at the end of the data it ends here, as Keras expects it to
+        source = _with([next(source)], source)  # at the end of the data it ends here, as Keras expects it to
         result = self._owners(*state, list(source) if fetched else source)
         logs = result[0] if state else result
         enough = not self._done and self._look.is_enough(self._steps.steps)
@@ -169,6 +168,7 @@ class Onlooker(keras.callbacks.Callback):
             if not self._done:
                 self._batch = batch
             yield batch
+            del batch  # its memory goes back to a loader before the next one is asked for, but for what Keras keeps
 
     def _tell(self, state: tuple[Any, ...]) -> None:
         self._done = True
@@ -213,6 +213,12 @@ class Onlooker(keras.callbacks.Callback):
             line = (str(error).splitlines() or [type(error).__name__])[0]
             return rates, (f"The model could not be timed on a batch alone: {line}",)
         return rates, ()
+
+
+def _with(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    """Yield the first batch, and let go of it, which `itertools.chain` would not; then the rest."""
+    yield first.pop()
+    yield from rest
 
 
 def _rows(batch: Any) -> int:

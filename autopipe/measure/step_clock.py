@@ -61,6 +61,7 @@ class StepClock:
             finally:
                 self._waited += self._clock() - asked
             yield batch
+            del batch  # whoever took it may be done with it before the next is asked for
 
     def step_ended(self, images: int) -> None:
         """The training's function returned."""

@@ -6,6 +6,7 @@ No test asserts how long anything took. Runs on the backend of the process, and 
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,39 @@ def test_several_steps_at_once_are_taken_one_by_one() -> None:
     (told,) = watch(model(steps_per_execution=2), look=Look(steps=2, alone_seconds=0.05), epochs=3)
     assert told.images == 8 * told.steps
     assert any("steps_per_execution" in warning for warning in told.warnings)
+
+
+def test_a_batch_is_not_held_while_the_ones_after_it_are_asked_for() -> None:
+    given: list[weakref.ref[Any]] = []
+    held: list[list[bool]] = []
+
+    def lent() -> Iterator[Any]:
+        given.clear()
+        held.clear()
+        for _ in range(3):
+            held.append([each() is not None for each in given])
+            x = X[:4].copy()
+            given.append(weakref.ref(x))
+            yield x, Y[:4]
+            del x
+
+    def three_steps(batches: Iterator[Any]) -> dict[str, Any]:  # as Keras does them, which itself lets go of each
+        for _ in range(3):
+            next(batches)
+        return {}
+
+    told: list[Watched] = []
+    onlooker = Onlooker(told.append, Look(steps=1, alone_seconds=0.01))
+    onlooker.set_model(model())
+    onlooker.model.train_function = three_steps
+    onlooker.on_train_begin()
+    onlooker.model.train_function(lent())
+    assert held == [[], [True], [False, True]]  # the last one is kept, for the model to run on alone
+    while not told:
+        onlooker.model.train_function(lent())
+    onlooker.model.train_function(lent())
+    assert held == [[], [False], [False, False]]
+    onlooker.leave()
 
 
 def test_augmentation_in_the_model_is_timed_by_leaving_it_out() -> None:
