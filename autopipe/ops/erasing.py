@@ -13,7 +13,7 @@ from autopipe.core.plain_code import Lines, is_flat, is_mask, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.ops import chance
-from autopipe.ops.pixels import PixelOp
+from autopipe.ops.pixels import PixelOp, mask_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +45,8 @@ class RandomErasing(PixelOp):
             object.__setattr__(self, "value", tuple(self.value))
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+        if kind is FieldKind.MASK:  # refused alike, whether or not chance has it painted: a plan is made without
+            mask_number(self, self.mask_value, array.dtype)
         if random[0] >= self.probability:
             return array
         size = (array.shape[0], array.shape[1])

@@ -141,10 +141,10 @@ def mask_number(op: Op, value: float, dtype: np.dtype[Any]) -> float:
     """
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        if not limits.min <= value <= limits.max:
+        if not limits.min <= value <= limits.max or value != int(value):
             raise OpError(
                 f"`{op.name}` cannot fill masks of {dtype} with mask_value={value!r}: they hold {limits.min} to "
-                f"{limits.max}.",
+                f"{limits.max}, and no fractions.",
                 hint=f'Choose a number that they hold, or put ap.Cast("int32", on="mask") before ap.{op.name}.',
             )
     return value

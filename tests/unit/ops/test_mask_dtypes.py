@@ -10,13 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.errors import OpError
 from autopipe.ops.affine import RandomAffine
 from autopipe.ops.crop import RandomCrop, RandomResizedCrop
+from autopipe.ops.erasing import RandomErasing
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.letterbox import ResizeKeepingAspect
 from autopipe.ops.pad import Pad
 from autopipe.ops.pixels import PixelOp
+from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
 
 IMAGE = np.zeros((6, 8, 3), np.uint8)
@@ -55,9 +59,19 @@ def test_a_mask_keeps_its_dtype_and_its_numbers(op: PixelOp, channels: tuple[int
     np.testing.assert_array_equal(found, large(expected, dtype))
 
 
-@pytest.mark.parametrize(("dtype", "value"), [("uint8", -1), ("uint8", 256), ("uint32", -1), ("uint64", -1)])
-@pytest.mark.parametrize("op", [Pad(9, 9), ResizeKeepingAspect(12, 12), RandomAffine(shift=(0.5, 0), fill="constant")])
-def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: str, value: int) -> None:
+FILLING = [
+    Pad(9, 9),
+    ResizeKeepingAspect(12, 12),
+    RandomAffine(shift=(0.5, 0), fill="constant"),
+    RandomErasing(on="both"),
+]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("uint8", -1), ("uint8", 256), ("uint8", 2.5), ("uint32", -1), ("uint64", -1)]
+)
+@pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
+def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: str, value: float) -> None:
     mask, random = PLACES.astype(dtype), np.full(op.draws, 0.25)
     filling = dataclasses.replace(op, mask_value=value)
     with pytest.raises(OpError, match=f"`{op.name}` cannot fill masks of {dtype} with mask_value={value}: they"):
@@ -65,6 +79,14 @@ def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: st
     with_sign = dataclasses.replace(op, mask_value=-1).apply((IMAGE, PLACES), spec("int64", mask.shape), random)
     assert with_sign[1].min() == -1
     filling.apply((IMAGE, np.int64(3)), dataclasses.replace(spec(dtype, ()), y=None), random)  # no mask is filled
+
+
+@pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
+def test_such_a_mask_is_refused_before_any_loader_opens(op: Any) -> None:
+    data = Arrays(IMAGE[None].repeat(4, axis=0), PLACES.astype(np.uint8)[None].repeat(4, axis=0))
+    workload = Workload(data=data, ops=[dataclasses.replace(op, mask_value=300)], batch_size=2)
+    with pytest.raises(OpError, match="cannot fill masks of uint8 with mask_value=300"):
+        make_plan(workload)
 
 
 def test_a_batch_of_masks_is_not_either() -> None:
