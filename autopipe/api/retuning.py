@@ -43,7 +43,7 @@ from autopipe.search.settings import Settings
 from autopipe.search.studies import best_elsewhere
 from autopipe.trial import workload_import
 from autopipe.trial.supervise import TrialRunner
-from autopipe.tuned import factory, fingerprint, joining, pick
+from autopipe.tuned import factory, fingerprint, joining, kept_sets, pick
 from autopipe.tuned.check import Result, Verdict
 from autopipe.tuned.factory import ProfileWarning, Tuned
 from autopipe.tuned.fingerprint import MatchLevel
@@ -87,6 +87,7 @@ class Retuned:
     result: SearchResult | None = None  # of the search; None if there was none
     profile: Profile | None = None  # this machine's now; None if nothing was written
     kept: bool = False  # whether the former configuration stays, because no other was proved faster
+    converted: bool = False  # whether the samples that the profile's configuration reads lie converted beside it
 
 
 def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
@@ -205,7 +206,8 @@ def run(
         joining.renew(stored.artifact, profile, stored.path)
         if stored.given is not None:
             repointing.point(stored.path, stored.given)
-    return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept)
+    converted = profile is not None and kept_sets.is_beside(stored.path.parent, described, pick.config_of(profile))
+    return Retuned(checked=checked, result=outcome.result, profile=profile, kept=kept, converted=converted)
 
 
 def _checked(

@@ -157,16 +157,17 @@ def say_where(written: Written, study: str, tuned: Tuned, workload: str) -> None
     _say_next(use(written.module, simulated=simulated), again.autopipe("check", written.artifact))
 
 
-def say_renewed(artifact: Path, profile: Profile, workload: str, arguments: Sequence[str]) -> None:
+def say_renewed(artifact: Path, profile: Profile, workload: str | None, arguments: Sequence[str]) -> None:
     """Write the report of a profile that was renewed, and say where it is and what to do with the artefact.
 
     Args:
         artifact: the file.
         profile: of this machine.
-        workload: names it on a command line, quoted for a shell.
+        workload: names it on a command line, quoted for a shell; None where its samples need no converting.
         arguments: name the artefact, and its workload where that was given, on a command line.
     """
-    _say_before(pick.config_of(profile), artifact.parent, workload)
+    if workload is not None:
+        _say_before(pick.config_of(profile), artifact.parent, workload)
     report = write_report(artifact, profile)
     if report is not None:
         screen.say(f"report    {report}")

@@ -49,6 +49,8 @@ class Description(Value):
     # the bytes that the whole set would take in a storage form, by the ops done before, exact where samples have one
     # shape, else judged by a few: `{"array": {1: 2**30}}`
     cuts: dict[str, dict[int, int]] = pydantic.Field(default_factory=dict)
+    # what tells the deterministic first ops: none of them, the first, the first two and so on
+    first_ops: tuple[str, ...] = ()
     backend: str
     accelerators: int = pydantic.Field(default=0, ge=0)  # how many the backend sees; 0 where it trains on the CPU
     hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; `batch_size` is one host's part of it

@@ -19,7 +19,7 @@ from autopipe.measure.pages import existing
 from autopipe.measure.subset import Subset
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import estimate_bytes
-from autopipe.tuned import fingerprint, model_structure, wrap
+from autopipe.tuned import fingerprint, kept_sets, model_structure, wrap
 from autopipe.tuned.eject import module
 
 _LOOKED_AT = 64  # samples whose files may be in memory
@@ -38,6 +38,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
         cuts={} if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
+        first_ops=kept_sets.first_ops(plan),
         backend=keras.backend.backend(),
         accelerators=choose.accelerators(),
         virtual_devices=choose.virtual_devices(),

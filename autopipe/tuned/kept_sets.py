@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 from autopipe import assembly
+from autopipe.core import digests, lookups
 from autopipe.core.config import STORAGES, PipelineConfig
+from autopipe.core.description import Description
+from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import StorageError
 from autopipe.ops.planner import make_plan
-from autopipe.storage import stored
+from autopipe.storage import layout, stored
 from autopipe.storage.form import Storage
-from autopipe.storage.place import place
+from autopipe.storage.place import place, subfolders
+
+_BESIDE = "converted"  # in an artefact's folder
 
 
 def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -> Workload:
@@ -22,7 +29,7 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
     that does not fit.
     """
     storage: Storage = STORAGES[config.storage]
-    beside = None if folder is None else folder / "converted"
+    beside = None if folder is None else folder / _BESIDE
     if beside is None or not storage.converts or not beside.is_dir():
         return workload
     conversion = assembly.conversion_of(workload, make_plan(workload), storage, config.cut)
@@ -32,3 +39,29 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
         if place(workload.converted).exists():
             return workload
     return dataclasses.replace(workload, converted=str(beside))
+
+
+def is_beside(folder: Path, described: Description, config: PipelineConfig) -> bool:
+    """Whether the set that `config` reads lies beside an artefact: whole, and of this data after these ops.
+
+    It is found out by the description of a workload, which need not be imported.
+    """
+    cut = described.depths.get(config.storage, 0) if config.cut == "deepest" else config.cut
+    wanted = (config.storage, described.samples, described.data_digest, *described.first_ops[cut : cut + 1])
+    for each in subfolders(folder / _BESIDE):
+        with contextlib.suppress(StorageError):
+            found = layout.whole_manifest(each).header
+            its = (found.storage, found.samples, found.source_digest, _told(found.ops_digest, found.looked_up))
+            if its == wanted:
+                return True
+    return False
+
+
+def first_ops(plan: Plan) -> tuple[str, ...]:
+    """Return what tells the deterministic first ops of a plan: none of them, the first, the first two and so on."""
+    ops = [step.op for step in plan.prefix]
+    return tuple(_told(digests.ops_digest(ops[:cut]), lookups.looked_up(ops[:cut])) for cut in range(len(ops) + 1))
+
+
+def _told(ops: str, looked_up: Mapping[str, str]) -> str:
+    return digests.digest(ops, sorted(looked_up.items()))

@@ -68,7 +68,8 @@ def retune(
         _without_search(retuned, stored.artifact, as_json=as_json)
     else:
         _searched(retuned.result, retuned.profile, known.path, kept=retuned.kept, as_json=as_json)
-        say_renewed(known.path, retuned.profile, _workload(known), stored.arguments)
+        workload = None if retuned.converted else _workload(known)
+        say_renewed(known.path, retuned.profile, workload, stored.arguments)
     if retuned.result is not None and retuned.result.interrupted:
         raise typer.Exit(130)
     if exit_code:

@@ -37,10 +37,15 @@ def stored(folder: Path, **changes: object) -> tuple[Path, Profile]:
 
 
 def retuned(
-    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch, path: Path, known: Profile, *options: str
+    autopipe: Autopipe,
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    known: Profile,
+    *options: str,
+    converted: bool = False,
 ) -> list[str]:
     """Return what is said of a retune that wrote this profile."""
-    done = retuning.Retuned(result=searched(Surface(cores=4)), profile=known)
+    done = retuning.Retuned(result=searched(Surface(cores=4)), profile=known, converted=converted)
     monkeypatch.setattr(retuning, "run", lambda *_, **__: done)
     ended = autopipe("retune", path, *options)
     assert ended.status == 0, ended.err
@@ -76,6 +81,14 @@ def test_samples_that_have_to_be_converted_first_are_told_of(
     said = retuned(autopipe, monkeypatch, path, known)
     convert = again.autopipe("convert", f"{tmp_path / 'train.py'}:workload", "--to", "array")
     assert f"before    {convert} --out {tmp_path / 'converted' / 'array'}" in said
+
+
+def test_samples_that_lie_converted_already_are_not(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, known = stored(tmp_path, config=config(storage="array"))
+    said = retuned(autopipe, monkeypatch, path, known, converted=True)
+    assert not any(line.startswith("before") for line in said)
 
 
 @pytest.mark.parametrize("early", [True, False])

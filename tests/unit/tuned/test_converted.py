@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autopipe.assembly import conversion_of
-from autopipe.core.config import STORAGES
+from autopipe.core.config import STORAGES, PipelineConfig
+from autopipe.core.description import Description
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
+from autopipe.data.source import first_digest
 from autopipe.errors import StorageError
+from autopipe.loaders.threads import Threads
+from autopipe.measure import describe
+from autopipe.ops.custom import Map
 from autopipe.ops.planner import make_plan
 from autopipe.storage.convert import convert
 from autopipe.tuned import artifact as files
-from autopipe.tuned import factory
+from autopipe.tuned import factory, kept_sets
 from autopipe.tuned.factory import Tuned
+from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import artifact, config, hardware, profile
 
 ARRAY = STORAGES["array"]
@@ -27,9 +34,19 @@ def workload(times: int = 1, own: Path = Path("/nowhere")) -> Workload:
     return Workload(data=data, ops=[], batch_size=2, shuffle=False, converted=str(own))
 
 
+def doubled(numbers: np.ndarray) -> np.ndarray:
+    return 2 * numbers
+
+
 def tuned(folder: Path, made: Workload) -> Tuned:
     path = files.write(artifact(profile(config=config(storage="array"))), folder / "autopipe.json")
     return factory.load(path, import_workload=lambda reference, may_call: made, here=hardware(), workload=made)
+
+
+def described(made: Workload) -> Description:
+    plan = make_plan(made)
+    told = {"samples": len(made.data), "data_digest": first_digest(made.data), "first_ops": kept_sets.first_ops(plan)}
+    return DESCRIBED.model_copy(update={**told, "cuts": describe.cut_sizes(made, plan)})
 
 
 def converted(made: Workload, folder: Path) -> None:
@@ -61,3 +78,18 @@ def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
     converted(workload(times=2), tmp_path / "converted" / "array")
     with pytest.raises(StorageError, match="was made from other data"):
         tuned(tmp_path, workload()).make_loader()
+
+
+def test_whether_anything_is_left_to_convert_is_told_by_the_workloads_description(tmp_path: Path) -> None:
+    array, made = PipelineConfig(loader=Threads(workers=1), storage="array"), workload()
+    assert not kept_sets.is_beside(tmp_path, described(made), array)
+    converted(made, tmp_path / "converted" / "array")
+    assert kept_sets.is_beside(tmp_path, described(made), array)
+    assert kept_sets.is_beside(tmp_path, described(made), array.model_copy(update={"cut": 0}))
+    assert not kept_sets.is_beside(tmp_path, described(made), array.model_copy(update={"storage": "files"}))
+    assert not kept_sets.is_beside(tmp_path, described(workload(times=2)), array)
+    scaled = dataclasses.replace(made, ops=[Map(doubled)])
+    assert not kept_sets.is_beside(tmp_path, described(scaled), array)
+    shard, *_ = (tmp_path / "converted" / "array").glob("x-*.bin")
+    shard.write_bytes(b"")
+    assert not kept_sets.is_beside(tmp_path, described(made), array)
