@@ -24,6 +24,7 @@ _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "jax": ("jax",),
     "torch": ("torch",),
     "opencv": opencv.DISTRIBUTIONS,
+    "kornia-rs": ("kornia-rs",),
     "numpy": ("numpy",),
     "optuna": ("optuna",),
 }

@@ -38,6 +38,7 @@ BACKEND: Final = "Keras backend"
 _PROBES = 16
 _UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
+_LATER = frozenset({"kornia-rs"})  # profiles from before it was looked for do not have it
 _LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
 
 
@@ -223,7 +224,7 @@ def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
         "GPU driver": (_minor(known.gpu_driver), _minor(here.gpu_driver)),
         "Python": (_minor(known.python), _minor(here.python)),
     }
-    for name in sorted(known.packages.keys() | here.packages.keys()):
+    for name in sorted(known.packages.keys() | (here.packages.keys() - _LATER)):
         pairs[name] = (_minor(known.packages.get(name)), _minor(here.packages.get(name)))
     return tuple(filter(None, (_difference(name, *pair) for name, pair in pairs.items())))
 

@@ -4,6 +4,7 @@ import platform
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import metadata
 
 import numpy as np
 import pydantic
@@ -63,6 +64,7 @@ def test_this_machine_is_found() -> None:
     found = machine.detect()
     assert found.python == platform.python_version()
     assert found.versions["numpy"] == np.__version__
+    assert found.versions["kornia-rs"] == metadata.version("kornia-rs")
     assert found.cpu.cores >= 1
 
 

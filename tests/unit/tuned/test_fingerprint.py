@@ -69,6 +69,22 @@ def test_versions_are_listed_to_the_second_number_and_make_no_other_machine() ->
 
 
 @pytest.mark.parametrize(
+    ("known", "here", "differs"),
+    [
+        ("0.2.0", "0.2.1", []),
+        ("0.2.0", "0.3.0", ["kornia-rs: 0.2 there, 0.3 here"]),
+        ("0.2.0", None, ["kornia-rs: 0.2 there, none here"]),
+        (None, "0.2.0", []),  # the profile may be from before it was looked for
+    ],
+)
+def test_the_version_of_what_decodes_png_counts_where_the_profile_has_it(
+    known: str | None, here: str | None, differs: list[str]
+) -> None:
+    machines = [hardware(packages={} if version is None else {"kornia-rs": version}) for version in (known, here)]
+    assert list(map(str, fingerprint.compare_hardware(*machines).software)) == differs
+
+
+@pytest.mark.parametrize(
     ("changes", "fields"),
     [
         ({}, []),
