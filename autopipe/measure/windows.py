@@ -87,7 +87,8 @@ def read(
     if len(kept) <= _FEWEST and not exhausted:
         return None
     trend = _trend(kept)
-    emptied = trend < 0
+    in_a_burst = trend < 0 and partial  # what falls within one burst, the next may fill again
+    emptied = trend < 0 and not partial
     windows = _made(kept, burst) if emptied else _trained(kept)
     rates = [window.images / window.seconds for window in windows]
     rate = stats.estimate(rates, resamples=_PEEK_RESAMPLES)
@@ -95,7 +96,7 @@ def read(
     narrow = enough and rate.high - rate.low <= 2 * rule.half_width * rate.value
     drift = _drift(rates)
     filling = trend > rule.half_width
-    stable = narrow and drift is None and not filling
+    stable = narrow and drift is None and not filling and not in_a_burst
     hopeless = enough and rule.hopeless_below is not None and rate.high < rule.hopeless_below
     cut_short = hopeless and not exhausted and not filling and (drift is None or drift < 0)
     short = epoch_images is not None and _images(kept) < epoch_images <= rule.max_seconds * rate.value
@@ -111,7 +112,7 @@ def read(
         stable=stable,
         emptied=emptied,
         cut_short=cut_short,
-        warnings=_warnings(rate, narrow=narrow, drift=drift, filling=filling) if warned else (),
+        warnings=_warnings(rate, narrow=narrow, drift=drift, filling=filling, in_a_burst=in_a_burst) if warned else (),
     )
 
 
@@ -264,7 +265,7 @@ def _drift(rates: Sequence[float]) -> float | None:
     return change if first.high < second.low or second.high < first.low else None
 
 
-def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: bool) -> tuple[str, ...]:
+def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: bool, in_a_burst: bool) -> tuple[str, ...]:
     said = []
     if drift is not None:
         said.append(
@@ -276,4 +277,6 @@ def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: boo
         said.append(f"unstable: ±{spread:.0%} after the longest time allowed. Allow more time, or quieten the machine.")
     if filling:
         said.append("unstable: the loader's queue was still filling, so the rate may be too low. Allow more time.")
+    if in_a_burst:
+        said.append("unstable: it may all have come in one burst of the workers, and then too high. Allow more time.")
     return tuple(said)
