@@ -184,7 +184,7 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
                     continue
                 row = reader.line_num + 1
                 values = [cells[position].strip() if position < len(cells) else "" for position in wanted]
-                _require_cells(values, row, file)
+                _require_cells(path, dict(zip((path, *labels_in), values, strict=True)), row, file)
                 _require_no_more(cells, header, row, file)
                 paths.append(values[0])
                 for column, value in zip(labels, values[1:], strict=True):
@@ -214,11 +214,18 @@ def _split(text: str) -> Entry:
     return directory, name
 
 
-def _require_cells(values: list[str], row: int, file: str) -> None:
-    if not all(values):
-        raise DataError(f"Row {row} of `{file}` must have a path and a label, but one of them is empty.")
-    if "\0" in values[0]:
-        raise DataError(f"Row {row} of `{file}` must name a file, but got {shortened(values[0])}.")
+def _require_cells(path: str, values: dict[str, str], row: int, file: str) -> None:
+    empty = next((column for column, value in values.items() if not value), None)
+    if empty is not None:
+        raise DataError(
+            f"Row {row} of `{file}` must have a path and a label, but one of them is empty.",
+            hint=f"Fill in its column `{empty}`, or remove the row.",
+        )
+    if "\0" in values[path]:
+        raise DataError(
+            f"Row {row} of `{file}` must name a file, but got {shortened(values[path])}.",
+            hint="Mend the row, or remove it.",
+        )
 
 
 def _require_no_more(cells: list[str], header: list[str], row: int, file: str) -> None:

@@ -190,4 +190,5 @@ def _not_decoded(part: Part, op: Op) -> OpError:
             f"`{name}` needs a decoded image, but got {len(part)} encoded bytes.",
             hint=f"Put ap.Decode() before ap.{name}.",
         )
-    return OpError(f"`{name}` needs an image, but got {shortened(part)}.")
+    hint = "Let `read` return it as an array: numpy.asarray(image)." if hasattr(part, "__array__") else None
+    return OpError(f"`{name}` needs an image, but got {shortened(part)}.", hint=hint)

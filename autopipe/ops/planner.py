@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.core.op import Op
 from autopipe.core.plan import Plan, Step
@@ -133,9 +134,10 @@ def _kind(source: Source, path: Path, part: Part) -> FieldKind:
 def _guess(part: Part, *, image: bool, alone: bool) -> FieldKind:
     if isinstance(part, bytes | memoryview):
         return FieldKind.ENCODED
-    if np.ndim(part) == 0:
+    axes = _array(part).ndim
+    if axes == 0:
         return FieldKind.LABEL if alone or not image else FieldKind.ARRAY
-    if image and np.ndim(part) == 3:
+    if image and axes == 3:
         return FieldKind.IMAGE
     return FieldKind.ARRAY
 
@@ -143,12 +145,32 @@ def _guess(part: Part, *, image: bool, alone: bool) -> FieldKind:
 def _field(kind: FieldKind, part: Part) -> Field:
     if isinstance(part, bytes | memoryview):
         return Field(FieldKind.ENCODED, None, None)
-    array = np.asarray(part)
+    array = _array(part)
     if kind is FieldKind.LABEL and array.dtype.kind in "iu":
         return Field(kind, array.shape, np.dtype(np.int64) if isinstance(part, int) else array.dtype, array.ndim)
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        raise DataError(f"samples must be bytes, numbers or arrays of numbers, but one is {array.dtype} {part!r:.80}.")
+        hint = "Let `read` return the bytes of a file, a number, or an array: numpy.asarray(...)."
+        if array.dtype.kind in "US":
+            hint = "Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True)."
+        raise DataError(
+            f"samples must be bytes, numbers or arrays of numbers, but one is {array.dtype} {part!r:.80}.", hint=hint
+        )
     return Field(kind, array.shape, array.dtype, array.ndim)
+
+
+def _array(part: Part) -> NDArray[Any]:
+    """Return a part as an array.
+
+    Raises:
+        DataError: it is a list of several parts.
+    """
+    try:
+        return np.asarray(part)
+    except ValueError as error:
+        raise DataError(
+            f"samples must be bytes, numbers or arrays of numbers, but one is {shortened(part)}.",
+            hint="Let `read` return its parts as a tuple, (x, y), and not as a list.",
+        ) from error
 
 
 def _merge(first: SampleSpec, samples: Sequence[Sample]) -> SampleSpec:

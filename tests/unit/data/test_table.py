@@ -233,3 +233,9 @@ def test_a_column_whose_name_comes_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_text("path,label,label\na.jpg,1,2\n")
     with pytest.raises(DataError, match="2 columns named `label`"):
         Table(tmp_path / "set.csv")
+
+
+def test_a_cell_that_is_empty_is_told_with_its_column(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"Row 3 .* one of them is empty") as told:
+        table(folder, "path,x,y\n1.jpg,1,2\n2.jpg,,2\n", label=["x", "y"])
+    assert told.value.hint == "Fill in its column `x`, or remove the row."

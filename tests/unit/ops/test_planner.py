@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -207,3 +208,39 @@ def test_masks_that_lie_on_their_side_warn(tmp_path: Path) -> None:
         make_plan(Workload(data=ImagePairs(tmp_path / "images", tmp_path / "masks"), ops=ops, batch_size=2))
     for smaller in ("half", "rounded"):
         make_plan(Workload(data=ImagePairs(tmp_path / "images", tmp_path / smaller), ops=ops, batch_size=2))
+
+
+class Returning:
+    """Two samples that are both this."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __len__(self) -> int:
+        return 2
+
+    def read(self, index: int) -> Any:
+        return self.value
+
+
+class Picture:
+    """What may be made an array, and is none, as of PIL and TensorFlow."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ([np.zeros((4, 4, 3), np.uint8), 1], "as a tuple"),
+        ((np.zeros((4, 4, 3), np.uint8), "cat"), "Number the classes"),
+        (None, r"numpy\.asarray"),
+        ((Picture(), 1), r"numpy\.asarray\(image\)"),
+    ],
+    ids=["list", "name", "nothing", "picture"],
+)
+def test_what_read_may_not_return_is_told_with_what_it_should(value: Any, hint: str) -> None:
+    with pytest.raises((DataError, OpError)) as told:
+        parts(Returning(value), RandomFlip())
+    assert re.search(hint, told.value.hint or "")
