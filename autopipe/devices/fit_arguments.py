@@ -42,7 +42,16 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def callbacks(given: Any) -> tuple[Any, ...]:
-    """Return the callbacks of what Keras takes as such: several, a `CallbackList` of them, one, or None."""
+    """Return the callbacks of what Keras takes as such: several, a `CallbackList` of them, one, or None.
+
+    Raises:
+        ModelError: one of them is a class, or None.
+    """
     if isinstance(given, keras.callbacks.CallbackList):
         return tuple(given.callbacks)
-    return (given,) if isinstance(given, keras.callbacks.Callback) else tuple(given or ())
+    found = (given,) if isinstance(given, keras.callbacks.Callback) else tuple(given or ())
+    for each in found:
+        if each is None or isinstance(each, type):
+            hint = "Leave it out." if each is None else f"Make one of it: {each.__name__}(...)."
+            raise ModelError(f"`callbacks` must be Keras callbacks, but one is {shortened(each)}.", hint=hint)
+    return found

@@ -114,6 +114,7 @@ def check(model: keras.Model, loader: Loader) -> None:
     _check_channels(model)
     check_inputs(model, loader)
     x, y, _ = triple(finished_batch(loader))
+    _check_names(model, y)
     if len(leaves(x)) > 1 or len(getattr(model, "inputs", None) or []) != 1:
         return
     usual = frameworks.loss_is_new(model) and type(model).train_step is keras.Model.train_step and not model.run_eagerly
@@ -204,6 +205,20 @@ def _shape_hint(expected: _Shape, actual: _Shape) -> str:
         if _fits(expected, last_to_first):
             return 'The batches have channels="last", the model is built for channels first: use channels="first".'
     return "Change the ops (Resize, RandomCrop, Pad, ...) or the model's input shape."
+
+
+def _check_names(model: keras.Model, y: Any) -> None:
+    """Refuse targets for all outputs of a model by other names: Keras says of them that a name is no number."""
+    outputs = getattr(model, "outputs", None) or []
+    if not isinstance(y, dict) or len(outputs) != len(y) or len(y) < 2:
+        return
+    names = list(model.output) if isinstance(model.output, dict) else list(model.output_names)
+    if set(names) != set(y) and type(model).train_step is keras.Model.train_step:
+        raise ModelError(
+            f"The outputs of `model` are called {', '.join(map(repr, names))}, "
+            f"but y has the parts {', '.join(map(repr, y))}.",
+            hint="Call the parts of y as the outputs are called, or give them as a tuple in that order.",
+        )
 
 
 def _check_loss(model: keras.Model, x: keras.KerasTensor, y: keras.KerasTensor) -> None:

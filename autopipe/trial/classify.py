@@ -27,6 +27,8 @@ _NOT_OWN = (
     "<",
 )
 
+_TOO_FEW_OUTPUTS = re.compile(r"Received a label value of \S+ which is outside the valid range")  # TensorFlow's loss
+
 _HINTS = {
     FailureKind.UNSUPPORTED: "Leave this choice out of the search space.",
     FailureKind.IMPORT: "Import the workload's module by hand to see the whole traceback.",
@@ -48,6 +50,8 @@ def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
     else:
         message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
         message += "".join(f"\n{line}" for line in _users_line(error))
+        if _has_too_few_outputs(error):
+            hint = "Give the model's last layer an output for each class, and number the classes from 0."
     if len(message) > _MESSAGE_LIMIT:
         message = f"{message[: _MESSAGE_LIMIT - 1]}…"
     return TrialFailure(kind=kind, phase=phase, message=message, hint=hint or _HINTS.get(kind))
@@ -83,12 +87,18 @@ def kind_of(error: BaseException, phase: Phase) -> FailureKind:
             return FailureKind.BUILD
         case errors.DataError() | errors.OpError():
             return FailureKind.BAD_DATA
+    if _has_too_few_outputs(error):  # which shows at the first batch that has such a label
+        return FailureKind.BUILD
     match phase:
         case Phase.START | Phase.IMPORT:
             return FailureKind.IMPORT
         case Phase.BUILD | Phase.WARM_UP:
             return FailureKind.BUILD
     return FailureKind.BAD_DATA if isinstance(error, errors.WorkloadError) else FailureKind.CRASHED
+
+
+def _has_too_few_outputs(error: BaseException) -> bool:
+    return _TOO_FEW_OUTPUTS.search(str(error)) is not None
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

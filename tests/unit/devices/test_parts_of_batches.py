@@ -62,3 +62,22 @@ def test_weights_of_classes_and_of_samples_are_not_mixed() -> None:
         made.fit(class_weight={0: 2.0}, verbose=0)
     with trainer((LEFT, RIGHT)) as made:
         assert made.fit(class_weight={0: 2.0}, verbose=0).history["loss"]
+
+
+@pytest.mark.parametrize("as_names", [True, False], ids=["names", "order"])
+def test_targets_by_other_names_than_the_outputs_are_told_before_anything_is_trained(as_names: bool) -> None:
+    def build() -> keras.Model:
+        seen = keras.Input((2,))
+        outputs = [keras.layers.Dense(1, name=name)(seen) for name in ("kind", "price")]
+        built = keras.Model(seen, {"kind": outputs[0], "price": outputs[1]} if as_names else outputs)
+        built.compile(loss="mse")
+        return built
+
+    def made(y: Any) -> Trainer:
+        workload = Workload(data=Arrays(LEFT, y), ops=[], batch_size=2, model=build)
+        return build_trainer(workload, PipelineConfig(loader=Threads(workers=1)))
+
+    with pytest.raises(ModelError, match="are called 'kind', 'price', but y has the parts 'class', 'price'"):
+        made({"class": Y, "price": Y})
+    with made({"price": Y, "kind": Y}) as trainer:
+        assert len(trainer.fit(verbose=0).history["loss"]) == 1

@@ -16,6 +16,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
+from autopipe.devices import fit_arguments
 from autopipe.devices.monitor import EpochMonitor
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import ConfigError, LoaderError, ModelError, OpError
@@ -473,3 +474,10 @@ def test_closing_closes_the_loader_and_may_be_repeated() -> None:
         pass
     assert source.closed
     trainer.close()
+
+
+@pytest.mark.parametrize(("given", "hint"), [(keras.callbacks.EarlyStopping, "EarlyStopping"), (None, "Leave it out")])
+def test_what_is_no_callback_is_refused_by_name(given: Any, hint: str) -> None:
+    with pytest.raises(ModelError, match="must be Keras callbacks") as told:
+        fit_arguments.callbacks([given])
+    assert hint in (told.value.hint or "")

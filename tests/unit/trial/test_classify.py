@@ -114,3 +114,11 @@ def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
     )
     assert failure.message.splitlines()[0] == "RuntimeError: no weights"
     assert failure.message.splitlines()[-1] == ("  train.py, line 2, in run: raise RuntimeError('no weights')")
+
+
+@pytest.mark.parametrize("phase", [Phase.WARM_UP, Phase.FIRST_BATCH, Phase.MEASURE])
+def test_a_label_that_the_model_has_no_output_for_is_of_the_model_whenever_it_shows(phase: Phase) -> None:
+    failure = failure_of(ValueError("Received a label value of 4 which is outside the valid range of [0, 3)."), phase)
+    assert failure.kind is FailureKind.BUILD
+    assert failure.hint is not None
+    assert "an output for each class" in failure.hint
