@@ -25,7 +25,7 @@ from autopipe.core.sample import Source
 from autopipe.data import source as data_source
 from autopipe.data.paths import spread
 from autopipe.errors import AutopipeError, DataError, LoaderError
-from autopipe.hardware import allocator, memory, opencv
+from autopipe.hardware import allocator, memory, opencv, own_process
 
 SHARED_DATA = (
     "Data must lie where every node can read them: at the same path of a file system that all of them mount, or behind "
@@ -119,6 +119,7 @@ class Maker:
     def _recipe(self) -> Recipe:
         opencv.one_thread()
         allocator.keep_freed_memory()
+        own_process.claim()  # Ray gives each actor a process, in whose main thread its methods run one at a time
         made = unpickled(self._packed, elsewhere=True)
         assert isinstance(made, Recipe)
         return made

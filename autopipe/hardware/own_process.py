@@ -1,7 +1,7 @@
 """Whether this process makes samples in one thread and does nothing else.
 
 There, code that is faster but holds Python's lock may be used: nobody waits for the lock. A worker process claims it at
-its start, for good; what an op costs there is measured under `claimed`.
+its start, for good, and so does an actor of `Ray`; what an op costs there is measured under `claimed`.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.errors import DataError, LoaderError, WorkerDiedError
+from autopipe.hardware import own_process
 from autopipe.loaders.ray_workers import Ray
 from autopipe.ops.custom import Map
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
@@ -98,6 +99,25 @@ def test_a_node_that_dies_while_the_workers_start_is_made_up_for(
         left = [node for node in ray_nodes.worker_nodes if not note.exists() or node.node_id == note.read_text()]
         ray_nodes.remove_node(left[-1], allow_graceful=False)
         ray_nodes.wait_for_nodes(timeout=100)
+
+
+class Alone:
+    """Samples that say whether their process is claimed for them, and which other threads it has at Python."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> NDArray[np.int64]:
+        others = {thread.name for thread in threading.enumerate()} - {"MainThread", "PythonGCThread"}  # Ray's, idle
+        return np.array([own_process.is_claimed(), threading.current_thread() is threading.main_thread(), len(others)])
+
+
+def test_a_worker_has_its_process_for_itself(ray_nodes: Any) -> None:
+    with opened(Workload(data=Alone(), ops=[], batch_size=2), ray_nodes) as loader:
+        told = np.concatenate([x for epoch in (0, 1) for x, _ in finished(loader, loader.batches(epoch))])
+    assert np.unique(told, axis=0).tolist() == [[True, True, 0]]
+    assert Ray(workers=2).works_alone()
+    assert not own_process.is_claimed()
 
 
 class Deadly:
@@ -280,6 +300,7 @@ import sys
 from pathlib import Path
 from autopipe.assembly import build_loader
 from autopipe.core.config import PipelineConfig
+from autopipe.hardware import own_process
 from autopipe.loaders.ray_workers import Ray
 from ray.util.client.worker import Worker
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
@@ -337,6 +358,7 @@ from autopipe.assembly import build_loader
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
+from autopipe.hardware import own_process
 from autopipe.loaders.ray_workers import Ray
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
