@@ -87,7 +87,8 @@ def read(
     if len(kept) <= _FEWEST and not exhausted:
         return None
     trend = _trend(kept)
-    in_a_burst = trend < 0 and partial  # what falls within one burst, the next may fill again
+    # Within one burst a level that falls tells nothing, as the next may fill it again; nor does one that is not known.
+    in_a_burst = partial and (trend < 0 or kept[-1].queued is None)
     emptied = trend < 0 and not partial
     windows = _made(kept, burst) if emptied else _trained(kept)
     rates = [window.images / window.seconds for window in windows]

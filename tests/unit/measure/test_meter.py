@@ -70,12 +70,13 @@ def test_many_workers_who_deliver_together_and_then_pause_are_seen_pausing(
 
 @pytest.mark.parametrize("producer_seconds", [0.35, 0.5, 0.79])
 @pytest.mark.parametrize("consumer_seconds", [0.345, 0.48])
+@pytest.mark.parametrize("blind", [True, False])
 def test_a_queue_that_empties_within_a_burst_says_nothing_of_what_the_loader_makes(
-    producer_seconds: float, consumer_seconds: float
+    producer_seconds: float, consumer_seconds: float, *, blind: bool
 ) -> None:
     """16 workers deliver together, and then not for seconds, in which the model takes one batch after the other."""
     pipeline = Pipeline(producer_seconds=producer_seconds, consumer_seconds=consumer_seconds, workers=16, queue=1)
-    reading, _, _ = measured(pipeline)
+    reading, _, _ = measured(pipeline, blind=blind)
     assert true_rate(pipeline) * 0.99 <= reading.rate.value <= BATCH / consumer_seconds * 1.01
     assert not reading.stable
     assert "in one burst" in " ".join(reading.warnings)
