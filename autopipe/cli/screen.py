@@ -32,6 +32,20 @@ def say(line: str) -> None:
     Console(stderr=True).print(line, soft_wrap=True, highlight=False)
 
 
+def warning() -> Callable[[object], None]:
+    """Return what says, once each, what a trial's process warns of; it is told every event of trials."""
+    from autopipe.trial import protocol
+
+    said = set()
+
+    def told(event: object) -> None:
+        if isinstance(event, protocol.Log) and event.text not in said:  # each child that starts says it again
+            said.add(event.text)
+            say(f"warning: {event.text}")
+
+    return told
+
+
 @contextmanager
 def saying_how_to_go_on() -> Iterator[None]:
     """Where Ctrl-C, or SIGTERM, ends the block, say which command goes on."""

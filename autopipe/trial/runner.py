@@ -122,13 +122,13 @@ class _Server:
         sys.path += [folder for folder in request.sys_path if folder not in sys.path]
         with _warnings_told(self._report):
             workload = _workload(request.workload)
-        if request.simulate is not None:
-            workload = dataclasses.replace(workload, model=request.simulate)
-        workload = _of_one_host(workload, request.hosts)
-        make_session: Callable[..., protocol.Session] = pkgutil.resolve_name(request.session)
-        code = () if request.code is None else (_code(request.code), request.code)
-        self._report.phase(Phase.BUILD)
-        self._session = make_session(workload, *code)
+            if request.simulate is not None:
+                workload = dataclasses.replace(workload, model=request.simulate)
+            workload = _of_one_host(workload, request.hosts)
+            make_session: Callable[..., protocol.Session] = pkgutil.resolve_name(request.session)
+            code = () if request.code is None else (_code(request.code), request.code)
+            self._report.phase(Phase.BUILD)
+            self._session = make_session(workload, *code)  # its ops look at the first samples
         return protocol.Ready()
 
 
@@ -144,7 +144,7 @@ def _of_one_host(workload: Workload, hosts: int) -> Workload:
 
 @contextlib.contextmanager
 def _warnings_told(report: _Reporter) -> Iterator[None]:
-    """Tell whoever watches what autopipe warns of while the workload is made; other warnings go to the log as ever."""
+    """Tell whoever watches what autopipe warns of of a workload that is made and planned; the rest goes to the log."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, DataWarning):

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,11 @@ def measurement(config: PipelineConfig) -> Measurement:
         page_cache="warm",
         ran=Ran(threads=1, processes=os.getpid(), devices=("CPU:0",), backend="none", versions={}),
     )
+
+
+class WarningSession(FakeSession):
+    """Warns of the data that it looks at, as the ops of a plan do."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        warnings.warn("4 of 4 images lie on their side.", errors.DataWarning, stacklevel=2)

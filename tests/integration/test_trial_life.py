@@ -25,7 +25,7 @@ from autopipe.loaders.threads import Threads
 from autopipe.trial import group, scratch
 from autopipe.trial.child import Launch
 from autopipe.trial.deadlines import Deadlines
-from autopipe.trial.protocol import Event, PhaseBegan
+from autopipe.trial.protocol import Event, Log, PhaseBegan
 from autopipe.trial.supervise import Recycling, TrialRunner
 
 CONFIG = PipelineConfig(loader=Threads(workers=1))
@@ -116,6 +116,15 @@ def ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch) -> None:
+    told: list[Event] = []
+    warns = dataclasses.replace(launch, session="trial_sessions:WarningSession")
+    with TrialRunner(warns, on_event=told.append) as runner:
+        runner.start()
+        runner.measure(CONFIG, {})
+    assert [event.text for event in told if isinstance(event, Log)] == ["4 of 4 images lie on their side."]
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -72,7 +72,7 @@ def measure(
     settings = Settings(simulate=workload_options.simulated(simulate_step), virtual_devices=virtual_devices)
     with (
         screen.working("importing the workload and its framework"),
-        searching.runner_for(chosen.workload, settings) as runner,
+        searching.runner_for(chosen.workload, settings, screen.warning()) as runner,
     ):
         described = searching.description(runner)
         config = option_values.configured(usual, described.wrapped, setting or [])

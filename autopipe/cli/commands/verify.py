@@ -41,7 +41,10 @@ def verify(
         _verify_files(chosen, workers, as_json=as_json)
         return
     untrained = Settings(simulate=SimulatedAccelerator(0.001))  # batches are compared: no model is built, nor need be
-    with screen.working("comparing"), searching.runner_for(chosen.workload, untrained) as runner:
+    with (
+        screen.working("comparing"),
+        searching.runner_for(chosen.workload, untrained, screen.warning()) as runner,
+    ):
         verification = verifying.verify(runner, space=space, samples=samples)
     if as_json:
         print(verification.model_dump_json(indent=2))

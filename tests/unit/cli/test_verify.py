@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import cv2
 import numpy as np
 import pytest
 
-from autopipe.api import verifying
+from autopipe.api import searching, verifying
 from autopipe.core.verification import Verification
+from autopipe.errors import WorkloadError
+from autopipe.trial import protocol
 from autopipe.trial.supervise import TrialRunner
 from tests.unit.cli.conftest import Autopipe
 
@@ -112,3 +115,20 @@ def test_batches_are_compared_without_the_workloads_model(autopipe: Autopipe, mo
     monkeypatch.setattr(verifying, "verify", verify)  # a real one takes half a minute: README's is in test_readme.py
     assert autopipe("verify", "train.py:workload").status == 0
     assert simulated == [True]
+
+
+def test_what_trials_warn_of_is_said_once(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warns(runner: TrialRunner, **options: object) -> Verification:
+        for _ in range(2):
+            runner.on_event(protocol.Log(text="3 files are left out."))
+        return Verification(agreements=())
+
+    def fails(runner: TrialRunner) -> NoReturn:
+        warns(runner)
+        raise WorkloadError("It ends here.")
+
+    monkeypatch.setattr(verifying, "verify", warns)
+    assert autopipe("verify", "train.py:workload").err == "warning: 3 files are left out.\n"
+    monkeypatch.setattr(searching, "description", fails)
+    said = autopipe("measure", "train.py:workload").err
+    assert said == "warning: 3 files are left out.\nerror: It ends here.\n"
