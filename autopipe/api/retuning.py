@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from autopipe.api import asking, checking, repointing
+from autopipe.api.arguments import unfit
 from autopipe.api.found import Found
 from autopipe.api.search_facts import Site
 from autopipe.api.searching import (
@@ -116,6 +117,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         allow_outside: trust the artefact in whatever it names; see `ap.load`.
 
     Raises:
+        ConfigError: `workload` is no name.
         ArtifactError: the file is no artefact, or its workload cannot be found.
         WorkloadError: the workload cannot be imported or run.
         SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
@@ -123,6 +125,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     Example:
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
     """
+    _require_name(workload)
     stored = read(Path(path), workload=workload, allow_outside=allow_outside)
     told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
     given = [name for name in told if told[name]]
@@ -143,6 +146,12 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         workload=named if isinstance(named, Workload) else named.text,
         shown=story.piece,
     )
+
+
+def _require_name(workload: object) -> None:
+    if not isinstance(workload, str | None):
+        hint = 'Write it to a file, and pass "FILE.py:workload"; or tune it anew: ap.tune(workload).'
+        raise unfit("workload", workload, "the name of a workload, or None", hint)
 
 
 def run(

@@ -144,7 +144,7 @@ def _of_one_host(workload: Workload, hosts: int) -> Workload:
 
 @contextlib.contextmanager
 def _warnings_told(report: _Reporter) -> Iterator[None]:
-    """Tell whoever watches what autopipe warns of of a workload that is made and planned; the rest goes to the log."""
+    """Tell whoever watches what autopipe warns of meanwhile of a workload; other warnings go to the log as ever."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, DataWarning):

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import autopipe as ap
@@ -15,7 +16,7 @@ from autopipe.api.retuning import FORMER, When, chosen
 from autopipe.core.config import PipelineConfig
 from autopipe.core.space import Space
 from autopipe.core.value import Estimate
-from autopipe.errors import SearchInterruptedError
+from autopipe.errors import ConfigError, SearchInterruptedError
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
 from autopipe.search.measurer import Baseline
@@ -158,3 +159,10 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
     else:
         with pytest.warns(ProfileWarning, match="came to nothing, and what is there is used: No configuration could"):
             assert ap.retune(path).profile == known.profiles[0]
+
+
+def test_a_workload_object_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    files.write(artifact(profile()), tmp_path / "autopipe.json")
+    numbers = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
+    with pytest.raises(ConfigError, match=r"`workload` must be the name of a workload.*FILE\.py:workload"):
+        ap.retune(tmp_path / "autopipe.json", workload=numbers)  # type: ignore[arg-type]
