@@ -96,7 +96,7 @@ def epochs(folder: Path, finish: str) -> Sizes:
 
 
 def arrays(folder: Path, ops: tuple[Op, ...]) -> Sizes:
-    config = PipelineConfig(loader=Threads(workers=1))
+    config = PipelineConfig(loader=Threads(workers=cores()))
     return batches(Workload(data=Arrays(*images()), ops=ops, batch_size=BATCH), config)
 
 
@@ -257,7 +257,7 @@ ROWS: dict[str, tuple[Callable[[Path], Sizes], str, str, int, int]] = {
     "arrays, flip": (functools.partial(arrays, ops=(RandomFlip(),)), "uint8", "", SAMPLES, 16),
     "tf.data arrays": (functools.partial(tf_arrays, flip=False), "uint8", "", SAMPLES, 16),
     "tf.data arrays, flip": (functools.partial(tf_arrays, flip=True), "uint8", "", SAMPLES, 16),
-    "64x64 cached, flip": (functools.partial(cached, loader=Threads(workers=1)), "uint8", "", 8000, 16),
+    "64x64 cached, flip": (functools.partial(cached, loader=Threads(workers=cores())), "uint8", "", 8000, 16),
     "tf.data 64x64 cached, flip": (tf_cached_small, "uint8", "", 8000, 16),
     "MLP": (mlp, "trained", "", DIGITS, 1),
     "MLP model alone": (mlp_alone, "trained", "", DIGITS, 1),

@@ -97,6 +97,11 @@ class MemoryCache:
         row = index if self._rows is None else self._rows[index]
         return bool(row >= 0 and self._filled[row])
 
+    def holds_all(self, indices: NDArray[np.int64]) -> bool:
+        """Whether all of some samples are there."""
+        rows = indices if self._places is None else self._places[indices]
+        return bool(self._filled.take(rows, mode="clip").all() and (self._places is None or rows.min() >= 0))
+
     def put(self, index: int, *sample: Part) -> None:
         """Keep a sample, if it is one of those that are kept, and like the others; one that is not is met again."""
         row = index if self._rows is None else self._rows[index]
@@ -112,9 +117,9 @@ class MemoryCache:
 
     def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:
         """Write samples to the arrays of a batch, if all of them are there; return whether they are."""
-        rows = indices if self._places is None else self._places[indices]
-        if not self._filled.take(rows, mode="clip").all() or (self._places is not None and rows.min() < 0):
+        if not self.holds_all(indices):
             return False
+        rows = indices if self._places is None else self._places[indices]
         for part, room in zip(self._parts, out, strict=True):
             if part is not None and room is not None:
                 gather(part, rows, room)

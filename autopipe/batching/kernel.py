@@ -63,6 +63,17 @@ class Kernel:
         return self._at_once is not None and self._at_once.reads
 
     @property
+    def makes_several(self) -> bool:
+        """Whether several batches can be made as one: at once, once the cache is full if reads are one by one."""
+        return self.fills_at_once and not self.mixes and (self.reads_at_once or self._recipe.cached == 1.0)
+
+    def has_at_hand(self, indices: NDArray[np.int64]) -> bool:
+        """Whether these samples are made by a few calls of NumPy now, and wait for no reads one by one."""
+        if not self.makes_several or self.reads_at_once:
+            return self.makes_several
+        return self._cache is not None and self._cache.holds_all(indices)
+
+    @property
     def mixes(self) -> bool:
         """Whether a batch is more than its samples one by one."""
         return bool(self._tail)

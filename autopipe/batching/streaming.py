@@ -7,6 +7,7 @@ difference: the thread itself, or a process of its own that the thread waits for
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import os
 import threading
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
-from autopipe.batching.kernel import BadSample
+from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.owner import Owner
 from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot, SlotPool
@@ -29,7 +30,6 @@ from autopipe.batching.thread_limit import starting
 from autopipe.batching.traced import TracedStream
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import WorkloadLoader
-from autopipe.core.order import Groups, Order
 from autopipe.core.sample import Batch, Source
 from autopipe.errors import DataError, DataWarning, LoaderError, worker_failure
 from autopipe.hardware import memory
@@ -64,7 +64,13 @@ class StreamingLoader(WorkloadLoader):
     """Hands over the batches that `fillers` make, in order, at most `queue_size` ahead of those being made."""
 
     def __init__(
-        self, job: LoadJob, fillers: Sequence[Filler], queue_size: int, ahead: int = 0, at_a_time: int = 1
+        self,
+        job: LoadJob,
+        fillers: Sequence[Filler],
+        queue_size: int,
+        ahead: int = 0,
+        at_a_time: int = 1,
+        kernel: Kernel | None = None,
     ) -> None:
         """Start a thread for each filler.
 
@@ -73,21 +79,21 @@ class StreamingLoader(WorkloadLoader):
             fillers: who fill slots.
             queue_size: finished batches that may wait.
             ahead: batches that each filler is told of before it fills them.
-            at_a_time: consecutive batches that a filler fills as one.
+            at_a_time: consecutive batches that a filler fills as one, where a few calls make them.
+            kernel: tells where that is so; needed where `at_a_time` is more than 1.
         """
-        self._at_a_time, self._left, self._owner = at_a_time, 0, Owner()
-        order: Order = job.order if at_a_time == 1 else Groups(job.order, at_a_time)
+        self._left, self._owner = 0, Owner()
         waiting = groups(queue_size, at_a_time)
         self._queue_size = waiting * at_a_time
         super().__init__(job, self._queue_size + len(fillers) * at_a_time)
-        self._pool = SlotPool(RowLayout(job.recipe.spec, order.batch_size), keep=waiting + len(fillers) + 2)
-        trace, most = job.recipe.trace, (order, waiting + len(fillers), ahead * len(fillers))
+        layout = RowLayout(job.recipe.spec, job.order.batch_size * at_a_time)
+        self._pool = SlotPool(layout, keep=waiting + len(fillers) + 2)
+        trace, most = job.recipe.trace, (job.order, self._queue_size, len(fillers), ahead * len(fillers))
         self._stream: BatchStream[Filled] = BatchStream(*most) if trace is None else TracedStream(*most, trace)
         self._ledger = BadSampleLedger(job.bad_sample_log, job.order.samples)
         threads = [
             threading.Thread(
-                target=_work,
-                args=(self._stream, self._pool, filler, ahead, job.order.batch_size),
+                target=Worker(self._stream, self._pool, filler, ahead, at_a_time, kernel).work,
                 name=f"autopipe-{number}",
                 daemon=True,
             )
@@ -108,13 +114,10 @@ class StreamingLoader(WorkloadLoader):
         self._left = 0
         if start >= len(self):
             return
-        # A group that is entered in its middle is made from there on: what fails before it is nobody's concern.
-        group, behind = divmod(start, self._at_a_time)
-        filled = self._stream.take_epoch(epoch, group, last=last, skipped=behind * self.batch_size)
-        for slot, rows, bad, failure in filled:
+        for slot, rows, bad, failure in self._stream.take_epoch(epoch, start, last=last):
             made = self._pool.lend(slot, rows)
             self._ledger.record(epoch, bad)
-            if self._at_a_time == 1:
+            if rows <= self.batch_size:
                 yield made
             else:
                 yield from self._cut(made)
@@ -133,7 +136,7 @@ class StreamingLoader(WorkloadLoader):
             yield tuple(None if part is None else part[rows] for part in made)
 
     def occupancy(self) -> tuple[int, int]:
-        return self._stream.waiting() * self._at_a_time + self._left, self.buffered_batches
+        return self._stream.waiting() + self._left, self.buffered_batches
 
     def close(self) -> None:
         self._close_twin()
@@ -170,53 +173,76 @@ def _mean_bytes(source: Source) -> float:
     return 0.0 if own is None else float(own())
 
 
-def _work(stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int, batch_size: int) -> None:
-    try:
-        for task in _tasks(stream, filler, ahead):
-            _make(task, stream, pool, filler, ahead, batch_size)
-    except BaseException as error:  # noqa: BLE001  # without this thread the consumer might wait for ever
-        stream.close(worker_failure(error))
+@dataclasses.dataclass
+class Worker:
+    """One thread's work: it takes tasks, has slots filled and hands them over, until the stream is closed.
 
+    Attributes:
+        stream: where tasks come from, and finished slots go to.
+        pool: where slots come from.
+        filler: who fills them.
+        ahead: batches that the filler is told of before it fills them.
+        at_a_time: batches that are filled as one where a few calls make them.
+        kernel: tells where that is so.
+    """
 
-def _tasks(stream: BatchStream[Filled], filler: Filler, ahead: int) -> Iterator[Task]:
-    """Yield the tasks of one worker; it is told of `ahead` more before each."""
-    told: collections.deque[Task] = collections.deque()
-    while True:
-        while len(told) <= ahead and (task := stream.next_task(wait=not told)) is not None:
-            if ahead:
-                filler.begin(task.indices)
-            told.append(task)
-        if not told:
-            return
-        task = told.popleft()
-        if stream.room_for(task):
-            yield task
-        elif ahead:
-            filler.forget(task.indices)
+    stream: BatchStream[Filled]
+    pool: SlotPool
+    filler: Filler
+    ahead: int = 0
+    at_a_time: int = 1
+    kernel: Kernel | None = None
 
-
-def _make(task: Task, stream: BatchStream[Filled], pool: SlotPool, filler: Filler, ahead: int, batch_size: int) -> None:
-    try:
-        slot = pool.acquire()
-    except (OSError, MemoryError) as error:
-        if ahead:
-            filler.forget(task.indices)
-        stream.fail(task, _no_room(error))
-        return
-    rows = len(task.indices)
-    failure: BaseException | None = None
-    while rows > 0:  # where a group fails, its batches before the one that does are made all the same
+    def work(self) -> None:
+        """Work until there is nothing left to do."""
         try:
-            bad = filler.fill(slot, task.epoch, task.indices[:rows])
-        except BaseException as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
-            failure = failure or worker_failure(error)
-            rows = (rows - 1) // batch_size * batch_size
-        else:
-            stream.deliver(task, (slot, rows, bad, failure))
+            for task in self._tasks():
+                self._make(task)
+        except BaseException as error:  # noqa: BLE001  # without this thread the consumer might wait for ever
+            self.stream.close(worker_failure(error))
+
+    def _tasks(self) -> Iterator[Task]:
+        """Yield tasks; the filler is told of `ahead` more before each."""
+        told: collections.deque[Task] = collections.deque()
+        most = self.at_a_time if self.kernel is not None and self.kernel.reads_at_once else 1
+        while True:
+            while len(told) <= self.ahead and (task := self.stream.next_task(wait=not told, most=most)) is not None:
+                if self.ahead:
+                    self.filler.begin(task.indices)
+                told.append(task)
+            if not told:
+                return
+            task = told.popleft()
+            # Where these samples are at hand, the next ones are: in a first epoch none are in the cache, later all.
+            most = self.at_a_time if self.kernel is not None and self.kernel.has_at_hand(task.indices) else 1
+            if self.stream.room_for(task):
+                yield task
+            elif self.ahead:
+                self.filler.forget(task.indices)
+
+    def _make(self, task: Task) -> None:
+        try:
+            slot = self.pool.acquire()
+        except (OSError, MemoryError) as error:
+            if self.ahead:
+                self.filler.forget(task.indices)
+            self.stream.fail(task, _no_room(error))
             return
-    assert failure is not None
-    pool.release(slot)
-    stream.fail(task, failure)
+        rows = len(task.indices)
+        failure: BaseException | None = None
+        while rows > 0:  # where one of several batches fails, those before it are made all the same
+            try:
+                bad = self.filler.fill(slot, task.epoch, task.indices[:rows])
+            except BaseException as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
+                failure = failure or worker_failure(error)
+                size = slot.layout.rows // self.at_a_time
+                rows = (rows - 1) // size * size
+            else:
+                self.stream.deliver(task, (slot, rows, bad, failure))
+                return
+        assert failure is not None
+        self.pool.release(slot)
+        self.stream.fail(task, failure)
 
 
 def _no_room(error: Exception) -> LoaderError:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from autopipe.batching.stream import BatchStream, Task
 from autopipe.batching.trace_log import TraceLog
 from autopipe.core.job import Recipe
-from autopipe.core.order import Order
+from autopipe.core.order import BatchOrder
 from autopipe.core.plan import Step
 from autopipe.core.sample import Source
 from autopipe.data import source as data_source
@@ -104,8 +104,8 @@ def noted(
 class TracedStream(BatchStream[T]):
     """Notes batches from when a worker begins one until the training takes it, and how many wait to be taken."""
 
-    def __init__(self, order: Order, capacity: int, ahead: int, folder: str) -> None:
-        super().__init__(order, capacity, ahead)
+    def __init__(self, order: BatchOrder, queue_size: int, workers: int, ahead: int, folder: str) -> None:
+        super().__init__(order, queue_size, workers, ahead)
         self._log = TraceLog(folder)
         self._flying: set[tuple[int, int]] = set()
         self._next = 0.0
@@ -127,13 +127,13 @@ class TracedStream(BatchStream[T]):
             self._flight("n", (task.epoch, task.batch))
             self._log.count("finished batches", self.waiting())
 
-    def _take(self, reader: int, wanted: tuple[int, int]) -> T:
-        result = super()._take(reader, wanted)
+    def _take(self, reader: int, wanted: tuple[int, int]) -> tuple[int, T]:
+        taken = super()._take(reader, wanted)
         if wanted in self._flying:
             self._flying.discard(wanted)
             self._flight("e", wanted)
             self._log.count("finished batches", self.waiting())
-        return result
+        return taken
 
     def close(self, *error: Any) -> None:
         super().close(*error)

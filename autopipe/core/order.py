@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core import randomness
 from autopipe.errors import ConfigError
-
-
-class Order(Protocol):
-    """What is asked of an order to hand out its batches one by one."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples a batch."""
-
-    @property
-    def batches(self) -> int:
-        """Batches in an epoch."""
-
-    def epoch(self, number: int) -> NDArray[np.int64]:
-        """Return the sample indices of an epoch in order; behind those of its batches there may be more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,25 +88,3 @@ class BatchOrder:
     def batch_samples(self, batch: int) -> int:
         """Return how many samples batch number `batch` holds."""
         return min(self.batch_size, self.samples - batch * self.batch_size)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Groups:
-    """Several consecutive batches of an order as one large batch; the last of an epoch may hold fewer of them."""
-
-    order: BatchOrder
-    count: int  # how many at a time
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of a whole group."""
-        return self.order.batch_size * self.count
-
-    @property
-    def batches(self) -> int:
-        """Groups in an epoch."""
-        return -(-self.order.batches // self.count)
-
-    def epoch(self, number: int) -> NDArray[np.int64]:
-        """Return the sample indices of an epoch's batches in order, without a remainder that is dropped."""
-        return self.order.epoch(number)[: self.order.batches * self.order.batch_size]

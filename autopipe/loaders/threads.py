@@ -67,18 +67,14 @@ class Threads(LoaderConfig):
         cache = MemoryCache.of(recipe)
         filler = _Filler(recipe, cache, self.read_ahead)
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
-        return StreamingLoader(job, [filler] * self.workers, queue_size, ahead, most if filler.fills_at_once else 1)
+        at_a_time = most if filler.kernel.makes_several else 1
+        return StreamingLoader(job, [filler] * self.workers, queue_size, ahead, at_a_time, filler.kernel)
 
 
 class _Filler:
     def __init__(self, recipe: Recipe, cache: MemoryCache | None, read_ahead: int) -> None:
         self._ahead = ReadAhead.of(recipe, cache, read_ahead)
-        self._kernel = Kernel(recipe if self._ahead is None else self._ahead.recipe(recipe), cache)
-
-    @property
-    def fills_at_once(self) -> bool:
-        """Whether several batches may be filled as one; not where a cache is filled by reads that may wait."""
-        return self._kernel.fills_at_once and self._kernel.reads_at_once and not self._kernel.mixes
+        self.kernel = Kernel(recipe if self._ahead is None else self._ahead.recipe(recipe), cache)
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         if self._ahead is not None:
@@ -90,7 +86,7 @@ class _Filler:
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         with contextlib.nullcontext() if self._ahead is None else self._ahead.reading(indices.tolist()):
-            return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
+            return self.kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
 
     def stop(self) -> None:
         """End the reading; a worker's thread ends by itself after the batch it is at."""

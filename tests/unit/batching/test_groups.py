@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.assembly import build_loader
+from autopipe.batching.stream import BatchStream, Task
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
-from autopipe.core.order import BatchOrder, Groups
 from autopipe.core.sample import Batch
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
@@ -152,21 +152,38 @@ def test_a_group_is_made_anew_for_who_goes_back_in_it_and_its_end_is_the_epochs(
             assert [np.array(y).tolist() for _, y in first] == whole[start : start + 1]
 
 
-def test_groups_leave_out_what_is_dropped() -> None:
-    order = BatchOrder(count=COUNT, batch_size=SIZE, seed=0, shuffle=True, drop_remainder=True)
-    grouped = Groups(order, TOGETHER)
-    assert (order.batches, grouped.batches, grouped.batch_size) == (13, 5, 12)
-    np.testing.assert_array_equal(grouped.epoch(2), order.epoch(2)[: 13 * SIZE])
-
-
 class Slow(Arrays):
     """Gives one sample at a time, as files do."""
 
     read_many = None  # type: ignore[assignment]
 
 
-def test_workers_that_fill_a_cache_sample_by_sample_share_out_single_batches() -> None:
+def test_batches_come_singly_while_a_cache_is_filled_and_several_at_a_time_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     workload = Workload(data=Slow(PIXELS, np.arange(COUNT)), ops=[RandomFlip()], batch_size=SIZE)
+    counts: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
+    with build_loader(workload, ONE_WAITS) as loader:
+        expected = [taken(loader, epoch) for epoch in counts]
+
+    def deliver(stream: BatchStream[Any], task: Task, result: Any) -> None:
+        counts[task.epoch].append(task.count)
+        usual(stream, task, result)
+
+    usual = BatchStream.deliver
+    monkeypatch.setattr(BatchStream, "deliver", deliver)
     config = PipelineConfig(loader=Threads(workers=1), cache="memory", steps_per_execution=4)
+    with build_loader(workload, config) as loader:
+        for epoch, batches in enumerate(expected):
+            for (x, y), (same_x, same_y) in zip(taken(loader, epoch), batches, strict=True):
+                np.testing.assert_array_equal(x, same_x)
+                np.testing.assert_array_equal(y, same_y)
+    assert counts[0][:14] == [1] * 14
+    assert counts[3] == [4, 4, 4, 2]
+
+
+def test_a_cache_of_a_part_gives_single_batches() -> None:
+    workload = Workload(data=Slow(PIXELS, np.arange(COUNT)), ops=[RandomFlip()], batch_size=SIZE)
+    config = PipelineConfig(loader=Threads(workers=1), cache="memory", cache_fraction=0.5, steps_per_execution=4)
     with build_loader(workload, config) as loader:
         assert loader.buffered_batches == 2 * 4 + 1

@@ -17,7 +17,7 @@ ORDER = BatchOrder(count=10, batch_size=2, seed=0, shuffle=False, drop_remainder
 
 @pytest.fixture
 def stream() -> Iterator[BatchStream[str]]:
-    made: BatchStream[str] = BatchStream(ORDER, capacity=3)
+    made: BatchStream[str] = BatchStream(ORDER, queue_size=2)
     yield made
     made.close()
 
@@ -106,11 +106,31 @@ def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[
         assert wanted.result() == "new"
 
 
-def test_a_batch_can_be_made_without_its_first_samples_and_anew_with_them(stream: BatchStream[str]) -> None:
-    for skipped, expected in ((1, [5]), (0, [4, 5])):  # what is made at first is never taken
-        stream._seek(0, 2, skipped, last=True)
-        tasks = [stream.next_task() for _ in range(2)]
-        assert [task.indices.tolist() for task in tasks if task is not None] == [expected, [6, 7]]
+def test_several_batches_can_be_made_in_one_go(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for epoch in (0, 1):
+            taken = pool.submit(list, started(stream, epoch, last=True))
+            for most, first, expected in ((3, 0, [0, 1, 2, 3, 4, 5]), (1, 3, [6, 7]), (3, 4, [8, 9])):  # an epoch ends
+                task = stream.next_task(most=most)
+                assert task is not None
+                assert (task.epoch, task.batch, task.count) == (epoch, first, len(expected) // 2)
+                assert task.indices.tolist() == expected
+                stream.deliver(task, f"{first} and so on")
+            assert taken.result() == ["0 and so on", "3 and so on", "4 and so on"]
+            assert stream.waiting() == 0
+
+
+def test_what_several_batches_take_of_the_room_they_take_as_often(stream: BatchStream[str]) -> None:
+    stream._seek(0, 0, last=False)
+    first = stream.next_task(most=2)
+    assert first is not None
+    assert stream.next_task(wait=False, most=2) is not None  # two may wait, and the worker has two at a time
+    assert stream.next_task(wait=False) is None
+    stream.deliver(first, "two")
+    assert stream.waiting() == 2
+    assert next(stream.take_epoch(0, 0, last=False)) == "two"
+    assert stream.next_task(wait=False) is not None
+    assert stream.next_task(wait=False, most=2) is None  # two are out, so another two are one too many
 
 
 def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(stream: BatchStream[str]) -> None:
@@ -199,7 +219,7 @@ def test_a_closed_stream_says_so(stream: BatchStream[str]) -> None:
 
 
 def test_batches_are_given_out_ahead_but_made_only_when_there_is_room() -> None:
-    stream: BatchStream[str] = BatchStream(ORDER, capacity=1, ahead=2)
+    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
     with ThreadPoolExecutor(2) as pool:
         taken = pool.submit(list, started(stream, 0, last=True))
         tasks = [stream.next_task() for _ in range(3)]
@@ -218,7 +238,7 @@ def test_batches_are_given_out_ahead_but_made_only_when_there_is_room() -> None:
 
 
 def test_nobody_wants_a_batch_that_was_given_out_before_a_jump() -> None:
-    stream: BatchStream[str] = BatchStream(ORDER, capacity=1, ahead=2)
+    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, stream.take_epoch(0, 0, last=True))
         tasks = [stream.next_task() for _ in range(2)]
@@ -239,7 +259,7 @@ def test_nobody_wants_a_batch_that_was_given_out_before_a_jump() -> None:
 
 
 def test_closing_ends_the_waiting_for_room() -> None:
-    stream: BatchStream[str] = BatchStream(ORDER, capacity=1, ahead=2)
+    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
     with ThreadPoolExecutor(2) as pool:
         taken = pool.submit(next, stream.take_epoch(0, 0, last=True))
         tasks = [stream.next_task() for _ in range(3)]

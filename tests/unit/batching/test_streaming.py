@@ -16,7 +16,7 @@ from autopipe.batching.kernel import BadSample
 from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot, SlotPool
 from autopipe.batching.stream import BatchStream
-from autopipe.batching.streaming import Filled, _work
+from autopipe.batching.streaming import Filled, Worker
 from autopipe.core.config import PipelineConfig
 from autopipe.core.order import BatchOrder
 from autopipe.core.sample import Field, FieldKind, SampleSpec
@@ -62,7 +62,7 @@ def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(
             return super().acquire()
 
     pool = Full(RowLayout(SPEC, 2), keep=4)
-    stream: BatchStream[Filled] = BatchStream(ORDER, capacity=2, ahead=ahead)
+    stream: BatchStream[Filled] = BatchStream(ORDER, queue_size=1, ahead=ahead)
     filler = Leaves()
 
     def consume() -> list[Any]:
@@ -77,7 +77,7 @@ def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(
     with ThreadPoolExecutor(1) as consumer:
         taken = consumer.submit(consume)
         try:
-            _work(stream, pool, filler, ahead, ORDER.batch_size)
+            Worker(stream, pool, filler, ahead).work()
         finally:
             stream.close()
     assert len(taken.result()) == 3
