@@ -143,6 +143,11 @@ class StreamingLoader(WorkloadLoader):
         self._shut_down()
 
 
+def batches_held(queue_size: int, workers: int, at_a_time: int) -> int:
+    """Return how many batches there is memory for at most: those that wait, are being made, or are in use."""
+    return (groups(queue_size, at_a_time) + workers + 2) * at_a_time
+
+
 def groups(batches: int, at_a_time: int) -> int:
     """Return how many groups of so many batches hold `batches`, or a little less; at least one."""
     return max(1, batches // at_a_time)

@@ -12,9 +12,10 @@ from typing import ClassVar, Literal
 import pydantic
 
 from autopipe.batching.cache import MemoryCache
+from autopipe.batching.kernel import Kernel
 from autopipe.batching.process import WorkerProcess, packed_recipe
 from autopipe.batching.readahead import batches_ahead, readers_of, samples_ahead
-from autopipe.batching.streaming import StreamingLoader, require_memory
+from autopipe.batching.streaming import StreamingLoader, batches_held, require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
@@ -55,11 +56,16 @@ class Processes(LoaderConfig):
     def samples_ahead(self, batch_size: int) -> int:
         return samples_ahead(self.read_ahead, self.workers, batch_size)
 
+    def batches_at_a_time(self, most: int) -> int:
+        return most if self.read_ahead == 0 else 1
+
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
         queue_size = job.setup.queue_size(self.queue_size)
-        require_memory(job, queue_size + self.workers + 2, self.samples_ahead(job.order.batch_size))
+        most = self.batches_at_a_time(job.at_a_time(queue_size))
+        require_memory(job, batches_held(queue_size, self.workers, most), self.samples_ahead(job.order.batch_size))
         cache = MemoryCache.of(recipe)
+        kernel = Kernel(recipe, cache)  # only to be asked
         packed = packed_recipe(recipe)
         ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
         with contextlib.ExitStack() as undo:
@@ -67,6 +73,7 @@ class Processes(LoaderConfig):
             for readers in readers_of(self.read_ahead, self.workers):
                 fillers.append(WorkerProcess(packed, cache, readers))
                 undo.callback(fillers[-1].stop)
-            loader = StreamingLoader(job, fillers, queue_size, ahead)
+            at_a_time = most if kernel.makes_several else 1
+            loader = StreamingLoader(job, fillers, queue_size, ahead, at_a_time, kernel)
             undo.pop_all()
             return loader

@@ -17,7 +17,7 @@ from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.readahead import ReadAhead, batches_ahead, samples_ahead
 from autopipe.batching.slots import Slot
-from autopipe.batching.streaming import StreamingLoader, groups, require_memory
+from autopipe.batching.streaming import StreamingLoader, batches_held, require_memory
 from autopipe.batching.traced import traced
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
@@ -61,8 +61,7 @@ class Threads(LoaderConfig):
         recipe = traced(job.recipe)
         queue_size = job.setup.queue_size(self.queue_size)
         most = self.batches_at_a_time(job.at_a_time(queue_size))
-        held = (groups(queue_size, most) + self.workers + 2) * most
-        require_memory(job, held, self.samples_ahead(job.order.batch_size))
+        require_memory(job, batches_held(queue_size, self.workers, most), self.samples_ahead(job.order.batch_size))
         opencv.one_thread()
         cache = MemoryCache.of(recipe)
         filler = _Filler(recipe, cache, self.read_ahead)
