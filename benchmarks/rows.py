@@ -181,14 +181,14 @@ def serve(row: Row, folder: Path) -> None:
     for line in sys.stdin:
         for _ in range(row.skip):
             next(sizes)
-        images, start, cpu = 0, time.perf_counter(), _cpu_seconds()
+        images, start, cpu = 0, time.perf_counter(), cpu_seconds()
         while (seconds := time.perf_counter() - start) < float(line):
             images += next(sizes)
-        cpu = _cpu_seconds() - cpu
+        cpu = cpu_seconds() - cpu
         print(images / seconds * row.scale, images / cpu, file=answers, flush=True)
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Return the processor time of this process and its children so far."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
