@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from autopipe.core.plain_code import Lines, is_flat, is_mask, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
+from autopipe.errors import OpError
 from autopipe.ops import chance
 from autopipe.ops.pixels import PixelOp, mask_number
 
@@ -47,6 +48,8 @@ class RandomErasing(PixelOp):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         if kind is FieldKind.MASK:  # refused alike, whether or not chance has it painted: a plan is made without
             mask_number(self, self.mask_value, array.dtype)
+        else:
+            self._check_levels(array.dtype)
         if random[0] >= self.probability:
             return array
         size = (array.shape[0], array.shape[1])
@@ -56,6 +59,18 @@ class RandomErasing(PixelOp):
             erased[...] = array
         erased[top : top + height, left : left + width] = self.mask_value if kind is FieldKind.MASK else self.value
         return erased
+
+    def _check_levels(self, dtype: np.dtype[Any]) -> None:
+        if dtype.kind not in "iu":
+            return
+        limits = np.iinfo(dtype)
+        for level in self.value if isinstance(self.value, Sequence) else (self.value,):
+            if not limits.min <= level < limits.max + 1:
+                raise OpError(
+                    f"`{self.name}` cannot paint value={self.value!r} on images of {dtype}: they hold {limits.min} to "
+                    f"{limits.max}.",
+                    hint=f'Choose a level that they hold, or put ap.Cast("float32") before ap.{self.name}.',
+                )
 
     def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
         import tensorflow as tf

@@ -13,6 +13,11 @@ from autopipe.core.verification import Agreement, FileVerification, Verification
 TOLERANCE = 1.01 / 255
 """How far TensorFlow's decode and resize may be from OpenCV's, in values scaled to 0..1: one level of 8 bits."""
 
+_WHAT_TO_DO = (
+    "let functions of your own draw no random numbers but those they are given, by ap.Map(function, random=True), and "
+    "let them and the source remember nothing of the samples before"
+)
+
 
 def agrees(verification: Verification) -> bool:
     """Return whether all configurations gave the same samples, with pixels that differ by no more than one level."""
@@ -31,7 +36,10 @@ def render(verification: Verification) -> RenderableType:
         else:
             verdict = each.message or f"{each.repeated:,} of {each.samples:,} came before"
         table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), each.config.short())
-    return Group(table, Text(), _over_all(verification))
+    lines = [_over_all(verification)]
+    if verification.compared and any(_verdict(each).startswith("other") for each in verification.agreements):
+        lines.append(Text(f"next      {_WHAT_TO_DO}"))
+    return Group(table, Text(), *lines)
 
 
 def _over_all(verification: Verification) -> Text:
