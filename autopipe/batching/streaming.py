@@ -209,7 +209,8 @@ class Worker:
     def _tasks(self) -> Iterator[Task]:
         """Yield tasks; the filler is told of `ahead` more before each."""
         told: collections.deque[Task] = collections.deque()
-        most = self.at_a_time if self.kernel is not None and self.kernel.reads_at_once else 1
+        kernel = self.kernel if self.at_a_time > 1 else None
+        most = self.at_a_time if kernel is not None and kernel.reads_at_once else 1
         while True:
             while len(told) <= self.ahead and (task := self.stream.next_task(wait=not told, most=most)) is not None:
                 if self.ahead:
@@ -219,7 +220,7 @@ class Worker:
                 return
             task = told.popleft()
             # Where these samples are at hand, the next ones are: in a first epoch none are in the cache, later all.
-            most = self.at_a_time if self.kernel is not None and self.kernel.has_at_hand(task.indices) else 1
+            most = self.at_a_time if kernel is not None and kernel.has_at_hand(task.indices) else 1
             if self.stream.room_for(task):
                 yield task
             elif self.ahead:
