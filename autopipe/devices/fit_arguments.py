@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,11 +21,12 @@ _ELSEWHERE: Final = {
 """Arguments of Keras's `fit` that a trainer has in another form, and which that is."""
 
 
-def checked(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are passed on to Keras's `fit`.
+def checked(epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the epochs and the other arguments that are passed on to Keras's `fit`.
 
     Raises:
-        ModelError: what one of them says is said elsewhere, or `class_weight` has no numbers of classes.
+        ModelError: what one of them says is said elsewhere, it counts by what is no whole number, or `class_weight` has
+            no numbers of classes.
     """
     for name, hint in _ELSEWHERE.items():
         if name in arguments:
@@ -38,7 +40,22 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
             f"`class_weight` must map the number of a class to its weight, but got {shortened(weights)}.",
             hint="Write class_weight=dict(enumerate(weights)); names are numbered as in `data.classes`.",
         )
-    return dict(arguments)
+    counts = {
+        name: _whole_number(name, arguments[name], least)
+        for name, least in (("steps_per_epoch", 1), ("initial_epoch", 0))
+        if arguments.get(name) is not None
+    }
+    return _whole_number("epochs", epochs, least=0), {**arguments, **counts}
+
+
+def _whole_number(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ModelError(f"`{name}` must be a whole number of at least {least}, but got {shortened(value)}.")
+    return number
 
 
 def callbacks(given: Any) -> tuple[Any, ...]:

@@ -110,11 +110,11 @@ class Trainer:
             **keras_fit_arguments: other arguments of Keras's `fit`, except those that the workload fixes.
 
         Raises:
-            ModelError: an argument of the workload was given, the model does not fit the batches, or the devices cannot
-                share the last batch of `validation`.
+            ModelError: an argument of the workload was given, or one that counts by what is no whole number; the model
+                does not fit the batches, or the devices cannot share the last batch of `validation`.
             AutopipeError: whatever the loader raised, as it raised it.
         """
-        arguments = fit_arguments.checked(keras_fit_arguments)
+        epochs, arguments = fit_arguments.checked(epochs, keras_fit_arguments)
         if self._placement.strategy.rank[0] > 0:
             arguments.setdefault("verbose", 0)  # one process tells how it goes
         steps = arguments.pop("steps_per_epoch", None) or len(self.loader)

@@ -481,3 +481,18 @@ def test_what_is_no_callback_is_refused_by_name(given: Any, hint: str) -> None:
     with pytest.raises(ModelError, match="must be Keras callbacks") as told:
         fit_arguments.callbacks([given])
     assert hint in (told.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [("epochs", "3", 0), ("epochs", 2.5, 0), ("epochs", -1, 0), ("steps_per_epoch", 0, 1), ("initial_epoch", "1", 0)],
+)
+def test_what_counts_must_be_a_whole_number(name: str, value: Any, least: int) -> None:
+    trainer = Trainer(classifier(), loader())
+    with pytest.raises(ModelError, match=f"`{name}` must be a whole number of at least {least}, but got {value!r}"):
+        trainer.fit(**{"epochs": 2, name: value})
+
+
+def test_epochs_may_be_counted_by_numpy() -> None:
+    history = Trainer(classifier(), loader()).fit(epochs=np.int64(2), verbose=0)  # type: ignore[arg-type]
+    assert len(history.history["loss"]) == 2
