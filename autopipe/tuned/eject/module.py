@@ -70,9 +70,15 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
     except PlainCodeError as error:
         raise PlainCodeError(
             f"This pipeline cannot be written without autopipe: {error.message}.",
-            hint=error.hint
-            or "`autopipe eject --to tf.data`, `--to keras` and `--to grain` write any loader's pipeline in that form.",
+            hint=error.hint or _other_forms(config),
         ) from None
+
+
+def _other_forms(config: PipelineConfig | str) -> str:
+    if isinstance(config, str):
+        others = " or ".join(f"`--to {form}`" for form in FORMS if form not in (config, FIT))
+        return f"{others} may be able to: each form has limits of its own."
+    return "`autopipe eject --to tf.data`, `--to keras` and `--to grain` write any loader's pipeline in that form."
 
 
 def module(

@@ -128,8 +128,11 @@ def test_samples_behind_a_url_are_not_listed_in_plain_code(form: str) -> None:
 def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: Path, label_mode: Any) -> None:
     names = ("cat/1.jpg", "cat/2.PNG", "cat/3.TIF", "dog/4.webp", "dog/5.bmp")
     data = ImageFolder(write_images(tmp_path, *names), label_mode=label_mode)
-    with pytest.raises(ConfigError, match=r"its samples are \.bmp and \.tif and \.webp files, which TensorFlow"):
+    with pytest.raises(
+        ConfigError, match=r"its samples are \.bmp and \.tif and \.webp files, which TensorFlow"
+    ) as told:
         eject(Workload(data=data, ops=[Decode()], batch_size=2), "tf.data")
+    assert str(told.value.hint).startswith("`--to keras` or `--to grain` may")
     assert "cv2.imdecode" in eject(Workload(data=data, ops=[Decode()], batch_size=2), "keras")
     common = ImageFolder(write_images(tmp_path / "common", *names[:2]), label_mode=label_mode)
     assert "decode_jpeg" in eject(Workload(data=common, ops=[Decode()], batch_size=2), "tf.data")
