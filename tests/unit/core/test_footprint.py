@@ -30,7 +30,7 @@ BATCH = 4
         (Threads(workers=1, queue_size=2), SMALL, 16, (32 + 16, 16)),
         (Threads(workers=3, queue_size=8), LARGE, 3, (8 + 3, 1)),
         (Threads(workers=3, queue_size=8, read_ahead=4), SMALL, 3, (8 + 3, 1)),
-        (Processes(workers=1, queue_size=8), SMALL, 3, (8 + 1, 1)),
+        (Processes(workers=1, queue_size=8), SMALL, 3, (6 + 3, 3)),
     ],
     ids=str,
 )
