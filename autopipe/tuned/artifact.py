@@ -148,10 +148,13 @@ def _migrated(content: JsonObject, name: str, migrations: Mapping[int, Migration
 
 
 def _sentence(error: pydantic.ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
+    first = error.errors(include_url=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".") or "it"
     if first["type"] == "extra_forbidden":
         return f"`{place}` is no key of an artefact of version {SCHEMA_VERSION}."
     if first["type"] == "missing":
         return f"`{place}` is missing."
-    return f"`{place}` is wrong: {first['msg']}, but got {shortened(first['input'])}."
+    said = first["msg"]
+    if first["type"] == "union_tag_invalid":  # pydantic repeats the value, whatever its length
+        said = f"{first['ctx']['discriminator']} must be one of {first['ctx']['expected_tags']}"
+    return f"`{place}` is wrong: {said}, but got {shortened(first['input'])}."

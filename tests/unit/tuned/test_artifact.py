@@ -112,6 +112,11 @@ def test_a_cut_file_is_refused_with_the_place() -> None:
         (("profiles", 0, "measurement", "data_wait_share"), 2, r"`profiles\[0\].measurement.data_wait_share` is wrong"),
         (("profiles", 0, "colour"), 2, r"`profiles\[0\].colour` is no key"),
         (("profiles",), [], r"`profiles` is wrong"),
+        (
+            ("workload",),
+            {"kind": "x" * 9999},
+            r"`workload` is wrong: 'kind' must be one of 'file'.{9,60}, but got \{.{100,150}\.$",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_with_the_place(path: tuple[str | int, ...], value: object, said: str) -> None:
