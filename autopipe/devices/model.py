@@ -143,6 +143,19 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
         )
 
 
+def check_targets(train: Loader, test: Loader) -> None:
+    """Refuse to evaluate samples without targets on a model that is trained with some: Keras would fail in its loss.
+
+    Raises:
+        ModelError: `train` gives targets, and `test` none.
+    """
+    if triple(finished_batch(train))[1] is not None and triple(finished_batch(test))[1] is None:
+        raise ModelError(
+            "The model is trained with targets, but the samples to evaluate it on have none.",
+            hint="Give samples of (x, y); `predict` takes those of x alone.",
+        )
+
+
 def _check_parts(model: keras.Model, x: Any) -> None:
     """Compare the inputs of a model with the parts of x, by their names where these are a dictionary's."""
     takes = model.input if isinstance(model.input, dict) else {each.name: each for each in model.inputs}

@@ -111,7 +111,8 @@ class Trainer:
 
         Raises:
             ModelError: an argument of the workload was given, or one that counts by what is no whole number; the model
-                does not fit the batches, or the devices cannot share the last batch of `validation`.
+                does not fit the batches, or the devices cannot share the last batch of `validation`, or its samples
+                have no targets.
             AutopipeError: whatever the loader raised, as it raised it.
         """
         epochs, arguments = fit_arguments.checked(epochs, keras_fit_arguments)
@@ -163,8 +164,11 @@ class Trainer:
         Args:
             data: samples, taken in order and without chance; a loader; or anything that Keras takes.
             **keras_arguments: arguments of Keras's `evaluate`; `batch_size` is the workload's unless told.
+
+        Raises:
+            ModelError: the samples do not fit the model, or lack the targets that it is trained with.
         """
-        with self._over(data, keras_arguments) as x:
+        with self._over(data, keras_arguments, evaluated=True) as x:
             return self.model.evaluate(x, **keras_arguments)
 
     def predict(self, data: Any, **keras_arguments: Any) -> Any:
@@ -241,6 +245,7 @@ class Trainer:
                 self._set_batch_size(data, arguments, "validation_batch_size", arguments.get("validation_steps"))
             arguments["validation_data"] = data
             return
+        models.check_targets(self.loader, loader)
         arguments.pop("validation_batch_size", None)  # the loader has its own
         steps = arguments.pop("validation_steps", None) or len(loader)
         replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, steps)))
@@ -248,7 +253,7 @@ class Trainer:
         stack.enter_context(self.steps.validated(feed, loader.finish))
 
     @contextlib.contextmanager
-    def _over(self, data: Any, arguments: dict[str, Any]) -> Iterator[Any]:
+    def _over(self, data: Any, arguments: dict[str, Any], *, evaluated: bool = False) -> Iterator[Any]:
         fault, steps = Fault(), arguments.get("steps")
         with contextlib.ExitStack() as stack:
             loader = self._loader_over(stack, data, steps, 1)
@@ -256,6 +261,8 @@ class Trainer:
                 self._set_batch_size(data, arguments, "batch_size", steps)
                 yield data
                 return
+            if evaluated:
+                models.check_targets(self.loader, loader)
             self._enter(stack, fault, None, loader.finish)
             stack.enter_context(models.built_from(self.model, loader))
             replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, len(loader))))

@@ -165,6 +165,20 @@ def test_samples_that_lack_an_op_to_fit_the_model_are_told_which() -> None:
         assert cropping.predict(data, verbose=0).shape == (6, 3)
 
 
+def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
+    def build() -> Trainer:
+        data, config = Arrays(X, Y), PipelineConfig(loader=Threads(workers=1))
+        return build_trainer(Workload(data=data, ops=[], batch_size=4, model=classifier), config)
+
+    with build() as trainer:
+        with pytest.raises(ModelError, match=r"have none.*`predict` takes those of x alone"):
+            trainer.fit(validation=Arrays(X), verbose=0)
+        with pytest.raises(ModelError, match="trained with targets"):
+            trainer.evaluate(Arrays(X), verbose=0)
+        assert trainer.predict(Arrays(X), verbose=0).shape == (24, 3)
+        assert len(trainer.fit(validation=Arrays(X, Y), verbose=0).history["val_loss"]) == 1
+
+
 @pytest.mark.parametrize(("arguments", "size"), [({}, 4), ({"validation_batch_size": 5}, 5)])
 def test_arrays_are_validated_in_the_workloads_batches_unless_told(arguments: dict[str, int], size: int) -> None:
     batches: list[int] = []
