@@ -38,7 +38,7 @@ class Tracing:
         if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
             raise ConfigError(
                 f"`--trace` must name a file in a folder that can be written to, but got {str(file)!r}.",
-                hint="For example: --trace trace.json",
+                hint=f"For example: --trace {tempfile.gettempdir()}/trace.json",
             )
         self._file = file
         try:

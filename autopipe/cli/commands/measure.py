@@ -71,6 +71,7 @@ def measure(
         option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started
     settings = Settings(simulate=workload_options.simulated(simulate_step), virtual_devices=virtual_devices)
     with (
+        Tracing(trace) as tracing,
         screen.working("importing the workload and its framework"),
         searching.runner_for(chosen.workload, settings, screen.warning()) as runner,
     ):
@@ -83,8 +84,7 @@ def measure(
         ceiling = succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
         ceiling = ceiling.model_copy(update={"depths": described.depths})
         options = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
-        with Tracing(trace) as tracing:
-            outcome = runner.measure(config, {**options, **tracing.options(config)})
+        outcome = runner.measure(config, {**options, **tracing.options(config)})
     measurement = succeeded(outcome)
     if as_json:
         print(measurement.model_dump_json(indent=2))
