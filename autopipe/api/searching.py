@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from autopipe.core.facts import Facts
 from autopipe.core.params import Value, parameter_types
 from autopipe.core.space import Space
 from autopipe.core.workload import Workload
-from autopipe.errors import SpaceError, TrialError
+from autopipe.errors import DataWarning, SpaceError, TrialError
 from autopipe.hardware import backend, virtual
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, storage, study
@@ -43,6 +44,18 @@ from autopipe.tuned.schema import Hardware
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
 
 
+def data_warnings() -> Callable[[TrialEvent], None]:
+    """Return what warns here of what looks odd about the data in the trials' process, once each."""
+    said = set()
+
+    def told(event: TrialEvent) -> None:
+        if isinstance(event, protocol.Log) and event.of_data and event.text not in said:  # each child says it again
+            said.add(event.text)
+            warnings.warn(event.text, DataWarning, stacklevel=2)
+
+    return told
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Watcher:
     """Who is told what happens."""
@@ -51,7 +64,7 @@ class Watcher:
     # told what a retune asks for, with what the tune before it was asked for
     on_request: Callable[[Settings], None] = lambda settings: None
     on_search: OnEvent = lambda event: None
-    on_trial: Callable[[TrialEvent], None] = lambda event: None
+    on_trial: Callable[[TrialEvent], None] = dataclasses.field(default_factory=data_warnings)
 
 
 def read_space(settings: Settings, found: Machine) -> library.OnMachine:

@@ -154,6 +154,7 @@ class Log(Value):
 
     event: Literal["log"] = "log"
     text: str
+    of_data: bool = False  # a DataWarning's
 
 
 class Done(Value):

@@ -66,8 +66,8 @@ class _Reporter:
             self._last_progress = now
             self._channel.send(protocol.Progress(images=images, images_per_second=float(images_per_second)))
 
-    def log(self, text: str) -> None:
-        self._channel.send(protocol.Log(text=text))
+    def log(self, text: str, *, of_data: bool = False) -> None:
+        self._channel.send(protocol.Log(text=text, of_data=of_data))
 
 
 class _Server:
@@ -148,7 +148,7 @@ def _warnings_told(report: _Reporter) -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, DataWarning):
-            report.log(str(message))
+            report.log(str(message), of_data=True)
         else:
             usual(message, category, *place, **more)
 

@@ -124,7 +124,8 @@ def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch
     with TrialRunner(warns, on_event=told.append) as runner:
         runner.start()
         runner.measure(CONFIG, {})
-    assert [event.text for event in told if isinstance(event, Log)] == ["4 of 4 images lie on their side."]
+    said = Log(text="4 of 4 images lie on their side.", of_data=True)
+    assert [event for event in told if isinstance(event, Log)] == [said]
 
 
 @pytest.mark.usefixtures("ctrl_c")

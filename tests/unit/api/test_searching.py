@@ -13,7 +13,7 @@ from autopipe.api import searching, tuning
 from autopipe.api.search_facts import Site
 from autopipe.api.searching import Watcher
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.errors import TrialError
+from autopipe.errors import DataWarning, TrialError
 from autopipe.hardware import machine, memory
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
@@ -21,6 +21,7 @@ from autopipe.search import library, lock
 from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.search.rules import Rule
 from autopipe.search.settings import Settings
+from autopipe.trial import protocol
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.surface import Surface
@@ -121,3 +122,12 @@ def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_st
     assert tuned is not None
     assert {row.config.loader.worker_count() for row in found.trials if not row.config.loader.is_foreign} <= {1, 4}
     assert len(looks) == 1
+
+
+def test_what_looks_odd_about_the_data_in_a_trial_is_warned_of_once_where_nobody_else_is_told() -> None:
+    watcher = Watcher()
+    watcher.on_trial(protocol.Log(text="The model's first training step took 40 s."))
+    odd = protocol.Log(text="4 of 4 images lie on their side.", of_data=True)
+    with pytest.warns(DataWarning, match="lie on their side") as warned:
+        list(map(watcher.on_trial, [odd] * 3))
+    assert len(warned) == 1
