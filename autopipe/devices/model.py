@@ -143,13 +143,21 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
         )
 
 
-def check_targets(train: Loader, test: Loader) -> None:
+def check_targets(train: Loader, test: Any) -> None:
     """Refuse to evaluate samples without targets on a model that is trained with some: Keras would fail in its loss.
+
+    Args:
+        train: what the model is trained with.
+        test: a loader, or what Keras takes, of which an array is x alone.
 
     Raises:
         ModelError: `train` gives targets, and `test` none.
     """
-    if triple(finished_batch(train))[1] is not None and triple(finished_batch(test))[1] is None:
+    if isinstance(test, Loader):
+        lacking = triple(finished_batch(test))[1] is None
+    else:
+        lacking = hasattr(test, "shape") or (isinstance(test, tuple) and len(test) == 1)
+    if lacking and triple(finished_batch(train))[1] is not None:
         raise ModelError(
             "The model is trained with targets, but the samples to evaluate it on have none.",
             hint="Give samples of (x, y); `predict` takes those of x alone.",

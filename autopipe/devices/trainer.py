@@ -240,12 +240,12 @@ class Trainer:
         self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any], epochs: int
     ) -> None:
         loader = self._loader_over(stack, data, arguments.get("validation_steps"), epochs)
+        models.check_targets(self.loader, data if loader is None else loader)
         if loader is None:
             if data is not None:
                 self._set_batch_size(data, arguments, "validation_batch_size", arguments.get("validation_steps"))
             arguments["validation_data"] = data
             return
-        models.check_targets(self.loader, loader)
         arguments.pop("validation_batch_size", None)  # the loader has its own
         steps = arguments.pop("validation_steps", None) or len(loader)
         replay = stack.enter_context(contextlib.closing(Replay(loader, self._placement, fault, steps)))

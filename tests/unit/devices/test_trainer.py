@@ -171,8 +171,9 @@ def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
         return build_trainer(Workload(data=data, ops=[], batch_size=4, model=classifier), config)
 
     with build() as trainer:
-        with pytest.raises(ModelError, match=r"have none.*`predict` takes those of x alone"):
-            trainer.fit(validation=Arrays(X), verbose=0)
+        for lacking in (Arrays(X), X, (X,)):
+            with pytest.raises(ModelError, match=r"have none.*`predict` takes those of x alone"):
+                trainer.fit(validation=lacking, verbose=0)
         with pytest.raises(ModelError, match="trained with targets"):
             trainer.evaluate(Arrays(X), verbose=0)
         assert trainer.predict(Arrays(X), verbose=0).shape == (24, 3)
