@@ -126,9 +126,9 @@ def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
     made = names(spec)
     types = [tensor_type(part_of(spec, part)) for part in made]
     returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
-    read, functions = "source.read", ""
+    read, functions = "source.read(int(index))", ""  # a database knows no number of NumPy's
     if spec.structure is not None:  # TensorFlow takes parts side by side
-        read, lines = "lambda index: read(source, index)", "\n".join(unpacked(spec, "source.read(index)"))
+        read, lines = "read(source, int(index))", "\n".join(unpacked(spec, "source.read(index)"))
         functions = _PLAIN_READ.format(lines=textwrap.indent(lines, "    "), made=", ".join(made))
     return PlainSource(
         given={"source": source},
@@ -137,7 +137,7 @@ def plain_tensorflow(source: Source, spec: SampleSpec) -> PlainSource:
         taken="functools.partial(load, source)",
         arguments=("source", "index"),
         reading=[
-            f"{', '.join(made)} = tf.numpy_function({read}, [index], {returned})",
+            f"{', '.join(made)} = tf.numpy_function(lambda index: {read}, [index], {returned})",
             *shape_lines(spec, made),
         ],
         functions=functions,
