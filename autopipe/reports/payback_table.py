@@ -21,7 +21,7 @@ def table(rows: Sequence[Payback]) -> Table:
     shown = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
     shown.add_column("kept as", no_wrap=True)
     for column in ("images/s", "to convert", "on disk", "free", "an epoch less", "pays after"):
-        shown.add_column(column, justify="right", no_wrap=True)
+        shown.add_column(column, justify="right")  # in 80 columns, two lines rather than half a figure
     for row in rows:
         shown.add_row(
             name(row),

@@ -38,10 +38,14 @@ def row(
     )
 
 
-def line(shown: Payback) -> str:
+def printed(shown: Payback, width: int) -> str:
     written = io.StringIO()
-    Console(file=written, width=140).print(payback_table.table([shown]))
-    return " ".join(written.getvalue().splitlines()[1].split())
+    Console(file=written, width=width).print(payback_table.table([shown]))
+    return written.getvalue()
+
+
+def line(shown: Payback) -> str:
+    return " ".join(printed(shown, 140).splitlines()[1].split())
 
 
 @pytest.mark.parametrize(
@@ -55,6 +59,12 @@ def line(shown: Payback) -> str:
 )
 def test_a_line_has_time_room_gain_and_epochs(shown: Payback, said: str) -> None:
     assert line(shown).startswith(said)
+
+
+def test_in_eighty_columns_no_figure_is_cut_off() -> None:
+    said = printed(dataclasses.replace(row(), bytes=321 * 2**20 + 9 * 2**16), 80)
+    assert "…" not in said
+    assert all(figure in said for figure in ("21,000", "30.0 s", "(27.0 to", "33.0)", "321.6 MiB", "50 GiB", "12 s"))
 
 
 def test_an_interval_that_one_shard_does_not_show_is_not_made_up() -> None:
