@@ -71,8 +71,8 @@ _UNKNOWN = "on a batch that is already there the model takes {} images/s; what m
 
 
 def _model(others: list[Limit], model: float) -> str:
-    feeds = min((each.images_per_second for each in others), default=0.0)
-    more = f"; the loader could feed {_text(feeds)}" if feeds > model else ""
+    feeds = min((each.without_model or each.images_per_second for each in others), default=0.0)
+    more = f"; the loader alone could feed {_text(feeds)}" if model < feeds < math.inf else ""
     return f"the model is the limit: on a batch that is already there it takes {_text(model)} images/s{more}."
 
 

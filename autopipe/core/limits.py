@@ -40,6 +40,7 @@ class Limit:
     images_per_second: float  # the rate it allows
     op: str | None = None  # the op that takes most of it, for those kinds that ops make
     workers: bool = False  # whether it is the number of workers, and not of cores
+    without_model: float | None = None  # the rate it would allow the loader alone, where the model takes of it, too
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,8 @@ def _core_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit
     op = max(does.paid, key=lambda op: op.seconds_per_image).name if does.paid else None
     here = cost_model.received_core_seconds(does) if elsewhere else busy
     kind = Kind.HAND_OVER if elsewhere else Kind.OP
-    found = [Limit(kind=kind, images_per_second=_rate(cores, costs.model_core_seconds + here), op=op)]
+    rate = _rate(cores, costs.model_core_seconds + here)
+    found = [Limit(kind=kind, images_per_second=rate, op=op, without_model=_rate(cores, here))]
     workers = config.loader.worker_count()
     reads = worker_read_seconds(config, does)
     waits = reads + does.op_wait_seconds

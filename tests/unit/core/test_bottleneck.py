@@ -104,8 +104,15 @@ def test_the_sentence_names_the_model_where_it_takes_the_cores() -> None:
 
 def test_the_sentence_names_the_model_where_it_is_the_limit() -> None:
     sentence = bottleneck(limits(ceiling(model=500.0), THREADS)).sentence
-    assert sentence.startswith("the model is the limit")
-    assert "500 images/s" in sentence
+    assert sentence == (
+        "the model is the limit: on a batch that is already there it takes 500 images/s; "
+        "the loader alone could feed 2,700."
+    )
+
+
+def test_what_the_loader_could_feed_is_without_the_models_work_on_the_same_cores() -> None:
+    sentence = bottleneck(limits(ceiling(model=900.0, model_core_seconds=2.0e-3), THREADS), model_share=0.95).sentence
+    assert sentence.endswith("takes 900 images/s; the loader alone could feed 2,700.")
 
 
 def test_every_limit_has_a_sentence() -> None:
@@ -120,7 +127,9 @@ def test_every_limit_has_a_sentence() -> None:
 
 def test_work_that_costs_nothing_has_no_limit() -> None:
     free = (OpCost(name="read", part="fixed", seconds_per_image=0.0),)
-    assert bottleneck(limits(ceiling(op_costs=free), THREADS)).kind is Kind.MODEL
+    found = bottleneck(limits(ceiling(op_costs=free), THREADS))
+    assert found.kind is Kind.MODEL
+    assert found.sentence.endswith("takes 8,400 images/s.")
 
 
 def test_where_only_the_model_has_a_limit_nothing_else_is_named() -> None:
