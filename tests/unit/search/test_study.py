@@ -117,6 +117,23 @@ def test_each_baseline_is_beaten_by_about_what_it_really_is(space: Space) -> Non
     assert abs(result.drift) < 0.05
 
 
+class Taken(Surface):
+    """Half as fast from the confirmation run on: others have taken the cores."""
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        if effort is Effort.PROOF and self.decode_seconds == Surface.decode_seconds:
+            self.decode_seconds *= 2
+        return super().measure(config, effort=effort, must_reach=must_reach)
+
+
+def test_a_machine_that_became_slower_shows_in_the_baselines_and_mere_noise_does_not(space: Space) -> None:
+    slower, noisy = run(space, Taken(model_rate=60_000.0)), run(space, Surface(model_rate=60_000.0, noise=0.12, seed=1))
+    assert slower.drift == pytest.approx(-0.45, abs=0.1)
+    assert noisy.drift == 0.0
+
+
 @pytest.mark.parametrize("seed", [3, 4])
 def test_what_was_measured_highest_is_in_the_proof_however_unlike_its_like(space: Space, seed: int) -> None:
     surface, told = Surface(quirks=3, seed=seed, model_rate=60_000.0, noise=0.12), list[Event]()
