@@ -11,6 +11,7 @@ import math
 
 from autopipe.core.value import Estimate
 from autopipe.measure import windows
+from autopipe.measure.overall import overall
 from autopipe.measure.windows import Edge, Reading, StopRule
 
 AUTOTUNE_SECONDS = 1.0
@@ -65,9 +66,10 @@ class Meter:
 
     @property
     def overall(self) -> Estimate:
-        """Images per second over all windows that count, or over those of whole epochs; there has to be a reading."""
+        """Images per second over all windows that count, or over whole epochs; there has to be a reading."""
         assert self.reading is not None
-        return windows.overall(self.reading.windows, None if self.reading.emptied else self.epoch_images)
+        epoch_images = None if self.reading.emptied else self.epoch_images
+        return overall(self.reading.windows, epoch_images, self.discarded_batches * self._batch_size)
 
     @property
     def epoch_images(self) -> int | None:

@@ -24,7 +24,6 @@ _FEWEST = 6  # windows before an interval means anything
 _DRIFT = 0.05  # relative change from the first to the second half that is called drift
 _TREND = 0.01  # growth of a queue, as a share of what is trained on, that can be neglected
 _WINDOW_SECONDS = 0.1  # long against the clock and against waiting for the device
-_RESAMPLES = 1000
 _PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each window, while the loader goes on
 
 
@@ -115,42 +114,6 @@ def read(
         cut_short=cut_short,
         warnings=_warnings(rate, narrow=narrow, drift=drift, filling=filling, in_a_burst=in_a_burst) if warned else (),
     )
-
-
-def overall(windows: Sequence[Window], epoch_images: int | None = None) -> Estimate:
-    """Return the images of all windows together over the time they took, with its bootstrap interval.
-
-    It is what a stopwatch reads; the median of windows leaves out pauses that fall into few of them.
-
-    Args:
-        windows: one after the other.
-        epoch_images: images of an epoch; if one fits in, as many whole ones as there are count, each with its pause.
-            None where images are those that the loader made: it goes on in the model's pauses.
-    """
-    counted = windows if epoch_images is None else _whole_epochs(windows, epoch_images)
-    images = np.array([window.images for window in counted], float)
-    seconds = np.array([window.seconds for window in counted])
-    value = float(images.sum() / seconds.sum())
-    if len(counted) < 2:
-        return Estimate(value=value, low=0.0, high=2 * value)
-    picks = np.random.default_rng(0).integers(len(counted), size=(_RESAMPLES, len(counted)))
-    low, high = np.quantile(images[picks].sum(axis=1) / seconds[picks].sum(axis=1), [0.025, 0.975])
-    return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
-
-
-def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Window]:
-    """Return those windows in a row that are the most whole epochs, of as many the last; all, if there is no epoch.
-
-    An epoch may begin anywhere: from the middle of one to the middle of the next there is one pause, too.
-    """
-    ends = list(itertools.accumulate((window.images for window in windows), initial=0))
-    rows = [
-        (ends[stop] - ends[start], start, stop)
-        for start, stop in itertools.combinations(range(len(ends)), 2)
-        if (ends[stop] - ends[start]) % epoch_images == 0
-    ]
-    _, start, stop = max(rows, default=(0, 0, len(windows)))
-    return windows[start:stop]
 
 
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:

@@ -25,7 +25,7 @@ from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from autopipe.measure import windows
+from autopipe.measure.overall import overall
 from autopipe.measure.trial_session import Session
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
@@ -176,7 +176,7 @@ def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -
     found = session.measure(THREADS, QUICK, Log())
     trained = sum(window.images for window in found.windows)
     assert Epochs.begun > trained // 64  # 8 batches of 8
-    assert found.images_per_second == windows.overall(found.windows, 64)
+    assert found.images_per_second == overall(found.windows, 64)
 
 
 def test_a_ceiling_is_of_the_setup_that_was_asked_for() -> None:

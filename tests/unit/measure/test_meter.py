@@ -8,6 +8,7 @@ import pytest
 
 from autopipe.measure import windows
 from autopipe.measure.meter import Meter, Start
+from autopipe.measure.overall import overall
 from autopipe.measure.windows import Edge, Reading, StopRule
 from tests.fakes.pipeline import Pipeline, run
 
@@ -279,6 +280,17 @@ def test_the_rate_of_short_epochs_is_that_of_whole_ones_with_a_pause_each(epoch_
     assert rate == pytest.approx(epoch_steps * BATCH / (epoch_steps * 0.004 + 0.1))
 
 
+@pytest.mark.parametrize("epoch_steps", [300, 360, 450])
+@pytest.mark.parametrize("rule", [SEARCH, StopRule(min_seconds=1.5, max_seconds=1.5)])
+def test_a_pause_is_not_too_large_a_part_of_an_epoch_that_does_not_fit_in(epoch_steps: int, rule: StopRule) -> None:
+    """As of tf.data, which begins to tune itself anew with each epoch; a trial begins where its first one ends."""
+    meter = Meter(BATCH, 1, rule, Start(settle_seconds=1.0))
+    meter.epoch_steps = epoch_steps
+    trained(meter, step_seconds=0.004, pause_seconds=0.9)
+    assert meter.began_at == pytest.approx(0.004 * epoch_steps)
+    assert meter.overall.value == pytest.approx(epoch_steps * BATCH / (epoch_steps * 0.004 + 0.9))
+
+
 def test_where_a_queue_empties_all_windows_count_also_if_some_look_like_whole_epochs() -> None:
     pipeline = Pipeline(producer_seconds=0.0125, consumer_seconds=0.010, queue=64, filled=64)
     meter = Meter(2, pipeline.workers, SEARCH)
@@ -286,7 +298,7 @@ def test_where_a_queue_empties_all_windows_count_also_if_some_look_like_whole_ep
     run(meter, pipeline)
     assert meter.reading is not None
     assert meter.reading.emptied
-    assert meter.overall == windows.overall(meter.reading.windows) != windows.overall(meter.reading.windows, 2)
+    assert meter.overall == overall(meter.reading.windows) != overall(meter.reading.windows, 2)
     assert meter.overall.value == pytest.approx(2 * pipeline.batches_per_second, rel=0.03)
 
 

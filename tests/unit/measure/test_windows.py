@@ -2,32 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopipe.core.outcome import Window
-from autopipe.measure.windows import StopRule, overall, window_steps
-
-
-def test_the_rate_of_all_windows_counts_a_pause_that_falls_into_one() -> None:
-    steady = [Window(images=100, seconds=0.1) for _ in range(9)]
-    found = overall([*steady, Window(images=100, seconds=0.6)])
-    assert found.value == pytest.approx(1000 / 1.5)
-    assert found.low < found.value < found.high <= 1000
-
-
-def test_one_window_says_nothing_of_its_spread() -> None:
-    found = overall([Window(images=100, seconds=0.1)])
-    assert (found.low, found.value, found.high) == pytest.approx((0, 1000, 2000))
-
-
-def test_whole_epochs_are_counted_with_as_many_pauses() -> None:
-    epoch = [Window(images=100, seconds=0.1)] * 3 + [Window(images=100, seconds=0.5)]
-    assert overall([*epoch[2:], *epoch, *epoch], epoch_images=400).value == pytest.approx(400 / 0.8)
-    assert overall(epoch, epoch_images=900).value == pytest.approx(400 / 0.8)
-
-
-def test_of_a_part_of_an_epoch_the_pause_does_not_count() -> None:
-    epoch = [Window(images=150, seconds=0.55), Window(images=150, seconds=0.15), Window(images=100, seconds=0.1)]
-    begun = Window(images=120, seconds=0.52)
-    assert overall([*epoch, *epoch, begun], epoch_images=400).value == pytest.approx(400 / 0.8)
+from autopipe.measure.windows import StopRule, window_steps
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
