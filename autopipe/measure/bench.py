@@ -102,7 +102,8 @@ class Bench:
         key = setup, rows
         if again or key not in self._alone:
             loader = self.resident_loader(setup, rows)
-            probe = Probe(Meter(rows, 1, _ALONE), loader, report=None if report is None else FirstSteps(report))
+            first = None if report is None else FirstSteps(report, setup.steps_per_execution)
+            probe = Probe(Meter(rows, 1, _ALONE), loader, report=first)
             self.run(loader, probe, setup)
             reading = probe.meter.reading
             if reading is None:
@@ -170,12 +171,12 @@ _STEPS_A_TRIAL = 4
 class FirstSteps:
     """Hands a report on, without phases, and says once that steps take long. It is made when they begin."""
 
-    def __init__(self, report: Report, clock: Callable[[], float] = time.monotonic) -> None:
-        """Tell `report`; the first step compiles."""
-        self._report, self._clock = report, clock
+    def __init__(self, report: Report, together: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        """Tell `report`; the first step compiles, and of those that run `together` the second may."""
+        self._report, self._together, self._clock = report, together, clock
         self._last = clock()
         self._steps_began = False
-        self._said = False
+        self._long: list[float] = []  # what the first two that were long took, in seconds
 
     def phase(self, phase: Phase) -> None:
         """Keep silent: whoever measures is in a phase of its own."""
@@ -188,12 +189,14 @@ class FirstSteps:
             self._steps_began = True
             if took >= _LONG_FIRST_SECONDS:
                 self.log(f"The model's first training step took {took:.0f} s, compiling included.")
-        elif took >= _LONG_SECONDS and not self._said:
-            self._said = True
-            self.log(
-                f"A training step takes {took:.0f} s without any loader, so each trial takes "
-                f"{_STEPS_A_TRIAL * took:.0f} s or more."
-            )
+        elif took >= _LONG_SECONDS * self._together and len(self._long) < 2:
+            self._long.append(took / self._together)
+            if len(self._long) == 2:
+                step = min(self._long)
+                self.log(
+                    f"A training step takes {step:.0f} s without any loader, so each trial takes "
+                    f"{_STEPS_A_TRIAL * step:.0f} s or more."
+                )
         self._report.progress(images, images_per_second)
 
     def log(self, text: str) -> None:

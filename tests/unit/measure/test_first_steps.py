@@ -39,6 +39,16 @@ def test_steps_that_take_long_are_told_as_they_end_and_once(first: float, step: 
         assert told.logs[-1].startswith("A training step takes 10 s without any loader, so each trial takes 40 s")
 
 
+def test_one_long_step_that_compiles_again_is_not_told_and_batches_that_run_together_are_told_apart() -> None:
+    for together, took in ((1, [5.0, 9.0, 0.1, 0.1]), (8, [5.0, 9.0, 9.0, 9.0])):
+        told, now = Told(), [0.0]
+        steps = FirstSteps(told, together, clock=lambda now=now: now[0])  # type: ignore[misc]
+        for each in took:
+            now[0] += each
+            steps.progress(0, 0.0)
+        assert told.logs == []
+
+
 def test_the_phase_stays_that_of_whoever_measures() -> None:
     told = Told()
     FirstSteps(told).phase(Phase.FILL)
