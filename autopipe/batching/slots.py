@@ -69,13 +69,13 @@ class SlotPool:
         """Return new arrays over the slot; it comes back when all of them, and all views of them, are gone."""
         batch = slot.layout.arrays(slot.block, rows)
         arrays = [array for array in batch if array is not None]
-        left, forks = [len(arrays)], _Forks.count
+        left, forks, forks_then = [len(arrays)], _Forks, _Forks.count  # as Python ends, globals go before arrays do
 
         def gone(_: object) -> None:
             left[0] -= 1  # callbacks run one at a time, under the interpreter's lock
             if left[0] == 0:
                 del self._lent[slot.number]
-                if forks == _Forks.count:  # else a child may still read what lies there
+                if forks.count == forks_then:  # else a child may still read what lies there
                     self.release(slot)
 
         self._lent[slot.number] = (slot, [weakref.ref(array, gone) for array in arrays])

@@ -62,6 +62,7 @@ def share_in_memory(paths: Iterable[Path]) -> float | None:
         for path in paths:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # else a look reads ahead, up to the next
                 count = min(_PLACES, -(-size // _CHUNK_BYTES))
                 found += [_in_memory(file.fileno(), (2 * place + 1) * size // (2 * count)) for place in range(count)]
     except (OSError, NotImplementedError):  # the latter of a Python that knows the flag and has no call that takes it

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopipe.batching import shared_memory
+from autopipe.batching import shared_memory, slots
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.slots import SlotPool
 from autopipe.core.sample import Field, FieldKind, SampleSpec
@@ -64,6 +64,15 @@ def test_a_slot_comes_back_with_the_last_reference_to_its_arrays() -> None:
     del y
     assert pool.acquire() is not slot
     del view
+    assert pool.acquire() is slot
+
+
+def test_a_batch_that_outlives_its_module_at_exit_lets_its_slot_go_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = SlotPool(RowLayout(SPEC, 4), keep=3)
+    slot = pool.acquire()
+    batch = pool.lend(slot, 4)
+    monkeypatch.setattr(slots, "_Forks", None)
+    del batch
     assert pool.acquire() is slot
 
 
