@@ -30,12 +30,12 @@ def overall(windows: Sequence[Window], epoch_images: int | None = None, images_b
     whole = _whole_epochs(windows, epoch_images)
     if whole or images_before is None:
         return _together(whole or windows)
-    begins = itertools.accumulate((window.images for window in windows), initial=images_before)
-    first = [
-        -begin % epoch_images < window.images for begin, window in zip(begins, windows, strict=False)
-    ]  # whether an epoch begins in it
-    paused = [window for window, begun in zip(windows, first, strict=True) if begun]
-    others = [window for window, begun in zip(windows, first, strict=True) if not begun]
+    paused: list[Window] = []
+    others: list[Window] = []
+    for window in windows:
+        epoch_begins = -images_before % epoch_images < window.images
+        (paused if epoch_begins else others).append(window)
+        images_before += window.images
     if not paused or not others:
         return _together(windows)
     rest = epoch_images - sum(window.images for window in paused) / len(paused)

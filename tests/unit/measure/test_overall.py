@@ -32,7 +32,7 @@ def test_of_a_part_of_an_epoch_the_pause_does_not_count() -> None:
 
 @pytest.mark.parametrize("start", range(4))
 def test_a_pause_counts_as_in_a_whole_epoch_where_none_fits_in(start: int) -> None:
-    """Epochs of 1,000 images at 1,000 a second, after a pause of 0.9 s; 0.5 s of it and what surrounds it is seen."""
+    """Epochs of 1,000 images at 1,000 a second, after a pause of 0.9 s, of which 600 are seen."""
     epoch = [Window(images=100, seconds=1.0), *([Window(images=100, seconds=0.1)] * 9)]
     seen = [*epoch[10 - start :], *epoch[: 6 - start]]
     before = 3000 - 100 * start
