@@ -27,7 +27,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from autopipe.core.gather import gather
-from autopipe.data.paths import spread
+from autopipe.data.paths import read_at, spread
 from autopipe.errors import BadSampleError
 
 _REFERENCE = np.dtype([("bytes", "<u4"), ("heap", "<u8"), ("number", "<u4")])  # to an image, in a dataset
@@ -97,7 +97,7 @@ class _FileRows:
 
     def __getitem__(self, index: int) -> NDArray[Any]:
         piece, row = divmod(index, self._per_piece)
-        read = os.pread(self._file, self._bytes, int(self._starts[piece]) + row * self._bytes)
+        read = read_at(self._file, self._bytes, int(self._starts[piece]) + row * self._bytes)
         if len(read) != self._bytes:
             raise BadSampleError(_gone(index, self._path))
         found: NDArray[Any] = np.frombuffer(read, self._dtype).reshape(self._shape)
@@ -116,8 +116,13 @@ class _FileRows:
         places = self._starts[pieces] + rows * size
         runs = np.flatnonzero(np.diff(places, prepend=places[0]) != size)
         for first, end in itertools.pairwise([*runs.tolist(), len(places)]):
-            read = os.preadv(self._file, [content[first * size : end * size]], places[first])
-            if read != (end - first) * size:
+            part = content[first * size : end * size]
+            read = os.preadv(self._file, [part], places[first])
+            if read < len(part):
+                rest = read_at(self._file, len(part) - read, int(places[first]) + read)
+                part[read : read + len(rest)] = rest
+                read += len(rest)
+            if read != len(part):
                 raise BadSampleError(_gone(int(indices[first]), self._path))
         if not fits:
             out[...] = room
@@ -139,11 +144,11 @@ class _HeapRows:
             return b""
         at = self._base + heap + _HEAP_BYTES
         try:
-            read = os.pread(self._file, _OBJECT.size + size, at)
+            read = read_at(self._file, _OBJECT.size + size, at)
             found, _, held = _OBJECT.unpack_from(read)
             while found not in (number, 0):  # 0 is the room that is left, behind all objects
                 at += _OBJECT.size + -(-held // _ALIGNED) * _ALIGNED
-                read = os.pread(self._file, _OBJECT.size + size, at)
+                read = read_at(self._file, _OBJECT.size + size, at)
                 found, _, held = _OBJECT.unpack_from(read)
         except (struct.error, OverflowError):  # behind the end of the file
             held = -1

@@ -158,7 +158,7 @@ def read_file(path: bytes) -> bytes:
         try:
             status = os.fstat(descriptor)
             require_regular(path, status)
-            content = os.pread(descriptor, status.st_size, 0)
+            content = read_at(descriptor, status.st_size, 0)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -166,6 +166,18 @@ def read_file(path: bytes) -> bytes:
         raise kind(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
     if not content:
         raise BadSampleError(f"`{os.fsdecode(path)}` is empty (0 bytes).")
+    return content
+
+
+def read_at(descriptor: int, count: int, start: int) -> bytes:
+    """Return `count` bytes of a file from `start`, or fewer if it ends before: a single read may give less (FUSE, NFS).
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    content = os.pread(descriptor, count, start)
+    while len(content) < count and (more := os.pread(descriptor, count - len(content), start + len(content))):
+        content += more
     return content
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.data import filesystem
-from autopipe.data.paths import require_regular
+from autopipe.data.paths import read_at, require_regular
 from autopipe.data.url import is_url, shown
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import atomic
@@ -71,8 +71,8 @@ def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             return (
-                os.pread(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES),
-                os.pread(descriptor, 4, end - 4),
+                read_at(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES),
+                read_at(descriptor, 4, end - 4),
             )
         finally:
             os.close(descriptor)
@@ -118,7 +118,7 @@ def scan_records(path: bytes) -> NDArray[np.uint64]:
     try:
         with open(path, "rb", buffering=0) as file:
             descriptor = file.fileno()
-            return _scan(path, lambda count, start: os.pread(descriptor, count, start), os.fstat(descriptor).st_size)
+            return _scan(path, lambda count, start: read_at(descriptor, count, start), os.fstat(descriptor).st_size)
     except OSError as error:
         raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
 

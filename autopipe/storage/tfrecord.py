@@ -21,6 +21,7 @@ from autopipe.core.config import STORAGES
 from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec, is_int64
 from autopipe.data import filesystem
 from autopipe.data.example import serialise
+from autopipe.data.paths import read_at
 from autopipe.data.records import HEADER_BYTES, frame
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.storage.form import Reader, Storage
@@ -116,7 +117,7 @@ class _Shard:
         if isinstance(self._path, RemotePath):
             content = filesystem.read(self._path.url, start, start + length)
         else:
-            content = os.pread(self._descriptor, length, start)
+            content = read_at(self._descriptor, length, start)
         if len(content) != length:
             raise BadSampleError(f"The record at byte {start} of `{self._path}` is cut short: the file has shrunk.")
         return content

@@ -45,6 +45,7 @@ from autopipe.data.tfds import TFDS
 from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import BadSampleError
 from autopipe.ops import planner
+from tests.fakes import damage
 
 COUNT = 11
 Parts = tuple[Any, ...]
@@ -436,6 +437,15 @@ def test_a_batch_half_gives_the_same_samples(case: Case, tmp_path: Path) -> None
     for place, wanted in enumerate(flat):
         for part, rows_of_it in zip(wanted, out, strict=True):
             np.testing.assert_array_equal(part, None if rows_of_it is None else rows_of_it[place])
+
+
+@every_source
+def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage.read_in_pieces(monkeypatch)
+    test_samples_come_by_number_in_any_order_from_any_thread(case, tmp_path)
+    test_a_batch_half_gives_the_same_samples(case, tmp_path / "batch")
 
 
 @every_source

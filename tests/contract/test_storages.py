@@ -31,6 +31,7 @@ from autopipe.ops.resize import Resize
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert, estimate_bytes
 from autopipe.storage.stored import StoredSource, open_set, verify
+from tests.fakes import damage
 
 COUNT = 70
 ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
@@ -174,6 +175,11 @@ def test_samples_come_back_in_any_order(case: Case) -> None:
     for index in reversed(good(case)):
         for kept, made in zip(read(case, index), case.conversion.sample(index), strict=True):
             assert_same(kept, made)
+
+
+def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage.read_in_pieces(monkeypatch)
+    test_samples_come_back_in_any_order(case)
 
 
 def test_bad_samples_are_met_again(case: Case) -> None:

@@ -1,8 +1,13 @@
-"""Ways in which a JPEG file is damaged."""
+"""Ways in which a JPEG file is damaged, and in which a file that is not comes in pieces."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 
 def truncate(path: Path) -> None:
@@ -18,3 +23,14 @@ def empty(path: Path) -> None:
 def corrupt(path: Path) -> None:
     """Leave what begins and ends like a JPEG, and holds no image."""
     path.write_bytes(b"\xff\xd8" + b"no image at all" * 20 + b"\xff\xd9")
+
+
+def read_in_pieces(monkeypatch: pytest.MonkeyPatch, most: int = 5) -> None:
+    """Have each read of a file give a few bytes of those that were asked for, as the kernel may."""
+    whole, into = os.pread, os.preadv
+
+    def few(descriptor: int, buffers: Sequence[Any], start: int, *flags: int) -> int:
+        return into(descriptor, [memoryview(buffers[0])[:most]], start, *flags)
+
+    monkeypatch.setattr(os, "pread", lambda descriptor, count, start: whole(descriptor, min(count, most), start))
+    monkeypatch.setattr(os, "preadv", few)
