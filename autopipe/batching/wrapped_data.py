@@ -71,7 +71,7 @@ class WrappedData:
         row = index % self.batch_size
         sample = tuple(None if part is None else part[row] for part in self._batch)
         slots = sample if self.structure is None else self.structure.packed(sample)
-        return slots[0] if len(slots) == 1 or slots[1:] == (None,) else slots
+        return slots[0] if all(slot is None for slot in slots[1:]) else slots
 
     def mean_bytes(self) -> float:
         """Return the size of a sample in a batch."""

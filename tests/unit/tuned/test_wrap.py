@@ -8,6 +8,7 @@ import pickle
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import cloudpickle
 import keras
@@ -20,11 +21,13 @@ from autopipe.batching import wrapped_data
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.params import from_config, to_config
+from autopipe.core.report import Report
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, LoaderError, WorkloadError
 from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
+from autopipe.measure import verify
 from autopipe.ops.planner import make_plan
 from autopipe.tuned import wrap
 
@@ -274,6 +277,79 @@ def test_batches_of_several_parts_and_weights_are_wrapped(function: Callable[...
     np.testing.assert_array_equal(x["b"], X[:4] + 1)
     np.testing.assert_array_equal(y[1], Y[:4] + 1)
     np.testing.assert_array_equal(weight, np.ones(4))
+
+
+TARGETS: dict[str, tuple[Any, str]] = {
+    "one-hot": (np.eye(10, dtype=np.float32), "categorical_crossentropy"),
+    "vector of one": (Y[:, None], "mse"),
+    "mask": (np.arange(60, dtype=np.uint8).reshape(10, 3, 2), "mse"),
+    "mask of one-hots": (np.ones((10, 2, 2, 5), np.float32), "categorical_crossentropy"),
+    "named": ({"kind": np.eye(10, dtype=np.float32), "where": np.ones((10, 3, 2), np.float32)}, "mse"),
+}
+
+
+class OfRows(keras.utils.PyDataset):
+    def __init__(self, rows: Any) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return _of_each(self._rows, slice(4 * index, 4 * index + 4))
+
+
+def _of_each(rows: Any, which: Any) -> Any:
+    return tf.nest.map_structure(lambda part: part[which], rows)
+
+
+def _by_grain(rows: Any) -> Any:
+    grain = pytest.importorskip("grain")
+    return grain.MapDataset.source(list(range(8))).map(lambda row: _of_each(rows, row)).batch(4)
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "tf.data": lambda rows: tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True),
+    "PyDataset": OfRows,
+    "generator": lambda rows: (list(_of_each(rows, slice(start, start + 4))) for start in (0, 4)),
+    "Grain": _by_grain,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_of_any_shape_are_planned_looked_at_and_trained_on(target: str, form: str) -> None:
+    y, loss = TARGETS[target]
+    parts = y if isinstance(y, dict) else {"y": y}
+    weight = tf.nest.map_structure(lambda part: np.ones(part.shape[:-1], np.float32), y)
+    rows = (X, y) if form == "tf.data" else (X, y, weight)
+
+    def build_model() -> keras.Model:
+        x = keras.Input((2,))
+        made = {
+            name: keras.layers.Reshape(part.shape[1:], name=name)(
+                keras.layers.Dense(int(np.prod(part.shape[1:])), activation="sigmoid")(x)
+            )
+            for name, part in parts.items()
+        }
+        model = keras.Model(x, made if isinstance(y, dict) else made["y"])
+        model.compile("sgd", loss)
+        return model
+
+    workload = wrap.wrap(lambda calls=1: FORMS[form](rows), model=build_model, parameters={"calls": [1, 2]})
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    fields = dict(zip(make_plan(workload).source.labels, make_plan(workload).source.columns, strict=True))
+    for name, part in parts.items():
+        field = fields[f"y.{name}" if isinstance(y, dict) else "y"]
+        assert field is not None
+        assert field.shape == part.shape[1:]
+    found = verify.repeats(workload, [config], samples=8, report=Mock(spec=Report))
+    assert [(each.message, each.samples) for each in found.agreements] == [(None, 8)]
+    with assembly.build_trainer(workload, config) as trainer:
+        history = trainer.fit(epochs=1, verbose=0)
+    assert np.isfinite(history.history["loss"][0])
 
 
 def test_a_part_of_another_shape_is_refused() -> None:
