@@ -30,6 +30,7 @@ class Request:
     arguments: Sequence[str] = ()  # of the script
     seconds: float = 10.0  # of training to look at
     steps: int | None = None  # how many steps instead
+    callbacks: bool = False  # run the script's callbacks that may write files, too
     keep_running: bool = False  # let the script go on to its end, and look at every `fit`
     quiet: bool = False  # send what the script prints on stdout to stderr
 
@@ -50,10 +51,9 @@ def diagnose(request: Request) -> tuple[tuple[Watched, ...], int]:
         status = _run(request, told)
         told.seek(0)
         lines = [json.loads(line) for line in told]
-    failed = next((line for line in lines if line["status"] == "failed"), None)
-    if failed is not None:
-        raise NothingMeasuredError(failed["message"], hint=failed["hint"])
-    watched = tuple(Watched.model_validate_json(json.dumps(line)) for line in lines)
+    if lines and lines[-1]["status"] == "failed":
+        raise NothingMeasuredError(lines[-1]["message"], hint=lines[-1]["hint"])
+    watched = tuple(Watched.model_validate_json(json.dumps(line)) for line in lines if line["status"] != "failed")
     if not watched:
         raise _nothing(request.script, status)
     return watched, status
@@ -64,6 +64,7 @@ def _run(request: Request, told: IO[bytes]) -> int:
 
     options = [f"--fd={told.fileno()}", f"--seconds={request.seconds}"]
     options += [] if request.steps is None else [f"--steps={request.steps}"]
+    options += ["--callbacks"] if request.callbacks or request.keep_running else []
     options += ["--keep-running"] if request.keep_running else []
     command = [sys.executable, "-m", "autopipe.trial.onlook", *options, str(request.script), *request.arguments]
     stdout = sys.stderr.fileno() if request.quiet else None

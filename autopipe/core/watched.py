@@ -49,7 +49,7 @@ class Watched(Value):
     without_augmentation_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     cores: float = pydantic.Field(gt=0)  # that the process may use
     resources: Resources = Resources()  # of the process and all it started
-    left_out: tuple[str, ...] = ()  # the user's callbacks that were left out, because they write files
+    left_out: tuple[str, ...] = ()  # the user's callbacks that were left out, because they may write files
     warnings: tuple[str, ...] = ()  # what to know before the figures are believed
 
     @property

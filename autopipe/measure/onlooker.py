@@ -74,7 +74,7 @@ class Onlooker(keras.callbacks.Callback):
         super().__init__()
         self._told = told
         self._look = look or Look()
-        self._report = {"data": data, "left_out": left_out}
+        self._report: dict[str, Any] = {"data": data, "left_out": left_out}
         self._clock = clock
         self._seen: Any = None
         self._owners: Any = None
@@ -85,6 +85,10 @@ class Onlooker(keras.callbacks.Callback):
         self._images = 0  # of this step
         self._batch_size = 0
         self._done = False
+
+    def set_trainer(self, trainer: Any) -> None:
+        """Be told that this is a trainer's training."""
+        self._report["data"] = "autopipe"
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Take the place of the model's training function."""
@@ -178,7 +182,7 @@ class Onlooker(keras.callbacks.Callback):
         rows = _rows(self._batch)
         rates, warnings = self._alone(state)
         watched = Watched(
-            **self._report,  # type: ignore[arg-type]  # two fields
+            **self._report,
             backend=keras.backend.backend(),
             batch_size=self._batch_size,
             steps=len(seen),

@@ -34,7 +34,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         ("data", f"{watched.data or 'not seen'} ({watched.backend})"),
     ]
     if watched.left_out:
-        found.append(("left out", f"{', '.join(watched.left_out)}: callbacks that write files"))
+        found.append(("left out", f"{', '.join(watched.left_out)}: may write files; `--callbacks` runs them"))
     found += [("note", warning) for warning in watched.warnings]
     return [*found, ("verdict", sentence(watched))]
 
@@ -43,7 +43,12 @@ def sentence(watched: Watched) -> str:
     """Return the verdict in one sentence."""
     gain = watched.possible_gain or 1.0
     up_to = f"up to {gain:.1f}x" if gain < 100 else "more than 100x"
-    return _SENTENCES[watched.verdict].format(seen=watched, up_to=up_to, cheaper=_cheaper_model(watched))
+    return _SENTENCES[watched.verdict].format(
+        seen=watched,
+        up_to=up_to,
+        cheaper=_cheaper_model(watched),
+        tune="`autopipe tune`" if watched.data == "autopipe" else "`autopipe tune` or `ap.wrap`",
+    )
 
 
 _SENTENCES = {
@@ -52,10 +57,8 @@ _SENTENCES = {
     Verdict.CALLBACKS: "{seen.between_share:.0%} of the time goes between steps: callbacks, the progress bar, Keras. "
     "steps_per_execution=8 in model.compile, or fewer callbacks, is the next step.",
     Verdict.CORES: "{seen.slowed_share:.0%} of the time goes because steps take longer than they do alone: what makes "
-    "the data, or another program, takes the same cores: {up_to}. A cheaper pipeline is the next step: `autopipe tune` "
-    "or `ap.wrap`.",
-    Verdict.DATA: "{seen.waiting_share:.0%} of the time waits for data: {up_to}. `autopipe tune` or `ap.wrap` is the "
-    "next step.",
+    "the data, or another program, takes the same cores: {up_to}. A cheaper pipeline is the next step: {tune}.",
+    Verdict.DATA: "{seen.waiting_share:.0%} of the time waits for data: {up_to}. {tune} is the next step.",
 }
 
 

@@ -18,7 +18,7 @@ import os
 import runpy
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:  # nothing is imported that the script has not asked for
     from autopipe.core.watched import Watched
 
-_WRITE_FILES = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "RemoteMonitor", "TensorBoard")
+# Keras's own callbacks that compute only. What a subclass of one does, or a function that one is given, is not known.
+_COMPUTE = ("EarlyStopping", "History", "ProgbarLogger", "ReduceLROnPlateau", "SwapEMAWeights", "TerminateOnNaN")
+_OF_KERAS_2 = ("workers", "use_multiprocessing", "max_queue_size")  # arguments of `fit`
 
 
 class _Enough(BaseException):
@@ -49,10 +51,23 @@ class _Watch:
         def fit(*arguments: Any, **named: Any) -> Any:
             if self._inside:
                 return original(*arguments, **named)
-            bound = signature.bind(*arguments, **named)
+            try:
+                bound = signature.bind(*arguments, **named)
+            except TypeError:
+                self._tell_of_keras_2(named)
+                return original(*arguments, **named)  # which raises it as it does unwatched
             return self._watched(keras, original, bound)
 
         keras.Model.fit = fit
+        made = keras.callbacks.CallbackList.__init__
+
+        @functools.wraps(made)
+        def make(callbacks: Any, given: Any = None, *arguments: Any, **named: Any) -> None:
+            kept, callbacks.autopipe_left_out = self._kept(keras, named.pop("callbacks", given))
+            made(callbacks, kept, *arguments, **named)
+
+        # Also here, because a trainer tells its list that a training begins before it calls `fit`.
+        keras.callbacks.CallbackList.__init__ = make
 
     def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         from autopipe.errors import AutopipeError
@@ -60,6 +75,7 @@ class _Watch:
 
         given = bound.arguments.get("callbacks")
         users, left_out = self._kept(keras, getattr(given, "callbacks", given))
+        left_out = (*getattr(given, "autopipe_left_out", ()), *left_out)
         onlooker = Onlooker(
             self._told,
             Look(seconds=self._arguments.seconds, steps=self._arguments.steps),
@@ -73,7 +89,9 @@ class _Watch:
             bound.arguments["callbacks"] = [onlooker, *users]
         self._inside = True
         try:
-            return original(*bound.args, **bound.kwargs)
+            result = original(*bound.args, **bound.kwargs)
+            onlooker.on_train_end()  # a trainer tells its callbacks later, if at all
+            return result
         except _Enough:
             pass
         except AutopipeError as error:
@@ -85,13 +103,21 @@ class _Watch:
         _end_here()
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
-        """Return the user's callbacks without those that write files, which a training cut short must not touch."""
-        every = [] if callbacks is None else list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
-        if self._arguments.keep_running:
+        """Return the callbacks that write nothing, which a training cut short must not do, and the names of others."""
+        from autopipe.measure.onlooker import Onlooker
+
+        every = [] if callbacks is None else keras.tree.flatten(callbacks)
+        if self._arguments.callbacks:
             return every, ()
-        kinds = tuple(getattr(keras.callbacks, name) for name in _WRITE_FILES)
-        kept = [each for each in every if not isinstance(each, kinds)]
-        return kept, tuple(type(each).__name__ for each in every if isinstance(each, kinds))
+        kinds = {Onlooker, *(getattr(keras.callbacks, name, None) for name in _COMPUTE)}
+        kept = [each for each in every if type(each) in kinds]
+        return kept, tuple(type(each).__name__ for each in every if type(each) not in kinds)
+
+    def _tell_of_keras_2(self, named: dict[str, Any]) -> None:
+        old = ", ".join(f"{name}={named[name]!r}" for name in _OF_KERAS_2 if name in named)
+        if old:
+            hint = f"In Keras 3 pass it to the PyDataset: `super().__init__({old})` in its `__init__`."
+            self._write({"status": "failed", "message": f"`fit` of Keras 3 does not take {old}.", "hint": hint})
 
     def _told(self, watched: Watched) -> None:
         self._write(watched.model_dump(mode="json"))
@@ -164,6 +190,7 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="where to write what was seen")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--callbacks", action="store_true")
     parser.add_argument("--keep-running", action="store_true")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)

@@ -39,9 +39,14 @@ def batches():
 
 print("arguments", sys.argv[1:], __name__)
 sys.stdout.flush()
-saves = keras.callbacks.CSVLogger("log.csv")
+class Notes(keras.callbacks.EarlyStopping):
+    def on_train_begin(self, logs=None):
+        open("notes.txt", "w")
+
+saves = [keras.callbacks.CSVLogger("log.csv"), Notes()]
+more = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: open("more.txt", "w"))
 try:
-    model.fit(batches(), steps_per_epoch=1000, epochs=1000, callbacks=[saves])
+    model.fit(batches(), steps_per_epoch=1000, epochs=1000, callbacks=[saves, more, keras.callbacks.TerminateOnNaN()])
 finally:
     model.save("final.keras")
 """
@@ -50,6 +55,29 @@ import grain
 
 data = grain.MapDataset.source(list(range(64))).map(lambda number: (x[number], y[number]))
 model.fit(data.batch(8).repeat().to_iter_dataset(), steps_per_epoch=1000, epochs=1000)
+"""
+TRAINER = """
+import autopipe as ap
+
+workload = ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size=8, model=lambda: model)
+with ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1))) as trainer:
+    trainer.fit(epochs=1, callbacks=[keras.callbacks.CSVLogger("log.csv")])
+model.save("final.keras")
+"""
+KERAS_2 = """
+class Old(keras.utils.PyDataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return x[:8], y[:8]
+
+try:
+    model.fit(Old(), epochs=1000, workers=8, use_multiprocessing=True)
+except TypeError as error:
+    if "again" not in sys.argv:
+        raise
+    model.fit(Old(), epochs=1000)
 """
 SEVERAL = """
 model.fit(x[:8], y[:8], verbose=0)  # one step: nothing to see
@@ -80,10 +108,35 @@ def test_a_script_that_waits_is_told_so_and_ended_before_it_writes_anything(tmp_
     (watched,) = seen(done)
     assert "arguments ['--debug', '--json'] __main__" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
-    assert (watched["data"], watched["left_out"]) == ("a generator", ["CSVLogger"])
+    assert (watched["data"], watched["left_out"]) == ("a generator", ["CSVLogger", "Notes", "LambdaCallback"])
     assert watched["waiting_seconds"] >= 0.04 * watched["steps"]
     assert watched["alone_images_per_second"] > 0
     assert watched["augmentation"] == ["RandomFlip"]
+
+
+def test_callbacks_that_may_write_run_if_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + SLOW)
+    (watched,) = seen(run(tmp_path, "--json", "--callbacks", "--steps", "4", "train.py"))
+    assert watched["left_out"] == []
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "log.csv", "notes.txt", "more.txt"}
+
+
+def test_the_training_of_a_trainer_that_ends_early_is_told_of_and_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + TRAINER)
+    (watched,) = seen(run(tmp_path, "--json", "train.py"))
+    assert (watched["data"], watched["left_out"]) == ("autopipe", ["CSVLogger"])
+    assert watched["alone_images_per_second"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + KERAS_2)
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 3
+    assert "workers=8, use_multiprocessing=True" in done.stderr
+    assert "PyDataset" in done.stderr
+    (watched,) = seen(run(tmp_path, "--json", "--steps", "4", "train.py", "again"))
+    assert watched["data"] == "keras.utils.PyDataset"
 
 
 def test_a_script_that_grain_feeds_is_told_what_feeds_it(tmp_path: Path) -> None:

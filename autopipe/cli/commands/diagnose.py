@@ -21,6 +21,9 @@ def diagnose(
         float, typer.Option(min=0.1, callback=search_options.finite, help="How much training to look at.")
     ] = 10.0,
     steps: Annotated[int | None, typer.Option(min=1, help="How many steps to look at, instead of --seconds.")] = None,
+    callbacks: Annotated[
+        bool, typer.Option("--callbacks", help="Run the script's callbacks that may write files, too.")
+    ] = False,
     keep_running: Annotated[
         bool, typer.Option("--keep-running", help="Let the script go on to its end, and look at every fit.")
     ] = False,
@@ -39,11 +42,14 @@ def diagnose(
 
     if steps is not None:
         given_options.refuse_idle(context, "seconds", why="with `--steps`, which says how much to look at")
+    if keep_running:
+        given_options.refuse_idle(context, "callbacks", why="with `--keep-running`, which runs all callbacks")
     request = diagnosing.Request(
         script=script,
         arguments=tuple(arguments or ()),
         seconds=seconds,
         steps=steps,
+        callbacks=callbacks,
         keep_running=keep_running,
         quiet=as_json,
     )

@@ -24,6 +24,7 @@ from tests.unit.cli.conftest import Autopipe
         (("convert", "--finish", "set", "--out", "other"), "`--out` has no effect with `--finish`"),
         (("convert", "--finish", "set", "--cut", "1"), "`--cut` has no effect with `--finish`"),
         (("diagnose", "--steps", "9", "--seconds", "10", "a.py"), "`--seconds` has no effect with `--steps`"),
+        (("diagnose", "--callbacks", "--keep-running", "a.py"), "`--callbacks` has no effect with `--keep-running`"),
         (("tune", "a.py:w", "--batch-size", "64"), "`--batch-size` goes with `--images`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

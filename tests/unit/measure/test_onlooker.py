@@ -297,7 +297,7 @@ def test_the_training_of_a_trainer_is_watched_like_any_other() -> None:
     Trainer(made, ArrayLoader(X, Y, 4)).fit(
         epochs=2, callbacks=Onlooker(told.append, Look(steps=3, alone_seconds=0.05)), verbose=0
     )
-    assert [each.batch_size for each in told] == [4]
+    assert [(each.batch_size, each.data) for each in told] == [(4, "autopipe")]
     assert made.train_function.__qualname__.startswith(("TensorFlowTrainer.", "JAXTrainer."))
 
 

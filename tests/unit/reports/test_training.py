@@ -35,7 +35,9 @@ def test_what_autopipe_feeds_has_a_workload_already() -> None:
     feed = type("Feed", (), {"__module__": "autopipe.frameworks"})()  # as a trainer's, without Keras
     data = onlook.kind_of_data(feed)
     assert ("data", "autopipe (jax)") in training.rows(watched(data=data))
-    assert training.to_paste(watched(alone_images_per_second=270.0, waiting_seconds=6.3, data=data)) is None
+    waits = watched(alone_images_per_second=270.0, waiting_seconds=6.3, data=data)
+    assert training.to_paste(waits) is None
+    assert "wrap" not in training.sentence(waits)
 
 
 @pytest.mark.parametrize(
@@ -67,5 +69,5 @@ def test_other_causes_are_named(figures: dict[str, Any], said: str) -> None:
 
 def test_what_was_left_out_and_warned_of_is_shown() -> None:
     lines = training.rows(watched(left_out=("CSVLogger",), warnings=("Only 3 steps were timed.",)))
-    assert ("left out", "CSVLogger: callbacks that write files") in lines
+    assert ("left out", "CSVLogger: may write files; `--callbacks` runs them") in lines
     assert ("note", "Only 3 steps were timed.") in lines
