@@ -27,7 +27,7 @@ _PLAIN: Final = ("convert", "epochs", "page_cache", "isolation", "virtual_device
 
 _OPTIONS: Final = {
     "space": "--space {}",
-    "max_memory_bytes": "--max-memory {}",
+    "max_memory_bytes": "--max-memory {}B",
     "max_workers": "--max-workers {}",
     "max_cpu_percent": "--max-cpu {:g}",
     "epochs": "--epochs {}",

@@ -16,19 +16,23 @@ from autopipe.errors import ConfigError, near
 WRAPPED = "wrapped."
 """Begins the names of settings of a dataset of `ap.wrap`."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
-_SECONDS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(B|bits?)/s", re.IGNORECASE)
 _DECIMAL = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def seconds(text: str, option: str) -> float:
-    """Return the seconds that a duration such as `90`, `3m`, `1.5h` or `15ms` stands for."""
+    """Return the seconds that a duration such as `90s`, `3m`, `1.5h` or `15ms` stands for."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise ConfigError(f"`{option}` must be a duration such as 90s, 3m or 1h, but got {text!r}.")
+        raise ConfigError(
+            f"`{option}` must be a duration such as 90s, 3m or 15ms, but got {text!r}.",
+            hint=_with_a_unit(text, option, "ms", "s", "m"),
+        )
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -36,8 +40,18 @@ def size(text: str, option: str) -> int:
     """Return the bytes that a size such as `8G` or `500MiB` stands for."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ConfigError(f"`{option}` must be a size such as 8G or 500M, but got {text!r}.")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+        raise ConfigError(
+            f"`{option}` must be a size such as 8G or 500M, but got {text!r}.",
+            hint=_with_a_unit(text, option, "M", "G"),
+        )
+    return int(float(match[1]) * _UNITS[(match[2] or "").upper()])
+
+
+def _with_a_unit(text: str, option: str, *units: str) -> str | None:
+    """Return what may have been meant by a number alone."""
+    if _NUMBER.fullmatch(text.strip()) is None:
+        return None
+    return f"A number needs a unit: {' or '.join(f'{option} {text.strip()}{unit}' for unit in units)}."
 
 
 def counts(text: str, option: str) -> list[int]:
@@ -70,7 +84,8 @@ def accelerator(text: str, option: str) -> SimulatedAccelerator:
     if _DURATION.fullmatch(duration.strip().lower()) is None or (slash and not images.strip().isdecimal()):
         raise ConfigError(
             f"`{option}` must be a duration such as 15ms, one for so many images such as 224ms/400, "
-            f"or one of {', '.join(PRESETS)}; but got {text!r}.{near(text, PRESETS)}"
+            f"or one of {', '.join(PRESETS)}; but got {text!r}.{near(text, PRESETS)}",
+            hint=_with_a_unit(text, option, "ms", "s"),
         )
     return SimulatedAccelerator(seconds(duration, option), int(images) if slash else None)
 
@@ -187,7 +202,15 @@ def _names(key: str, loader: str | None = None) -> list[str]:
             return names
         known = {f"loader.{name.partition('.')[2]}": None for name in knobs}
         whose = "" if loader is None else f" of the loader {loader}"
-    raise ConfigError(f"There is no setting `{key}`{whose}.{near(key, known)}", hint=f"There are: {', '.join(known)}")
+    raise ConfigError(f"There is no setting `{key}`{whose}.{_meant(key, known)}", hint=f"There are: {', '.join(known)}")
+
+
+def _meant(key: str, known: Iterable[str]) -> str:
+    """Return what may have been meant; a loader's setting without the loader is one of whichever loader is tried."""
+    if "." in key:
+        return near(key, known)
+    full = {name.rpartition(".")[2]: f"loader.{name.rpartition('.')[2]}" if "." in name else name for name in known}
+    return re.sub(r"`(.+)`", lambda match: f"`{full[match[1]]}`", near(key, full))
 
 
 def _value_of_any(names: list[str], text: str) -> Value:

@@ -69,7 +69,7 @@ def test_what_was_asked_for_outlives_the_file(tmp_path: Path) -> None:
 def test_it_is_told_as_a_command_line_says_it() -> None:
     assert asking.written(Settings(virtual_devices=0)) == ""
     assert asking.written(ASKED) == (
-        "--space quick --max-memory 8589934592 --max-workers 8 --max-cpu 150 --epochs 30 --simulate-step 224ms/400 "
+        "--space quick --max-memory 8589934592B --max-workers 8 --max-cpu 150 --epochs 30 --simulate-step 224ms/400 "
         "--virtual-devices 2 --hosts 4 "
         "--page-cache cold --isolation process --seed 3 --no-convert --only loader=threads "
         "--only cache=none,memory"

@@ -18,7 +18,7 @@ THREADS = PipelineConfig(loader=Threads(workers=2))
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90.0), ("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015), ("2min", 120.0)],
+    [("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015), ("2min", 120.0)],
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert option_values.seconds(text, "--budget") == pytest.approx(seconds)
@@ -30,7 +30,19 @@ def test_what_is_no_duration_is_named_with_its_option(text: str) -> None:
         option_values.seconds(text, "--budget")
 
 
-@pytest.mark.parametrize(("text", "size"), [("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7", 7)])
+@pytest.mark.parametrize("option", ["--step", "--memory", "--simulate-step"])
+def test_a_number_without_a_unit_is_refused_with_what_to_write(option: str) -> None:
+    read = {"--memory": option_values.size, "--simulate-step": option_values.accelerator}.get(
+        option, option_values.seconds
+    )
+    with pytest.raises(ConfigError, match=f"`{option}` must be") as raised:
+        read("20", option)
+    unit = "G" if option == "--memory" else "ms"
+    assert f"{option} 20{unit}" in str(raised.value.hint)
+    read(f"20{unit}", option)
+
+
+@pytest.mark.parametrize(("text", "size"), [("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7B", 7)])
 def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
     assert option_values.size(text, "--max-memory") == size
 
@@ -62,6 +74,8 @@ def test_a_knob_of_any_loader_takes_what_one_of_them_takes() -> None:
     [
         ("cahce=memory", "There is no setting `cahce`. Did you mean `cache`?"),
         ("loader.worker=4", "There is no setting `loader.worker`. Did you mean `loader.workers`?"),
+        ("workers=4", "There is no setting `workers`. Did you mean `loader.workers`?"),
+        ("worker=4", "There is no setting `worker`. Did you mean `loader.workers`?"),
         ("cache=disk", "`cache` cannot be 'disk'."),
         ("threads.workers=many", "`threads.workers` cannot be 'many'."),
         ("cache", "A setting must be written key=value, but got 'cache'."),
