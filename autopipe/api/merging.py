@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def merge(paths: Sequence[Path], out: Path) -> Artifact:
 
     Args:
         paths: the artefacts, which must be of one workload.
-        out: the file to write; it may be one of them.
+        out: the file to write, whose folder is made if need be; it may be one of them.
 
     Raises:
         ArtifactError: one cannot be read, they are of several workloads, or `out` cannot be written.
@@ -26,5 +27,7 @@ def merge(paths: Sequence[Path], out: Path) -> Artifact:
         merged = pick.merge([files.read(path) for path in paths])
         moved = reference.moved(merged.workload, paths[0].absolute().parent, out.absolute().parent)
         merged = merged.model_copy(update={"workload": moved})
+        with contextlib.suppress(OSError):  # the write says what is wrong
+            out.parent.mkdir(parents=True, exist_ok=True)
         files.write(merged, out)
     return merged

@@ -108,6 +108,22 @@ def test_merge_unites_profiles_and_leads_to_the_first_ones_workload(autopipe: Au
     assert merged.workload == FileReference(path="train.py")
 
 
+def test_merge_makes_the_folder_that_it_writes_to(autopipe: Autopipe, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    one = files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "a.json")
+    out = tmp_path / "new" / "tuned" / "autopipe.json"
+    ended = autopipe("merge", one, "--out", out)
+    assert (ended.status, ended.out) == (0, ""), ended.err
+    assert files.read(out).workload == FileReference(path="../../train.py", origin=str(tmp_path / "train.py"))
+
+
+def test_merge_says_why_a_folder_cannot_be_made(autopipe: Autopipe, tmp_path: Path) -> None:
+    one = files.write(artifact(), tmp_path / "a.json")
+    ended = autopipe("merge", one, "--out", one / "autopipe.json")
+    assert (ended.status, ended.out) == (2, "")
+    assert "cannot be written: Not a directory" in ended.err
+
+
 def test_merge_waits_for_whoever_writes_to_the_same_artefact(tmp_path: Path) -> None:
     out = files.write(artifact(), tmp_path / "a.json")
     other = files.write(artifact(profile(hardware=HERE)), tmp_path / "b.json")
