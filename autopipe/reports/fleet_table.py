@@ -15,7 +15,7 @@ from autopipe.reports.figure import Column, Row, Table
 from autopipe.reports.fleets import Member
 
 _UNKNOWN = "-"
-_WIDE = 72  # columns of a terminal: with fewer, a table of eight columns has one letter a line
+_WIDE = 110  # columns of a terminal: with fewer, a machine's name takes six lines of a table
 
 
 def document(members: Sequence[Member], now: datetime.datetime) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ class Member:
     gain: float | None  # times the best of its baselines; None where it was compared with nothing
     measured_at: datetime.datetime | None  # when, with time zone; None where nothing was measured
     state: Literal["fits", "stale", "elsewhere"]  # here and now; "elsewhere" is another machine's
-    best_on_similar: float | None = None  # images/s of the same workload on machines like it, at most
+    best_on_similar: float | None = None  # images/s of the same workload and data on machines like it, at most
     trials: int | None = None  # of its study; None for an artefact
     place: str  # the artefact's path, or the study's name
 
@@ -55,7 +55,8 @@ def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
         except ArtifactError:
             continue  # of somebody else, or cut: `autopipe show` says which
         for profile in artifact.profiles:
-            alike = f"{profile.workload.ops}/{profile.workload.batch_size}"
+            of = profile.workload
+            alike = f"{of.ops}/{of.batch_size}/{of.model}/{of.samples}/{of.mean_bytes:.0f}"
             found.append((alike, _member(artifact, profile, path, here, now)))
     if not found:
         raise ConfigError(f"There is no artefact in `{folder}`, or below it.", hint="`autopipe tune` writes them.")
@@ -70,7 +71,12 @@ def of_storage(url: str, now: datetime.datetime) -> list[Member]:
         TrialError: it cannot be used.
     """
     here = fingerprint.detect()
-    return _compared([(kept.workload, _studied(kept, here, now)) for kept in _studies(url)])
+    return _compared([(f"{each.workload}/{_content(each.data)}", _studied(each, here, now)) for each in _studies(url)])
+
+
+def _content(data: str) -> str:
+    """Return a digest of data without the files' times, in which copies on several machines differ."""
+    return re.sub(r" times=\S+", "", data)
 
 
 def old(url: str, older_than_days: float, now: datetime.datetime) -> list[Kept]:
@@ -150,7 +156,7 @@ def _state(profile: Profile, here: Hardware, now: datetime.datetime) -> Literal[
 
 
 def _compared(found: Sequence[tuple[str, Member]]) -> list[Member]:
-    """Add to each what the same workload does on machines like its own."""
+    """Add to each what the same workload does with the same data on machines like its own."""
 
     def best(key: str, member: Member) -> float | None:
         rates = [

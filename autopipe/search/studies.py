@@ -30,6 +30,7 @@ class Kept:
 
     name: str
     workload: str  # the digest of its workload
+    data: str  # the digest of its data; empty where nobody noted it
     hardware: str  # its machine, as JSON; empty where nobody noted it
     trials: int  # how many were finished
     best: tuple[PipelineConfig, float] | None  # the fastest that was measured, and its images/s; None where none was
@@ -148,6 +149,7 @@ def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
     return Kept(
         name=study.study_name,
         workload=str(digests["workload"]),
+        data=str(digests.get("data", "")),
         hardware=str(digests.get("hardware", "")),
         trials=sum(each.state.is_finished() for each in study.get_trials(deepcopy=False)),
         best=None if best is None else (best.config, _rate(best)),

@@ -22,13 +22,14 @@ def test_a_fleet_is_a_table_a_page_and_a_document(autopipe: Autopipe, tmp_path: 
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.parametrize("columns", [40, 80])
 def test_a_narrow_terminal_has_a_line_for_each_figure(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     files.write(artifact(), tmp_path / "a.json")
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", str(columns))
     lines = autopipe("fleet", tmp_path).out.splitlines()
-    assert max(map(len, lines)) <= 40
+    assert max(map(len, lines)) <= columns
     assert [" ".join(line.split()) for line in lines if line.startswith(("machine", "images/s"))] == [
         "machine 2 x Imaginary 9000",
         "images/s 1,000",

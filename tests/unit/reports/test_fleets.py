@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_each_profile_of_each_artefact_is_a_member(folder: Path) -> None:
     assert (one.state, here.state) == ("elsewhere", "fits")
 
 
+@pytest.mark.parametrize("other", [{"samples": 50_000}, {"mean_bytes": 110_000.0}, {"model": "a" * 16}])
+def test_a_rate_with_other_data_or_another_model_is_compared_with_none(folder: Path, other: dict[str, Any]) -> None:
+    named = FileReference(path="train.py")
+    fastest = profile(workload=digest(**other), hardware=hardware(cores=6), measurement=figures(9000.0))
+    files.write(artifact(fastest, workload=named), folder / "three.json")
+    found = {Path(each.place).name: each.best_on_similar for each in fleets.of_folder(folder, TOMORROW)}
+    assert (found["one.json"], found["three.json"]) == (3000.0, None)
+
+
 def test_what_is_old_is_stale_wherever_it_is(folder: Path) -> None:
     assert {each.state for each in fleets.of_folder(folder, NEXT_YEAR)} == {"stale"}
 
@@ -85,6 +95,24 @@ def test_each_study_of_a_storage_is_a_member(storage: str) -> None:
     assert small.trials is not None
     assert small.trials >= 4
     assert {small.state, large.state} == {"elsewhere"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "compared"),
+    [("files=9 names=b sizes=c times=d", False), ("files=9 names=a sizes=c times=later", True)],
+)
+def test_studies_are_compared_where_their_data_are_the_same_but_for_the_files_times(
+    tmp_path: Path, theirs: str, compared: bool
+) -> None:
+    url = f"sqlite:///{tmp_path}/studies.db"
+    for cores, data in ((2, "files=9 names=a sizes=c times=d"), (8, theirs)):
+        surface = Surface(cores=cores, model_rate=60_000.0)
+        known = {"workload": "w", "data": data, "hardware": hardware(cores=cores).model_dump_json()}
+        settings = Settings(trials=3, clock=surface.clock, storage=url, study_name=f"{cores} cores", digests=known)
+        study.run(library.load("quick", {"cores": cores, "gpus": 0}), surface, surface.facts(), settings)
+    found = {each.place: each for each in fleets.of_storage(url, datetime.datetime.now(datetime.UTC))}
+    fastest = found["8 cores"].images_per_second
+    assert found["2 cores"].best_on_similar == (fastest if compared else None)
 
 
 def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
