@@ -17,20 +17,20 @@ _LONG_SECONDS = 90.0
 
 
 def table(rows: Sequence[Payback]) -> Table:
-    """Return one line for each storage form and cut that was tried."""
+    """Return one line of at most 80 columns for each storage form and cut that was tried."""
     shown = Table(title=None, show_edge=False, pad_edge=False, box=None, header_style="bold")
-    shown.add_column("kept as", no_wrap=True)
-    for column in ("images/s", "to convert", "on disk", "free", "an epoch less", "pays after"):
-        shown.add_column(column, justify="right")  # in 80 columns, two lines rather than half a figure
+    shown.add_column("kept as, after", no_wrap=True)
+    for column in ("images/s", "to convert", "on disk", "free", "saved an\nepoch", "epochs\nto pay"):
+        shown.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         shown.add_row(
-            name(row),
+            f"{row.config.storage}, {wording.count(row.cut, 'op')}",
             wording.rate(row.rate.value),
-            _interval(row.convert_seconds.value, row.convert_seconds.low, row.convert_seconds.high),
+            _interval(row.convert_seconds.low, row.convert_seconds.high),
             size_text(row.bytes),
             "" if row.free_bytes is None else size_text(row.free_bytes),
             _duration(row.saved_seconds) if row.saved_seconds > 0 else "nothing",
-            Text(_pays(row), style="yellow" if row.overruled else ""),
+            Text(_epochs(row), style="yellow" if row.overruled else ""),
         )
     return shown
 
@@ -74,22 +74,17 @@ def document(rows: Sequence[Payback]) -> list[dict[str, Any]]:
     ]
 
 
-def name(row: Payback) -> str:
-    """Return what a form is called: with how many ops are done before."""
-    return f"{row.config.storage}, after {wording.count(row.cut, 'op')}"
-
-
-def _pays(row: Payback) -> str:
+def _epochs(row: Payback) -> str:
     if row.epochs is None:
         return "never"
-    return "at once" if row.epochs == 0 else f"{row.epochs:.1f} epochs"
+    return "at once" if row.epochs == 0 else f"{row.epochs:.1f}"
 
 
 def _duration(seconds: float) -> str:
     return f"{seconds / _MINUTE:,.1f} min" if seconds >= _LONG_SECONDS else f"{seconds:.2g} s"
 
 
-def _interval(value: float, low: float, high: float) -> str:
-    unit, per = ("min", _MINUTE) if value >= _LONG_SECONDS else ("s", 1.0)
-    said = f"{value / per:,.1f} {unit}"
-    return said if low == high else f"{said} ({low / per:,.1f} to {high / per:,.1f})"  # one shard shows no spread
+def _interval(low: float, high: float) -> str:
+    unit, per = ("min", _MINUTE) if high >= _LONG_SECONDS else ("s", 1.0)
+    ends = [f"{end / per:,.0f}" if end >= 10 * per else f"{end / per:.1f}" for end in (low, high)]
+    return f"{' to '.join(dict.fromkeys(ends))} {unit}"  # one shard shows no spread
