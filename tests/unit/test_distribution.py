@@ -15,3 +15,8 @@ def test_what_the_pages_at_the_top_lead_to_is_in_the_source_distribution() -> No
     folders = {link.partition("/")[0] for link in links if "/" in link}
     assert "docs" in folders
     assert {f"/{folder}" for folder in folders} <= set(settings["include"])
+
+
+def test_the_extra_for_jax_brings_what_keras_writes_tensorboards_by() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"jax", "tensorboard"} <= {re.split(r"\W", requirement)[0] for requirement in extras["jax"]}
