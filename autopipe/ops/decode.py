@@ -24,6 +24,7 @@ from autopipe.core.plain_code import Lines, decoded_parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
+from autopipe.hardware import own_process
 from autopipe.ops import png, reduction
 from autopipe.ops.header import Size, image_size
 from autopipe.ops.orientation import orientation_of, upright, warn_of_turned
@@ -61,6 +62,9 @@ class Decode(Op):
             a smaller image does not need, so that it takes a part of the time, and smooths where bilinear would skip
             pixels: the pixels are others than those of a whole image that is resized. Other formats and masks are
             decoded whole.
+
+    Every loader reads a PNG in 8 bits of grey or RGB if the checksums of its chunks are right. The second checksum, the
+    Adler-32 within the compressed pixels, is not compared.
 
     Raises:
         BadSampleError: the bytes are empty, truncated, damaged, no image or too large a one.
@@ -273,9 +277,14 @@ def _other(data: bytes, flags: int, max_pixels: int, channels: int | None) -> ND
         raise BadSampleError("the image file is empty (0 bytes).")
     require_end(data)
     _require_size(image_size(bytes(data)), max_pixels)
-    if (found := png.pixels(data, channels)) is not None:
+    if own_process.is_claimed() and (found := png.pixels(data, channels)) is not None:
         return found
-    pixels = _imdecode(data, flags, max_pixels)
+    try:
+        pixels = _imdecode(data, flags, max_pixels)
+    except BadSampleError:
+        if (found := png.pixels(data, channels)) is None:
+            raise
+        return found
     return pixels if channels is not None or pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 

@@ -1,12 +1,13 @@
-"""PNG by the decoder of kornia-rs (Rust's `png`), where nobody waits for Python's lock, which it holds.
+"""PNG by the decoder of kornia-rs (Rust's `png`), for processes where nobody waits for Python's lock, which it holds.
 
 To the same pixels as OpenCV's libpng, because PNG is lossless. A photograph of 960x720 took one core 8.0 ms and its
 mask of few colours 1.5 ms, OpenCV 14.6 and 6.3 ms. Threads of one process would take turns, so they stay with OpenCV.
 
 Only what the two read alike is taken: 8 bits of grey or RGB, and chunks that change nothing. All else, and whatever
-this decoder refuses, is OpenCV's, so that a damaged file is refused, or read, as everywhere. Damage shows in the
-checksums of chunks, at which both look. OpenCV alone looks at the one inside the compressed pixels, too, which nothing
-but a faulty encoder gets wrong.
+this decoder refuses, is OpenCV's. Damage shows in the checksums of chunks, at which both look. OpenCV alone looks at
+the Adler-32 within the compressed pixels, too, which only a faulty encoder gets wrong if the chunks are right. `decode`
+asks this decoder for what OpenCV refuses, so that every loader gives one verdict. To compare the Adler-32 here would
+cost what this decoder spares: `zlib` takes 8.6 ms for a photograph that takes 5.8 ms here and 15.6 ms by OpenCV.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ import struct
 
 import numpy as np
 from numpy.typing import NDArray
-
-from autopipe.hardware import own_process
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">8sI4sIIBBBBBI")  # to the checksum of the first chunk: https://www.w3.org/TR/png-3/#11IHDR
@@ -35,7 +34,7 @@ def pixels(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
         data: an encoded image of any format.
         channels: 3 or 1 for an image that has to have so many; None for a mask, which keeps its own.
     """
-    if not own_process.is_claimed() or data[:8] != _SIGNATURE:
+    if data[:8] != _SIGNATURE:
         return None
     data = bytes(data)
     try:
