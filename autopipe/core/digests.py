@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import json
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydantic
 
 from autopipe.core.op import Op
 
@@ -22,6 +24,21 @@ _DEEPEST = 5  # objects within objects that count
 def digest(*parts: object) -> str:
     """Return a short hexadecimal digest of the parts' texts, in order."""
     return hashlib.sha256("\x1f".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def canonical(value: object) -> str:
+    """Return values as JSON with sorted names, without fields at their defaults: one that is new changes nothing.
+
+    As in their `repr`, fields of dataclasses with `repr=False` do not count.
+    """
+    return json.dumps(value, sort_keys=True, default=_set_fields)
+
+
+def _set_fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    fields = (each for each in dataclasses.fields(value) if each.repr)
+    return {each.name: getattr(value, each.name) for each in fields if getattr(value, each.name) != each.default}
 
 
 def ops_digest(ops: Sequence[Op]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from autopipe.core.params import Params, Value
@@ -33,7 +33,7 @@ class Parameter:
     # it counts only where each of these earlier parameters has one of the values named
     when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     # where the file names what is yet to be measured; `values` are then those of a machine where nothing waits
-    unmeasured: Unmeasured | None = field(default=None, repr=False)
+    unmeasured: Unmeasured | None = None
 
     def counts(self, params: Mapping[str, Value]) -> bool:
         """Whether it counts, given the earlier parameters."""

@@ -70,7 +70,7 @@ class _Waits:
     written: ParameterSpec
     known: Mapping[str, int]
     check: pydantic.TypeAdapter[Any] = field(repr=False)
-    where: str = field(repr=False)  # what a study is known by does not hang on the file's place
+    where: str = field(repr=False)  # left out of a study's digest: the file may be moved
 
     def __call__(self, measured: Mapping[str, int]) -> tuple[Value, ...]:
         names = {**self.known, **measured}

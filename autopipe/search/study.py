@@ -6,12 +6,12 @@ This is the order of things and nothing else: what is tried, when it ends and wh
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 
 from optuna.samplers import RandomSampler
 
+from autopipe.core import digests
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
 from autopipe.search import (
@@ -48,9 +48,8 @@ _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has
 
 
 def space_digest(space: Space) -> str:
-    """Return a digest of what a space may try: a study goes on only with the same."""
-    waits = f"{space.unmeasured}" if space.unmeasured else ""
-    return hashlib.sha256(f"{space.parameters!r}{waits}".encode()).hexdigest()[:16]
+    """Return the digest of what a space may try: a study is only resumed with the same."""
+    return digests.digest(digests.canonical(space.parameters))
 
 
 def _words(settings: Settings, space: Space) -> str:

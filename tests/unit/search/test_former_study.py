@@ -1,6 +1,7 @@
 """A study that an early version wrote, of seven trials and a confirmation in two blocks: gone on with, or refused.
 
-`tests/assets/studies/early.sql` is the SQLite database as that version left it, as text.
+`tests/assets/studies/early.sql` is the SQLite database as that version left it, as text, but for the digest of its
+space, which that version made of Python's `repr`.
 """
 
 from __future__ import annotations

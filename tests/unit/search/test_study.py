@@ -19,7 +19,8 @@ from autopipe.core.facts import Limits
 from autopipe.core.limits import limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, to_config
-from autopipe.core.space import Space
+from autopipe.core.space import Parameter, Space
+from autopipe.core.space_spec import ParameterSpec
 from autopipe.core.value import Estimate
 from autopipe.errors import SpaceError, TrialError
 from autopipe.loaders.foreign import Foreign
@@ -927,6 +928,38 @@ def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
         study.run(other, surface, surface.facts(), settings(surface, storage=url, trials=2, space="quick"))
     for each in (space, other):
         assert study.space_digest(each) not in refused.value.message
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LaterParameter(Parameter):
+    """A parameter as a later version may have it: with one more field."""
+
+    unit: str = ""
+
+
+class LaterSpec(ParameterSpec):
+    unit: str = ""
+
+
+def test_a_study_is_resumed_by_a_version_whose_space_has_one_more_field_with_a_default(tmp_path: Path) -> None:
+    text = SPACE.replace("[1, 2*cores]", "[1, workers_at_once]")  # waits for what is measured
+    space = library.parse(text, {"cores": 4, "gpus": 0})
+    assert space.unmeasured
+
+    def later(unit: str) -> Space:
+        found = []
+        for each in space:
+            fields = {name: getattr(each, name) for name in Parameter.__slots__}
+            if (waits := fields["unmeasured"]) is not None:
+                fields["unmeasured"] = dataclasses.replace(waits, written=LaterSpec(**dict(waits.written)))
+            found.append(LaterParameter(**fields, unit=unit))
+        return Space(tuple(found))
+
+    url = f"sqlite:///{tmp_path}/study.db"
+    run(space, Surface(), url, trials=3)
+    assert len(run(later(""), Surface(), url, trials=5, blocks=(0, 0)).trials) >= 5
+    with pytest.raises(TrialError, match="another space"):
+        run(later("threads"), Surface(), url, trials=5)
 
 
 def test_a_baseline_need_not_lie_in_the_space(space: Space) -> None:
