@@ -81,10 +81,10 @@ def bootstrap_interval(values: Sequence[float] | NDArray[np.float64], *, resampl
 
 
 def estimate(rates: Sequence[float], *, resamples: int = 1000) -> Estimate:
-    """Return the median of rates with its bootstrap interval; one alone may be anything up to twice as high."""
+    """Return the median of rates with its bootstrap interval; of one alone no interval is known."""
     value, interval = median(rates), bootstrap_interval(rates, resamples=resamples)
     if len(rates) < 2:
-        return Estimate(value=value, low=0.0, high=2 * value)
+        return Estimate.of_one(value)
     return Estimate(value=value, low=min(interval.low, value), high=max(interval.high, value))
 
 

@@ -23,6 +23,16 @@ class Estimate(Value):
     low: float
     high: float
 
+    @classmethod
+    def of_one(cls, value: float) -> Self:
+        """Return a figure that was read once, so that its spread is not known: `low` is 0, and nothing follows."""
+        return cls(value=value, low=0.0, high=2 * value)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether `low` and `high` were measured: more than one reading is needed for that."""
+        return self.low > 0.0
+
     @pydantic.model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.low > self.high:

@@ -51,7 +51,7 @@ def _together(windows: Sequence[Window]) -> Estimate:
     seconds = np.array([window.seconds for window in windows])
     value = float(images.sum() / seconds.sum())
     if len(windows) < 2:
-        return Estimate(value=value, low=0.0, high=2 * value)
+        return Estimate.of_one(value)
     picks = np.random.default_rng(0).integers(len(windows), size=(_RESAMPLES, len(windows)))
     low, high = np.quantile(images[picks].sum(axis=1) / seconds[picks].sum(axis=1), [0.025, 0.975])
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))

@@ -236,7 +236,9 @@ def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: boo
             f"drifting: the second half ran {abs(drift):.0%} {'faster' if drift > 0 else 'slower'} than the first; "
             "something else uses the machine, or it changes its clock. Measure again on a quiet machine."
         )
-    if not narrow:
+    if not rate.has_interval:
+        said.append("unstable: its steps are so long that there is one window, and no interval. Allow more time.")
+    elif not narrow:
         spread = (rate.high - rate.low) / 2 / rate.value
         said.append(f"unstable: ±{spread:.0%} after the longest time allowed. Allow more time, or quieten the machine.")
     if filling:

@@ -55,7 +55,7 @@ def _require(found: Sequence[tuple[Artifact, Profile]]) -> None:
 def _sentence(found: Sequence[tuple[Artifact, Profile]]) -> str:
     first, last = (found[at][1].measurement.images_per_second for at in (0, -1))
     ratio = last.value / first.value if first.value > 0 else 0.0
-    apart = last.low > first.high or last.high < first.low
+    apart = first.has_interval and last.has_interval and (last.low > first.high or last.high < first.low)
     said = f"{wording.rate(first.value)} images/s and {wording.rate(last.value)}"
     if not apart:
         return f"{said}: no difference that their intervals would tell."

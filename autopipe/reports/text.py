@@ -144,6 +144,6 @@ def _utilisation(summary: Summary) -> str:
 
 
 def _figures(estimate: Estimate) -> tuple[str, str]:
-    if estimate.low <= 0 or estimate.high > _MEANINGLESS * estimate.low:
+    if estimate.has_interval and estimate.high > _MEANINGLESS * estimate.low:
         return wording.rate(estimate.value), "too unsteady"
     return wording.rate(estimate.value), wording.span(estimate.low, estimate.high)

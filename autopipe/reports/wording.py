@@ -60,7 +60,9 @@ def rates(estimate: Estimate) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return an interval of images/s."""
+    """Return an interval of images/s, as `Estimate` has it: of one window, none is known."""
+    if low <= 0:
+        return "one window, no interval"
     return f"{rate(low)} to {rate(high)}"
 
 

@@ -142,7 +142,7 @@ def _baseline(session: Session, baseline: Baseline, proved: Confirmation | None)
 def _drift(session: Session, baselines: Sequence[Baseline], proved: Confirmation) -> float | None:
     """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
 
-    None is told where the two intervals overlap: a reading that varies by 10 % shows no drift of 6 %.
+    No drift is told if the two intervals overlap, or one is not known: a reading that varies by 10 % shows none of 6 %.
     """
     changes = []
     for baseline in baselines:
@@ -151,5 +151,5 @@ def _drift(session: Session, baselines: Sequence[Baseline], proved: Confirmation
         if isinstance(first, Measurement) and key in proved.rates:
             before, now = first.images_per_second, proved.rates[key]
             overlap = now.low <= before.high and before.low <= now.high
-            changes.append(0.0 if overlap else now.value / before.value - 1.0)
+            changes.append(0.0 if overlap or not before.has_interval else now.value / before.value - 1.0)
     return max(changes, key=abs, default=None)

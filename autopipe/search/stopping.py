@@ -104,11 +104,14 @@ def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float, what: str) -
 
 
 def no_gain_stop(standing: Standing, *, patience: int) -> Stop | None:
-    """Return a stop if the last `patience` trials have brought no gain beyond the interval of the best before them."""
+    """Return a stop if the last `patience` trials have brought no gain beyond the interval of the best before them.
+
+    If that best was read in one window only, it has no interval, and no gain can be ruled out.
+    """
     if len(standing.best) <= patience:
         return None
     before, now = standing.best[-patience - 1], standing.best[-1]
-    if before is None or now is None or now.value > before.high:
+    if before is None or now is None or not before.has_interval or now.value > before.high:
         return None
     return Stop(
         reason=Reason.NO_GAIN,

@@ -15,6 +15,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.stats import FEWEST_PAIRS, median
 from autopipe.core.value import Estimate, rate_text
 from autopipe.tuned import pick
+from autopipe.tuned.drift import LEAST_SHARE
 from autopipe.tuned.fingerprint import MatchLevel, compare_hardware, compare_workload
 from autopipe.tuned.schema import Artifact, Hardware, Profile, WorkloadDigest
 
@@ -157,11 +158,12 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.share_of_ceiling
     share = None if side_by_side is None else min(1.0, side_by_side.value)
     result = dataclasses.replace(result, share=share, images_per_second=now)
+    least = max(then.low, LEAST_SHARE * then.value)
     if side_by_side is not None and recorded is not None and by_the_figures is not None:
-        lowest, highest = min(recorded, by_the_figures) * then.low / max(then.value, 1e-9), side_by_side.high
+        lowest, highest = min(recorded, by_the_figures) * least / max(then.value, 1e-9), side_by_side.high
         said = f"it reaches {share:.0%} of what the model can take, but {recorded:.0%} when it was tuned"
     else:
-        lowest, highest = then.low, now.high
+        lowest, highest = least, now.high
         said = f"it feeds {rate_text(now.value)} images/s, but {rate_text(then.value)} when it was tuned"
     if highest >= lowest * (1 - DRIFT_TOLERANCE):
         return result

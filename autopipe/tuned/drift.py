@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from autopipe.devices.monitor import EpochFigures, EpochMonitor
 
+LEAST_SHARE: Final = 0.5
+"""A training below this share of its promise is too slow, however wide the interval of the promise is."""
+
 WAIT_TOLERANCE: Final = 0.02
 """A data-wait share differs by so much from one run to the next."""
 
@@ -69,10 +72,10 @@ class Drift:
 
 
 def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> Drift | None:
-    """Say how a training on so many `cores` is slower than promised; None if it is not, by more than the interval."""
+    """Say how a training on so many `cores` is slower than promised; None unless by more than the interval, or half."""
     then = promise.images_per_second
     rate, waits = figures.images_per_second, figures.data_wait_share
-    if then.value - rate <= then.high - then.low:
+    if then.value - rate <= min(then.high - then.low, LEAST_SHARE * then.value):
         return None
     said = (
         f"The training takes {rate:.0f} images/s, {1 - rate / then.value:.0%} less than the {then.value:.0f} when its "

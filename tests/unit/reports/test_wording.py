@@ -4,6 +4,7 @@ import pytest
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import FailureKind, Phase, Resources, TrialFailure
+from autopipe.core.value import Estimate
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -33,6 +34,11 @@ def test_a_failure_is_one_line_and_not_a_long_one() -> None:
     assert said.startswith("out of memory in first batch: Too much. xxx")
     assert len(said) < 200
     assert said.endswith("…")
+
+
+def test_a_rate_of_one_window_is_said_without_an_interval() -> None:
+    assert "to" not in wording.rates(Estimate.of_one(8.3)).split()
+    assert wording.rates(Estimate(value=8.3, low=8.0, high=8.5)) == "8.3 (8 to 8.5)"
 
 
 @pytest.mark.parametrize(("number", "said"), [(1, "1 core"), (2, "2 cores"), (2.5, "2.5 cores"), (0, "0 cores")])

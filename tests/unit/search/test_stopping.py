@@ -113,5 +113,13 @@ def test_no_gain_means_none_beyond_the_interval_of_the_best_before() -> None:
     assert no_gain_stop(standing(best=[*flat[:-1], rate(103.0)]), patience=4) is None
 
 
+def test_a_best_that_was_read_in_one_window_rules_out_no_gain() -> None:
+    """Steps of eight seconds: the best rose from 100 to 195 images/s, which once was taken for none."""
+    rose: list[Estimate | None] = [Estimate.of_one(100.0), *[Estimate.of_one(195.0)] * 4]
+    assert no_gain_stop(standing(best=rose), patience=4) is None
+    assert no_gain_stop(standing(best=[Estimate.of_one(100.0)] * 5), patience=4) is None
+    assert no_gain_stop(standing(best=[rate(100.0), *[Estimate.of_one(101.0)] * 4]), patience=4) is not None
+
+
 def test_failures_alone_are_not_taken_for_a_plateau() -> None:
     assert no_gain_stop(standing(best=[None] * 9), patience=4) is None

@@ -188,6 +188,18 @@ def test_rounds_that_disagree_are_no_drift_and_rounds_that_agree_are() -> None:
     assert checked(0.60, 0.60, 0.90) is Verdict.DRIFTED  # what a neighbour took of the model in one round hides nothing
 
 
+def test_half_of_a_rate_that_was_recorded_in_one_window_is_drift() -> None:
+    recorded = profile()
+    measured = recorded.measurement.model_copy(update={"images_per_second": Estimate.of_one(1000.0)})
+    recorded = recorded.model_copy(update={"measurement": measured, "ceiling": None, "findings": None})
+
+    def checked(rate: float) -> Verdict:
+        now = Rates(images_per_second=Estimate(value=rate, low=0.98 * rate, high=1.02 * rate), share=None)
+        return check(artifact(recorded), hardware(), TOMORROW, measure=lambda config: now).verdict
+
+    assert (checked(600.0), checked(300.0)) == (Verdict.FITS, Verdict.DRIFTED)
+
+
 def test_a_round_too_short_for_an_interval_hides_no_drift() -> None:
     model = Estimate(value=1000.0, low=990.0, high=1010.0)
     whole, short = Estimate(value=600.0, low=594.0, high=606.0), Estimate(value=600.0, low=0.0, high=1200.0)

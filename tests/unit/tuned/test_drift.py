@@ -32,6 +32,14 @@ def test_a_training_within_the_interval_keeps_the_promise(rate: float) -> None:
     assert fell(rate, 0.9, others=3.0, cores=1) is None
 
 
+def test_half_of_the_promise_is_too_little_whatever_its_interval() -> None:
+    once = dataclasses.replace(PROMISE, images_per_second=Estimate.of_one(1000.0))  # steps of many seconds
+    assert fell(510.0, 0.25, promise=once) is None
+    found = fell(490.0, 0.25, promise=once)
+    assert found is not None
+    assert found.cause is Cause.DATA
+
+
 def test_a_training_that_waits_for_data_is_told_to_retune() -> None:
     assert fell(800.0, 0.25, others=0.2) == Drift(
         cause=Cause.DATA,
