@@ -200,8 +200,11 @@ class Ceiling(OfSetup, Value):
     warnings: tuple[str, ...] = ()
 
     def is_overtaken_by(self, rate: Estimate) -> bool:
-        """Whether a training ran so much faster that the model alone was read while something else had the machine."""
-        return rate.low > OVERTAKEN * self.model_images_per_second.value
+        """Whether a training ran so much faster that the model alone was read while something else had the machine.
+
+        The interval of an unsteady rate does not count: no part of it above the ceiling can be true.
+        """
+        return rate.value > OVERTAKEN * self.model_images_per_second.value
 
     def with_loader_of(self, other: Ceiling) -> Ceiling:
         """Return the same with what `other`, of another setup of the model, tells of the loader: it is one for all."""

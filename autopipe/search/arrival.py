@@ -19,6 +19,7 @@ from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Session
 from autopipe.search.stopping import Reason, Stop
 
+_READINGS = 3  # of the model alone at most, while it is slower than a training that was just measured
 _LOOKS = 2  # at most, at a point beside other people's code that is at the ceiling
 
 
@@ -129,10 +130,16 @@ class Arrival:
         )
 
     def _is_overtaken(self, point: Point) -> bool:
-        """Look at the ceiling again, once for each figure at it, and return whether it still lies too low to be one."""
+        """Measure the model alone again, for each figure at the ceiling, and return whether that is still too low.
+
+        Whatever else runs on the machine can only slow the model down, so a ceiling below a training is read once more.
+        """
         session, figure = self._session, (point.key, len(point.measurements))
         if figure not in self._looked_for:
-            self._looked_for[figure] = budget.look_again_at_ceiling(session, point.config)
+            for _ in range(_READINGS):
+                self._looked_for[figure] = budget.look_again_at_ceiling(session, point.config)
+                if not session.highest_ceiling().is_overtaken_by(point.estimate):
+                    break
         return session.highest_ceiling().is_overtaken_by(point.estimate)
 
     def _ceiling_stop(self, what: str, point: Point, share: float) -> Stop | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TypeAlias
 
+from autopipe.core.ceiling import OVERTAKEN
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.stats import (
     FEWEST_PAIRS,
@@ -258,9 +259,12 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], belief: Belief) 
     """Return how much of the model alone a configuration reaches, 0 to 1, from blocks in which both were measured.
 
     In pairs, since what slows a block down slows both: a fast block over a slow ceiling would be more than all of it.
+    None, too, if it is far more than all of it all the same: the model alone was then disturbed in each block.
     """
     common = sorted(ran.keys() & alone.keys())
     if not common:
         return None
     found = estimate({block: ran[block] / alone[block] for block in common}, belief)
+    if found.value > OVERTAKEN:
+        return None
     return Estimate(value=min(1.0, found.value), low=min(1.0, found.low), high=min(1.0, found.high))

@@ -52,6 +52,9 @@ from tests.fakes.surface import Surface
 from tests.unit.search.conftest import SPACE
 
 
+TWO_SETUPS = ("device", "host")
+
+
 def settings(surface: Surface, **chosen: object) -> Settings:
     return dataclasses.replace(Settings(clock=surface.clock), **chosen)  # type: ignore[arg-type]
 
@@ -261,6 +264,28 @@ def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> 
 
     result = run(space, SlowOnTheHost(model_rate=60_000.0, quirks=1))
     assert result.stopped_because.reason is not Reason.CEILING
+
+
+@pytest.mark.parametrize("disturbed", [2, 99])
+def test_a_model_alone_that_is_slower_than_an_unsteady_training_ends_no_search(space: Space, disturbed: int) -> None:
+    """Trials well above what the model alone was read at, with intervals that hold that reading."""
+
+    class Shaken(Surface):
+        readings = 0
+
+        def _ceiling(self, setup: ModelSetup) -> Ceiling:
+            found = super()._ceiling(setup)
+            self.readings += 1
+            low = 38_000.0
+            disturbed_now = self.readings <= disturbed + len(TWO_SETUPS)
+            alone = {"model_images_per_second": Estimate(value=low, low=0.99 * low, high=1.01 * low)}
+            return found.model_copy(update=alone if disturbed_now else {})
+
+    surface = Shaken(model_rate=60_000.0, quirks=1, noise=0.25)
+    result = run(space.only("devices", [1]).only("finish", TWO_SETUPS), surface)
+    assert result.stopped_because.reason is not Reason.CEILING
+    assert result.ceiling is not None
+    assert (result.ceiling.model_images_per_second.value > 38_000.0) == (disturbed == 2)
 
 
 @pytest.mark.parametrize("block", [1, 2])
