@@ -26,7 +26,7 @@ from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSp
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.hardware import own_process
 from autopipe.ops import png, reduction
-from autopipe.ops.header import Size, image_size
+from autopipe.ops.header import image_size, require_size
 from autopipe.ops.orientation import orientation_of, upright, warn_of_turned
 from autopipe.ops.size import check_size
 from autopipe.ops.truncated import require_end
@@ -235,7 +235,7 @@ def jpeg_space(data: bytes, max_pixels: int, *, strict: bool) -> str | None:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data, strict=False)
     except (ValueError, KeyError):  # damaged, or of a rare kind: OpenCV finds out
         return None
-    _require_size((int(height), int(width)), max_pixels)
+    require_size((int(height), int(width)), max_pixels)
     if not strict:
         require_end(data)
     if space in _FOUR_INKS:
@@ -276,7 +276,7 @@ def _other(data: bytes, flags: int, max_pixels: int, channels: int | None) -> ND
     if len(data) == 0:
         raise BadSampleError("the image file is empty (0 bytes).")
     require_end(data)
-    _require_size(image_size(bytes(data)), max_pixels)
+    require_size(image_size(bytes(data)), max_pixels)
     if own_process.is_claimed() and (found := png.pixels(data, channels)) is not None:
         return found
     try:
@@ -295,14 +295,5 @@ def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
         raise BadSampleError(f"OpenCV cannot decode the image: {str(error).strip()}") from None
     if pixels is None:
         raise BadSampleError(f"OpenCV cannot decode the image ({len(data)} bytes that start with {bytes(data[:8])!r}).")
-    _require_size((pixels.shape[0], pixels.shape[1]), max_pixels)  # of a format whose header is not known here
+    require_size((pixels.shape[0], pixels.shape[1]), max_pixels)  # of a format whose header is not known here
     return pixels
-
-
-def _require_size(size: Size | None, max_pixels: int) -> None:
-    height, width = size or (0, 0)
-    if height * width > max_pixels:
-        raise BadSampleError(
-            f"an image must have at most {max_pixels:,} pixels, but its header says {width} x {height}.",
-            hint="Replace or remove the file; in a workload's file, Decode(max_pixels=...) sets another limit.",
-        )

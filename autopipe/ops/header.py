@@ -9,6 +9,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from autopipe.errors import BadSampleError
+
 Size: TypeAlias = tuple[int, int]  # height, width
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
@@ -25,6 +27,20 @@ def image_size(data: bytes) -> Size | None:
             except (struct.error, IndexError, KeyError):
                 return None
     return None
+
+
+def require_size(size: Size | None, max_pixels: int) -> None:
+    """Refuse an image that is, or claims to be, larger than `max_pixels`; None for a size that is not known.
+
+    Raises:
+        BadSampleError: with what the header says.
+    """
+    height, width = size or (0, 0)
+    if height * width > max_pixels:
+        raise BadSampleError(
+            f"an image must have at most {max_pixels:,} pixels, but its header says {width} x {height}.",
+            hint="Replace or remove the file; in a workload's file, Decode(max_pixels=...) sets another limit.",
+        )
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
