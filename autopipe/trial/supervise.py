@@ -123,7 +123,8 @@ class TrialRunner:
 
     def describe(self) -> Description | TrialFailure:
         """Return what a search has to know of the workload."""
-        answer = _expected(Description, self._request(protocol.Describe(), None)[0])
+        usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
+        answer = _expected(Description, self._request(protocol.Describe(), usual)[0])
         return answer if isinstance(answer, TrialFailure) else answer.model_copy(update={"hosts": self.launch.hosts})
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:

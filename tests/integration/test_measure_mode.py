@@ -56,3 +56,30 @@ def test_a_step_is_timed_and_kept(tmp_path: Path) -> None:
     assert kept.model_dump(mode="json") == told
     assert (kept.mode, kept.batch_size) == ("predict", 4)
     assert "How long does the model itself take?" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_two_virtual_devices_are_measured(backend: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    line = [
+        "measure",
+        "train.py:workload",
+        "--virtual-devices",
+        "2",
+        "--set",
+        "devices=2",
+        "--seconds",
+        "0.5",
+        "--json",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "autopipe", *line],
+        cwd=tmp_path,
+        env=os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["ran"]["devices"]) == 2
