@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Literal, TextIO
 
 import numpy as np
@@ -69,17 +69,18 @@ class Table:
             raise DataError(f'`label_mode` must be "auto", "class" or "number", but got {label_mode!r}.')
         place = located(csv)
         self._place, self._csv = place, shown(place)
-        names = () if label is None else (label,) if isinstance(label, str) else tuple(label)
+        names = () if label is None else (label,) if isinstance(label, str) else _names("label", label)
         if label is not None and not names:
             raise DataError("`label` must name a column, or several, but got an empty list.", hint="Pass label=None.")
-        if isinstance(features, str) or (sample_weight is not None and label is None):
-            raise DataError(
-                "`features` must be a list of columns, and `sample_weight` needs a label, "
-                f"but got {features=}, {label=}."
-            )
+        features = _names("features", features)
+        for option, name in (("path", path), ("sample_weight", sample_weight or "")):
+            if not isinstance(name, str):
+                raise DataError(f"`{option}` must be the name of a column, but got {shortened(name)}.")
+        if sample_weight is not None and label is None:
+            raise DataError(f"`sample_weight` weights the loss of a label, but got {sample_weight=}, {label=}.")
         more = (*features, *(() if sample_weight is None else (sample_weight,)))
         listed = label if label is None or isinstance(label, str) else names
-        self._columns = TableColumns(path=path, label=listed, features=tuple(features), sample_weight=sample_weight)
+        self._columns = TableColumns(path=path, label=listed, features=features, sample_weight=sample_weight)
         paths, columns, self._rows = _read_columns(place, path, (*names, *more))
         numbers = number_columns(columns[len(names) :], more, self._rows)
         self._features = numbers[:, : len(features)] if features else None
@@ -165,6 +166,21 @@ class Table:
                 f"`{self._csv}` must name images that exist, but {len(missing)} of {looked} are missing: {shown}.",
                 hint=f"Relative paths start at `{os.fsdecode(self._paths.root)}`; pass another as root=.{slashes}",
             )
+
+
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    """Return the columns that a list names. A dictionary is none: it would be read as its keys."""
+    listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Set)
+    names = tuple(given) if listed else ()
+    if not listed or not all(isinstance(name, str) for name in names):
+        raise DataError(
+            f"`{option}` must be {'the name of a column, or ' * (option == 'label')}a list of names of columns, "
+            f"but got {shortened(given)}.",
+            hint="Targets by name are for ap.HDF5, ap.Parquet, or an object of your own with `__len__` and `read(i)`."
+            if option == "label"
+            else None,
+        )
+    return names
 
 
 def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[list[str], list[list[str]], array[int]]:

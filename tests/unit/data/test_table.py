@@ -153,8 +153,11 @@ def test_features_and_weights_are_columns_of_numbers(folder: Path) -> None:
     text = "path,rooms,label\n1.jpg,three,1\n2.jpg,4,0\n"
     with pytest.raises(DataError, match="column `rooms` must hold finite numbers, but row 2 has 'three'"):
         table(folder, text, features=["rooms"])
-    for told in ({"features": "rooms"}, {"label": None, "sample_weight": "rooms"}):
-        with pytest.raises(DataError, match="`features` must be a list of columns, and `sample_weight` needs a label"):
+    for told, message in (
+        ({"features": "rooms"}, "must be a list"),
+        ({"label": None, "sample_weight": "rooms"}, "label=None"),
+    ):
+        with pytest.raises(DataError, match=message):
             table(folder, text, **told)
 
 
@@ -239,3 +242,26 @@ def test_a_cell_that_is_empty_is_told_with_its_column(folder: Path) -> None:
     with pytest.raises(DataError, match=r"Row 3 .* one of them is empty") as told:
         table(folder, "path,x,y\n1.jpg,1,2\n2.jpg,,2\n", label=["x", "y"])
     assert told.value.hint == "Fill in its column `x`, or remove the row."
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("label", {"kind": "label"}),
+        ("label", {"label"}),
+        ("label", 1),
+        ("label", ["label", None]),
+        ("label", b"label"),
+        ("features", {"rooms": "label"}),
+        ("path", ["path"]),
+        ("sample_weight", ["label"]),
+    ],
+)
+def test_what_names_no_column_is_refused_with_what_was_given(folder: Path, option: str, value: Any) -> None:
+    with pytest.raises(DataError, match=f"`{option}` must be .*{re.escape(repr(value))}"):
+        table(folder, "path,label\n1.jpg,1\n2.jpg,2\n", **{option: value})
+
+
+def test_any_series_of_names_names_columns(folder: Path) -> None:
+    data = table(folder, "path,a,b\n1.jpg,1,2\n", label=np.array(["a", "b"]))
+    np.testing.assert_array_equal(data.read(0)[1], [1, 2])  # type: ignore[index]  # a pair
