@@ -14,14 +14,19 @@ class Agreement(Value):
     """Whether one configuration gives the batches that the workload asks for."""
 
     config: PipelineConfig
-    digest: str  # of all batches it gave; equal digests mean equal batches
+    digest: str  # of all batches it gave; equal digests mean equal batches, and none that it could not run
     samples: int = pydantic.Field(ge=0)
     # between a pixel and that of the reference configuration
     largest_difference: float = pydantic.Field(default=0.0, ge=0)
     largest_value: float = pydantic.Field(default=0.0, ge=0)  # of any pixel in the reference, which tells its scale
     missing: int = pydantic.Field(default=0, ge=0)  # samples that never came
     repeated: int = pydantic.Field(default=0, ge=0)  # samples that came more than once in an epoch
-    message: str | None = None  # why nothing could be compared, if so
+    message: str | None = None  # what else differs; or why it could not run, if so
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it gave batches."""
+        return bool(self.digest)
 
 
 class Verification(Value):

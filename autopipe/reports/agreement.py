@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -20,8 +20,8 @@ _WHAT_TO_DO = (
 
 
 def agrees(verification: Verification) -> bool:
-    """Return whether all configurations gave the same samples, with pixels that differ by no more than one level."""
-    return all(_agrees(each) for each in verification.agreements)
+    """Return whether all that ran gave the same samples, with pixels that differ by no more than one level."""
+    return all(_agrees(each) for each in verification.agreements if each.has_run)
 
 
 def render(verification: Verification) -> RenderableType:
@@ -43,22 +43,30 @@ def render(verification: Verification) -> RenderableType:
 
 
 def _over_all(verification: Verification) -> Text:
-    wrong = sum(not _agrees(each) for each in verification.agreements)
-    count = len(verification.agreements)
-    samples = max((each.samples for each in verification.agreements), default=0)
-    match bool(wrong), verification.compared:
+    ran = [each for each in verification.agreements if each.has_run]
+    count, failed = len(verification.agreements), len(verification.agreements) - len(ran)
+    wrong = sum(not _agrees(each) for each in ran)
+    said = [f"{failed} of {count} configurations could not run: the table says why."] * (failed > 0)
+    if ran or not failed:
+        said.append(_of_those_that_ran(verification.compared, ran, wrong, "that ran " * (failed > 0)))
+    return Text(f"verdict   {' '.join(said)}", style="bold red" if wrong or failed else "bold green")
+
+
+def _of_those_that_ran(compared: bool, ran: Sequence[Agreement], wrong: int, which: str) -> str:
+    samples = max((each.samples for each in ran), default=0)
+    match bool(wrong), compared:
         case True, True:
-            said = f"{wrong} of {count} configurations do not give the same batches."
+            return f"{wrong} of {len(ran)} configurations {which}do not give the same batches."
         case True, False:
-            said = (
-                f"samples came twice in an epoch in {wrong} of {count} configurations. Workers that draw the same "
-                "random numbers do so; or the data hold samples twice."
+            return (
+                f"{wrong} of {len(ran)} configurations {which}gave samples twice in an epoch. "
+                "Workers that draw the same random numbers do so; or the data hold samples twice."
             )
         case False, True:
-            said = f"all {count} configurations give the same batches, over {samples:,} samples."
+            return f"all {len(ran)} configurations {which}give the same batches, over {samples:,} samples."
         case _:
-            said = f"no sample came twice in the first {samples:,} of an epoch, whatever the parameters."
-    return Text(f"verdict   {said}", style="bold red" if wrong else "bold green")
+            whichever = "in any of those that ran" if which else "whatever the parameters"
+            return f"no sample came twice in the first {samples:,} of an epoch, {whichever}."
 
 
 def _agrees(agreement: Agreement) -> bool:

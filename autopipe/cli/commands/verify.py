@@ -9,6 +9,8 @@ import typer
 
 from autopipe.cli import given_options, screen, workload_options
 
+_COULD_NOT_RUN = 3  # as where nothing can be measured
+
 
 def verify(
     context: typer.Context,
@@ -52,6 +54,8 @@ def verify(
         screen.show(agreement.render(verification))
     if not agreement.agrees(verification):
         raise typer.Exit(1)
+    if not all(each.has_run for each in verification.agreements):
+        raise typer.Exit(_COULD_NOT_RUN)
 
 
 def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_json: bool) -> None:

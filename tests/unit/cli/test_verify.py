@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from autopipe.api import searching, verifying
-from autopipe.core.verification import Verification
+from autopipe.core.config import PipelineConfig
+from autopipe.core.verification import Agreement, Verification
 from autopipe.errors import WorkloadError
+from autopipe.loaders.threads import Threads
 from autopipe.trial import protocol
 from autopipe.trial.supervise import TrialRunner
 from tests.unit.cli.conftest import Autopipe
@@ -115,6 +117,19 @@ def test_batches_are_compared_without_the_workloads_model(autopipe: Autopipe, mo
     monkeypatch.setattr(verifying, "verify", verify)  # a real one takes half a minute: README's is in test_readme.py
     assert autopipe("verify", "train.py:workload").status == 0
     assert simulated == [True]
+
+
+def test_what_could_not_run_has_an_exit_code_of_its_own(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def status(*agreements: Agreement) -> int:
+        found = Verification(agreements=agreements, compared=False)
+        monkeypatch.setattr(verifying, "verify", lambda runner, **_: found)
+        return autopipe("verify", "train.py:workload").status
+
+    config = PipelineConfig(loader=Threads(workers=1))
+    could_not = Agreement(config=config, digest="", samples=0, message="it forks")
+    twice = Agreement(config=config, digest="ab", samples=9, repeated=3)
+    fine = Agreement(config=config, digest="ab", samples=9)
+    assert [status(fine), status(fine, twice), status(fine, could_not), status(twice, could_not)] == [0, 1, 3, 1]
 
 
 def test_what_trials_warn_of_is_said_once(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,9 +44,9 @@ def test_a_line_fits_a_terminal_of_80_columns_and_the_verdict_comes_last() -> No
     [
         ({"missing": 3, "repeated": 1}, "other samples: 3 missing, 1 repeated"),
         ({"largest_difference": 51.0}, "other pixels, by up to 20.0%"),
-        ({"message": "cannot be opened"}, "cannot be opened"),
+        ({"message": "the targets differ"}, "the targets differ"),
     ],
-    ids=["samples", "pixels", "failed"],
+    ids=["samples", "pixels", "targets"],
 )
 def test_what_does_not_agree_is_told_and_makes_the_verdict(other: dict[str, Any], said: str) -> None:
     lines = shown(**other)
@@ -68,13 +68,26 @@ def test_of_datasets_of_ones_own_only_repeated_samples_are_told() -> None:
     lines = shown(compared=False, repeated=1200)
     assert lines[1].startswith("0 of 256 came before")
     assert lines[2].startswith("1,200 of 256 came before")
-    assert "samples came twice in an epoch in 1 of 2 configurations" in " ".join(lines[-2:])
+    assert "1 of 2 configurations gave samples twice in an epoch" in " ".join(lines[-2:])
     assert "no sample came twice in the first 256 of an epoch" in " ".join(shown(compared=False)[-2:])
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_what_could_not_run_is_no_difference(compared: bool) -> None:
+    lines = " ".join(shown(compared=compared, message="no more than one worker", digest="", samples=0))
+    assert "1 of 2 configurations could not run" in lines
+    assert "do not give the same" not in lines
+    assert "gave samples twice" not in lines
+    found = Verification(agreements=(Agreement(config=FIRST, digest="", samples=0, message="no"),), compared=compared)
+    written = io.StringIO()
+    Console(file=written).print(agreement.render(found))
+    assert "1 of 1 configurations could not run" in written.getvalue()
+    assert agreement.agrees(found)
 
 
 def test_why_a_configuration_cannot_be_used_is_told_whole_and_leaves_room_for_which_it_is() -> None:
     why = "Workers must be importable, but `train` is not. Put what starts them under a main guard, " * 2
-    lines = shown(message=why)
+    lines = shown(message=why, digest="")
     assert max(map(len, lines)) <= 80
     assert len(lines) < 16
     assert [word for word in why.split() if word not in " ".join(lines)] == []
