@@ -12,6 +12,7 @@ ops are flips, crops and resizes. The graph is `autopipe.batching.dataset_graph`
 
 from __future__ import annotations
 
+import traceback
 import weakref
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
@@ -151,13 +152,15 @@ class _TfDataLoader(WorkloadLoader):
 
         self._open_graph()
         try:
-            element = elements.next()
+            return self.spec.aligned(elements.next())
         except tf.errors.OpError as error:
-            failure = failure_of(self._job, epoch, batch)
-            if failure is not None:
-                raise failure from failure.__cause__
-            raise LoaderError(f"tf.data could not make batch {batch} of epoch {epoch}: {error.message}") from error
-        return self.spec.aligned(element)
+            elements.close()
+            traceback.clear_frames(error.__traceback__)  # TensorFlow keeps them, and they the iterator's threads
+            message = error.message
+        # Out here, so that the failure does not hold TensorFlow's error, which is part of a cycle.
+        raise failure_of(self._job, epoch, batch) or LoaderError(
+            f"tf.data could not make batch {batch} of epoch {epoch}: {message}"
+        )
 
     def _open_graph(self) -> Graph:
         self._owner.require()

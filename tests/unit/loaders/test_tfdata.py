@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from autopipe.assembly import build_loader
@@ -188,6 +189,19 @@ def test_sizes_that_a_crop_cannot_use_are_named_as_by_other_loaders(
             pytest.raises(BadSampleError, match=said),
         ):
             list(made.batches(0))
+
+
+def test_epochs_that_fail_leave_no_threads_and_no_files_behind() -> None:
+    process, after = psutil.Process(), []
+    loader = TfData(num_parallel_calls=2, prefetch=1, read_ahead=64)
+    with scenes((15, 20), (15, 20), loader=loader, batch_size=4) as made:
+        for epoch in range(6):
+            with pytest.raises(BadSampleError):
+                list(made.batches(epoch))
+            after.append((process.num_threads(), process.num_fds()))
+    threads, files = zip(*after, strict=True)
+    assert threads[-1] - threads[0] < 64  # of a single epoch
+    assert files[-1] - files[0] < 3
 
 
 def test_images_whose_size_only_those_looked_at_share_are_cut_where_other_loaders_cut_them() -> None:
