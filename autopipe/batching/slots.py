@@ -42,8 +42,17 @@ class Slot:
         self.block = SharedBlock(layout.size)
 
 
+class _Lent(weakref.ref[NDArray[Any]]):
+    """An array over a slot, and the number of the loan that it belongs to."""
+
+    loan: int
+
+
 class SlotPool:
-    """Hands out slots and takes them back by itself."""
+    """Hands out slots and takes them back by itself.
+
+    An array that goes runs no Python: a Ctrl-C that arrived just then would be raised there, where Python ignores it.
+    """
 
     def __init__(self, layout: RowLayout, keep: int) -> None:
         """Keep at most `keep` unused slots."""
@@ -51,10 +60,14 @@ class SlotPool:
         self._keep = keep
         self._free: collections.deque[Slot] = collections.deque()
         self._numbers = itertools.count(1)
-        self._lent: dict[int, tuple[Slot, list[weakref.ref[NDArray[Any]]]]] = {}
+        self._loans = itertools.count(1)
+        # Of each loan its slot, its arrays, and how often the process had been forked by then.
+        self._lent: dict[int, tuple[Slot, list[_Lent], int]] = {}
+        self._gone: collections.deque[_Lent] = collections.deque()
 
     def acquire(self) -> Slot:
         """Return a slot that nobody uses."""
+        self._take_back()
         try:
             return self._free.pop()  # the one used last is warm in the processor's cache
         except IndexError:
@@ -67,16 +80,21 @@ class SlotPool:
 
     def lend(self, slot: Slot, rows: int) -> Batch:
         """Return new arrays over the slot; it comes back when all of them, and all views of them, are gone."""
-        batch = slot.layout.arrays(slot.block, rows)
-        arrays = [array for array in batch if array is not None]
-        left, forks, forks_then = [len(arrays)], _Forks, _Forks.count  # as Python ends, globals go before arrays do
-
-        def gone(_: object) -> None:
-            left[0] -= 1  # callbacks run one at a time, under the interpreter's lock
-            if left[0] == 0:
-                del self._lent[slot.number]
-                if forks.count == forks_then:  # else a child may still read what lies there
-                    self.release(slot)
-
-        self._lent[slot.number] = (slot, [weakref.ref(array, gone) for array in arrays])
+        batch, loan = slot.layout.arrays(slot.block, rows), next(self._loans)
+        arrays = [_Lent(array, self._gone.append) for array in batch if array is not None]
+        for array in arrays:
+            array.loan = loan
+        self._lent[loan] = (slot, arrays, _Forks.count)
         return batch
+
+    def _take_back(self) -> None:
+        while True:
+            try:
+                loan = self._gone.popleft().loan
+            except IndexError:
+                return
+            slot, arrays, forks = self._lent.get(loan, (None, [], 0))
+            if slot is None or any(array() is not None for array in arrays) or self._lent.pop(loan, None) is None:
+                continue
+            if forks == _Forks.count:  # else a child may still read what lies there
+                self.release(slot)

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import _thread
 import gc
+import operator
 import os
+import signal
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autopipe.batching import shared_memory, slots
+from autopipe.batching import shared_memory
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.slots import SlotPool
 from autopipe.core.sample import Field, FieldKind, SampleSpec
@@ -67,12 +71,23 @@ def test_a_slot_comes_back_with_the_last_reference_to_its_arrays() -> None:
     assert pool.acquire() is slot
 
 
-def test_a_batch_that_outlives_its_module_at_exit_lets_its_slot_go_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+class _Tripped(weakref.ref[SharedBlock]):
+    trip = staticmethod(_thread.interrupt_main)
+
+
+def test_a_ctrl_c_that_comes_while_a_batch_goes_is_not_lost() -> None:
     pool = SlotPool(RowLayout(SPEC, 4), keep=3)
-    slot = pool.acquire()
-    batch = pool.lend(slot, 4)
-    monkeypatch.setattr(slots, "_Forks", None)
-    del batch
+    slot, last = pool.acquire(), SharedBlock(1)
+    tripped = _Tripped(last, operator.methodcaller("trip"))  # SIGINT comes as this goes: before Python runs again
+    held = [(*pool.lend(slot, 4), last)]
+    del last
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012  it comes with any line that follows
+            held.clear()
+            assert tripped() is None
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert pool.acquire() is slot
 
 
