@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from autopipe.api.converting import imported
 from autopipe.api.stored_workload import Stored
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError, near
@@ -41,6 +42,8 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
     """
     choice = pick.pick(stored.artifact, fingerprint.detect())
     workload = _imported(stored.workload)
+    if isinstance(workload.data, WrappedData):  # which has one form, its call
+        return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
     plan = make_plan(workload)
     tuned = choice.profile.measurement.images_per_second.value
     why = module.reasons_against(workload, choice.config, plan)

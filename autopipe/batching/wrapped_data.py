@@ -39,7 +39,7 @@ class WrappedData:
         # The values that each of its parameters may take in a search.
         self.choices = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
         self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
-        self._wanted_steps = steps
+        self.wanted_steps = steps  # batches of an epoch, where it was told
         dataset = self.make(self.defaults)
         self.steps = _steps(dataset, steps, self)  # batches of an epoch
         self._batch, self.structure, self._like = first_batch(dataset)
@@ -54,7 +54,7 @@ class WrappedData:
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
         made = functools.partial(self.function, **parameters)
         try:
-            return feeder(made(), call, self._wanted_steps, made)
+            return feeder(made(), call, self.wanted_steps, made)
         except AutopipeError:
             raise
         except Exception as error:

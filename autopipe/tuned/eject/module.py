@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
@@ -22,7 +23,7 @@ from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.ops.planner import make_plan
-from autopipe.tuned.eject import arrays_form, grain_form, pydataset_form, tfdata_form
+from autopipe.tuned.eject import arrays_form, call_form, grain_form, pydataset_form, tfdata_form
 from autopipe.tuned.eject.written import Written, filled, own_name, written
 
 FIT: Final = "fit"
@@ -95,6 +96,8 @@ def module(
     Raises:
         PlainCodeError: plain tf.data or Keras code cannot express it; the message gives every reason.
     """
+    if isinstance(workload.data, WrappedData):
+        return _call(workload.data, config, own=own)
     plan = make_plan(workload) if plan is None else plan
     if config == FIT:
         return _arrays(workload, plan, own=own)
@@ -115,6 +118,13 @@ def module(
     form = _FORM_OF[type(asked.loader)]
     texts = {**form.texts(workload, asked, parts), "notes": _notes(asked, parts)}
     return _made(form.TEMPLATE, parts, {**texts, "given": parts.given, "fields": fields}, own=own)
+
+
+def _call(data: WrappedData, config: PipelineConfig | str, *, own: bool) -> PlainModule:
+    texts, parts = call_form.texts(data, config), call_form.written(data)
+    assert not isinstance(config, str)  # its texts refuse it
+    notes = _filled_notes([_dated(config), *call_form.notes(data, config), *_of_devices(config)])
+    return _made(call_form.TEMPLATE, parts, {**texts, "notes": notes, "given": ""}, own=own)
 
 
 def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
@@ -159,16 +169,14 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
 
 
 def _notes(config: PipelineConfig | None, parts: Written) -> str:
-    today, of = datetime.datetime.now(datetime.UTC).date(), "arrays in memory" if config is None else config.one_line()
     said = [
-        f"Written on {today.isoformat()} for {of}.",
+        _dated(config),
         "The samples and what is done to them are the workload's; the random numbers are drawn anew, so that batches "
         "differ from those of autopipe.",
     ]
     if config is not None and config.finish == "device":
         said.append(_FINISHED_HERE)
-    if config is not None and config.devices > 1:
-        said.append(f"It was tuned for {config.devices} devices; how to share batches out between them is up to you.")
+    said += _of_devices(config)
     if parts.functions:
         own = ", ".join(dict.fromkeys(own_name(*named) for named in parts.functions.items()))
         said.append(f"Of the files that hold {own}, only these are needed: one that imports autopipe may do without.")
@@ -176,4 +184,19 @@ def _notes(config: PipelineConfig | None, parts: Written) -> str:
         said.append(
             f"What no file holds is passed by the caller: {', '.join(parts.source.given)}, as ap.Workload got it."
         )
+    return _filled_notes(said)
+
+
+def _dated(config: PipelineConfig | None) -> str:
+    today, of = datetime.datetime.now(datetime.UTC).date(), "arrays in memory" if config is None else config.one_line()
+    return f"Written on {today.isoformat()} for {of}."
+
+
+def _of_devices(config: PipelineConfig | None) -> list[str]:
+    if config is None or config.devices == 1:
+        return []
+    return [f"It was tuned for {config.devices} devices; how to share batches out between them is up to you."]
+
+
+def _filled_notes(said: Sequence[str]) -> str:
     return textwrap.fill(" ".join(said), 110, break_long_words=False, break_on_hyphens=False)

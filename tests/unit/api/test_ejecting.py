@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -14,9 +16,10 @@ from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import ConfigError
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
+from autopipe.loaders.wrapped import Wrapped
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
-from autopipe.tuned import fingerprint
+from autopipe.tuned import fingerprint, wrap
 from autopipe.tuned.schema import Tried
 from tests.fakes.profiles import artifact, config, profile
 
@@ -72,3 +75,35 @@ def test_a_workload_is_written_as_it_usually_is(workload: Workload, to: str, lin
 def test_an_unknown_form_is_refused_with_those_that_there_are(workload: Workload) -> None:
     with pytest.raises(ConfigError, match=r"must be one of tf.data, keras, grain, fit, but got 'tfdata'"):
         eject_usual(workload, "tfdata")
+
+
+def batches(calls: int = 1, prefetch: str = "none") -> Iterator[Any]:
+    yield np.zeros((2, 4), np.float32), np.zeros(2)
+
+
+def test_a_dataset_of_ones_own_becomes_its_call_with_the_best_arguments() -> None:
+    workload = wrap.wrap(batches, model=None, parameters={"calls": [1, 2], "prefetch": ["none", "some"]}, steps=5)
+    best = Wrapped.model_validate({"calls": 2, "prefetch": "some"})
+    ejected = eject(stored(workload, config(loader=best, finish="host", device_prefetch=2)))
+    assert "return batches(calls=2, prefetch='some')" in ejected.code
+    assert "steps_per_epoch=5" in ejected.code
+    assert "2 batches on the device ahead" in ejected.code
+    assert "import autopipe" not in ejected.code
+    made: dict[str, Any] = {}
+    exec(compile(ejected.code, "plain.py", "exec"), made)
+    assert next(made["tuned_dataset"]())[0].shape == (2, 4)
+
+
+@pytest.mark.parametrize("to", ["tf.data", "keras", "grain", "fit"])
+def test_a_dataset_of_ones_own_has_no_other_form_and_the_hint_names_what_there_is(to: str) -> None:
+    with pytest.raises(ConfigError, match="`batches` makes the batches") as raised:
+        eject_usual(wrap.wrap(batches, model=None, parameters={"calls": [1, 2]}), to)
+    assert "without --to" in str(raised.value.hint)
+
+
+def test_a_dataset_whose_function_no_file_holds_is_refused_without_a_hint_to_other_pipelines() -> None:
+    workload = wrap.wrap(lambda calls=1: batches(calls), model=None, parameters={"calls": [1, 2]})
+    tuned = config(loader=Wrapped.model_validate({"calls": 2}), finish="host", device_prefetch=0)
+    with pytest.raises(ConfigError, match="cannot be imported") as raised:
+        eject(stored(workload, tuned))
+    assert "--to" not in str(raised.value.hint)
