@@ -42,7 +42,8 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
 
     Raises:
         WorkloadError: the workload cannot be imported.
-        NothingMeasuredError: the configuration cannot be run any more.
+        NothingMeasuredError: the configuration cannot be run any more, or somebody else who measures on this machine
+            was waited for in vain.
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     with runner_for(stored.workload, asking.rehearsal(profile.request)) as runner:

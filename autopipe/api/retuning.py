@@ -184,7 +184,7 @@ def run(
     with runner_for(stored.workload, settings, watcher.on_trial) as runner:
         described = description(runner)
         site = Site(machine=found, described=described, space=space, folder=stored.path.parent)
-        here, queue = site.hardware, queue_of(watcher.on_search)
+        here, queue = site.hardware, queue_of(watcher.on_search, settings.budget_seconds)
         checked = _checked(runner, described, stored, here, when, queue)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)

@@ -30,7 +30,7 @@ from autopipe.hardware import backend, virtual
 from autopipe.hardware.machine import Machine
 from autopipe.search import library, storage, study
 from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
-from autopipe.search.lock import MEASURING, Queue
+from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import STUDY, Settings
 from autopipe.trial import protocol
@@ -84,9 +84,13 @@ def read_space(settings: Settings, found: Machine) -> library.OnMachine:
     return read
 
 
-def queue_of(on_event: OnEvent) -> Queue:
-    """Return the queue of those who measure on this machine; `on_event` is told if somebody has to be waited for."""
-    return Queue(lambda who: on_event(WaitingForMachine(holder=who)))
+def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
+    """Return the queue of those who measure on this machine; `on_event` is told if somebody has to be waited for.
+
+    Whoever has a budget waits for twice as long at most: two that begin together can run one after the other.
+    """
+    patience = PATIENCE_SECONDS if budget_seconds is None else 2 * budget_seconds
+    return Queue(lambda who: on_event(WaitingForMachine(holder=who, seconds=patience)), patience)
 
 
 def search(
@@ -104,8 +108,9 @@ def search(
     Raises:
         SpaceError: the search space holds nothing that can run here.
         TrialError: the study is another workload's, or its storage cannot be used.
+        NothingMeasuredError: somebody else who measures on this machine was waited for in vain.
     """
-    queue = queue_of(on_event)
+    queue = queue_of(on_event, settings.budget_seconds)
     with queue.held(MEASURING):
         if settings.began is not None:  # waiting for another tune is not held against the budget
             settings = dataclasses.replace(settings, began=settings.began + queue.seconds)

@@ -155,7 +155,7 @@ class Progress:
                 what = event.what
             case events.WaitingForMachine():
                 self._waiting_since = self._clock()
-                what = f"another tune is measuring on this machine ({event.holder})"
+                what = f"{event.holder} measures on this machine; it is waited for at most {event.seconds:.0f} s"
         self._doing, self._detail = f"waiting: {what}", ""
         self.say("waiting", what)
 

@@ -26,6 +26,7 @@ class WaitingForMachine(Event):
     """Another tune is measuring; this one waits for it."""
 
     holder: str
+    seconds: float  # that it is waited for at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

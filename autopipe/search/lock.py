@@ -8,6 +8,8 @@ and for all containers that share the host's network; a container with a network
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import errno
 import logging
 import os
@@ -17,8 +19,15 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 
-MEASURING = "autopipe-measuring"
+import psutil
 
+from autopipe.errors import NothingMeasuredError, shortened
+
+MEASURING = "autopipe-measuring"
+PATIENCE_SECONDS = 3600.0
+"""The longest wait where nobody said how long."""
+
+_STOPPED_SECONDS = 15.0  # the longest wait for a process that is stopped: it may be gone on with in a moment
 _POLL_SECONDS = 0.2
 _CREDENTIALS = struct.Struct("3i")  # process, user and group, as SO_PEERCRED gives them
 _BACKLOG = 128  # nobody is ever let in: whoever knocks only reads whose door it is
@@ -29,34 +38,47 @@ _LOG = logging.getLogger(__name__)
 class Queue:
     """Waits for whoever measures on this machine, and knows how long: that is held against no budget."""
 
-    def __init__(self, on_wait: Callable[[str], None]) -> None:
-        """Wait quietly but for `on_wait`, which is told who holds the lock."""
+    def __init__(self, on_wait: Callable[[str], None], patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait quietly but for `on_wait`, which is told who holds the lock, and each time no longer than so."""
         self.seconds = 0.0  # waited so far
         self._on_wait = on_wait
+        self._patience_seconds = patience_seconds
 
     @contextlib.contextmanager
     def held(self, name: str) -> Iterator[None]:
         """Hold a lock while the block runs."""
         asked = time.monotonic()
-        with held(name, self._on_wait):
+        with held(name, self._on_wait, self._patience_seconds):
             self.seconds += time.monotonic() - asked
             yield
 
 
 @contextlib.contextmanager
-def held(name: str, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock while the block runs, after waiting for it as long as it takes.
+def held(name: str, on_wait: Callable[[str], None], patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
+    """Hold the lock while the block runs, after waiting for it.
 
     Args:
         name: the lock's.
         on_wait: called once with who holds it, if it has to be waited for.
+        patience_seconds: how long to wait at most.
+
+    Raises:
+        NothingMeasuredError: it was waited for in vain.
     """
-    waited = False
+    began, holder = time.monotonic(), None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
         while not _taken(door, name):
-            if not waited:
-                waited = True
-                on_wait(_who(name))
+            if holder is None:
+                holder = _holder(name)
+                on_wait(str(holder))
+            waited = time.monotonic() - began
+            if waited >= patience_seconds or (waited >= _STOPPED_SECONDS and holder.is_stopped()):
+                holder = _holder(name)  # may be another by now
+                raise NothingMeasuredError(
+                    "Processes measure on a machine one at a time, but after "
+                    f"{waited:.0f} s of waiting it is still the turn of {holder}.",
+                    hint=holder.advice(),
+                )
             time.sleep(_POLL_SECONDS)
         yield
 
@@ -72,19 +94,56 @@ def _taken(door: socket.socket, name: str) -> bool:
     return True
 
 
-def _who(name: str) -> str:
-    """Return who holds the lock, as the kernel knows it."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Holder:
+    """Who holds the lock, as the kernel knows it."""
+
+    process: int = 0  # its id; 0 where it cannot be seen from here
+    user: int = -1
+
+    def __str__(self) -> str:
+        whose = "" if self.user in (-1, os.getuid()) else f" of {_user(self.user)}"
+        if not self.process:
+            return f"another process{whose}"
+        known = []
+        with contextlib.suppress(psutil.Error):
+            seen = psutil.Process(self.process)
+            words = [word for word in seen.cmdline() if "://" not in word]  # a URL may hold a password
+            known.append(shortened(" ".join(words)))
+            known.append(f"begun at {datetime.datetime.fromtimestamp(seen.create_time()):%Y-%m-%d %H:%M:%S}")
+            known.append("stopped" if self.is_stopped() else "running")
+        return f"process {self.process}{whose}" + (f" ({', '.join(known)})" if known else "")
+
+    def is_stopped(self) -> bool:
+        """Return whether it stands still: by Ctrl-Z, `kill -STOP` or a debugger."""
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(self.process).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        return False
+
+    def advice(self) -> str:
+        """Return how to go on."""
+        if not self.process:
+            return "Wait until it has ended: it may be in another container that shares this one's network."
+        if self.user != os.getuid():
+            return f"Wait until it has ended, or ask {_user(self.user)} to end it."
+        if self.is_stopped():
+            return (
+                f"Let it go on by `kill -CONT {self.process}` (`fg` in its shell), or end it by `kill -KILL "
+                f"{self.process}`."
+            )
+        return f"Wait until it has ended, or end it by `kill {self.process}`. A longer budget waits longer."
+
+
+def _holder(name: str) -> _Holder:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
             knocking.setblocking(False)
             knocking.connect(f"\0{name}")
             told = knocking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError:  # it has just been let go, or too many have knocked
-        return "another process"
+        return _Holder()
     process, user, _ = _CREDENTIALS.unpack(told)
-    if user == os.getuid():
-        return f"process {process}"
-    return f"process {process} of {_user(user)}"
+    return _Holder(process, user)
 
 
 def _user(number: int) -> str:

@@ -29,7 +29,7 @@ def check(
 
     def tell(event: Event) -> None:
         if isinstance(event, WaitingForMachine):
-            screen.say(f"waiting   another tune is measuring on this machine ({event.holder})")
+            screen.say(f"waiting   {event.holder} measures on this machine")
 
     with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):
         result = checking.check(known, quick=quick, on_search=tell)

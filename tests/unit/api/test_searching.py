@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import uuid
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from autopipe.api import searching, tuning
 from autopipe.api.search_facts import Site
 from autopipe.api.searching import Watcher
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.errors import DataWarning, TrialError
+from autopipe.errors import DataWarning, NothingMeasuredError, TrialError
 from autopipe.hardware import machine, memory
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
@@ -66,6 +67,21 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
     assert Rule.CACHE in {drop.rule for drop in trimmed.drops}
     assert found.settings.began is not None
     assert found.settings.began > 5.0
+
+
+def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, runner = f"autopipe-test-{uuid.uuid4()}", Started()
+    monkeypatch.setattr(searching, "MEASURING", name)
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+    site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=Path.cwd())
+    settings = Settings(space="quick", budget_seconds=0.01)
+    with lock.held(name, pytest.fail), pytest.raises(NothingMeasuredError, match=f"process {os.getpid()} "):
+        searching.search(runner, site, settings, runner.told.append)  # type: ignore[arg-type]  # plays it
+    (event,) = runner.told
+    assert isinstance(event, WaitingForMachine)
+    assert event.seconds == 0.02
 
 
 @pytest.mark.parametrize(

@@ -237,9 +237,9 @@ def test_the_live_line_tells_how_long_it_still_takes_from_the_beginning() -> Non
 
 def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> None:
     screen = Screen(budget_seconds=60.0)
-    screen.tell(events.WaitingForMachine(holder="process 7"))
+    screen.tell(events.WaitingForMachine(holder="process 7", seconds=120.0))
     screen.now = 100.0
-    assert screen.live().endswith("waiting: another tune is measuring on this machine (process 7)")
+    assert screen.live().endswith("waiting: process 7 measures on this machine; it is waited for at most 120 s")
     screen.tell(events.StudyOpened(name="autopipe", resumed=0, lost=0))
     assert screen.live().startswith("100 s, 60 s left")
 

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import errno
 import os
+import pwd
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from autopipe.errors import NothingMeasuredError
 from autopipe.search import lock
 
 
 @pytest.fixture
 def name() -> str:
     return f"autopipe-test-{uuid.uuid4()}"
+
+
+HOLDS = "import sys\nfrom autopipe.search import lock\nwith lock.held(sys.argv[1], print):\n print(); sys.stdin.read()"
+BEGAN = time.time()
+
+
+@contextlib.contextmanager
+def holding(name: str) -> Iterator[subprocess.Popen[str]]:
+    """Have another process hold the lock."""
+    command = [sys.executable, "-u", "-X", "study=db://me:password@host", "-c", HOLDS, name]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "\n"
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def ignore(holder: str) -> None:
@@ -47,7 +75,53 @@ def test_the_second_waits_until_the_first_is_done_and_is_told_for_whom(name: str
         assert told.wait(20)
         order.append("first")
     thread.join(20)
-    assert order == [f"waits for process {os.getpid()}", "first", "second"]
+    assert order[0].startswith(f"waits for process {os.getpid()} ")
+    assert order[1:] == ["first", "second"]
+
+
+def test_a_process_that_is_stopped_is_waited_for_a_while_and_named_with_its_state(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_STOPPED_SECONDS", 0.0)
+    waited: list[str] = []
+    with holding(name) as holder:
+        os.kill(holder.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+        with pytest.raises(NothingMeasuredError) as refused, lock.held(name, waited.append, 3600.0):
+            pytest.fail("it got in")
+    for said in (refused.value.message, *waited):
+        assert f"process {holder.pid} (" in said
+        assert "import lock" in said  # of its command
+        assert f"begun at {datetime.datetime.fromtimestamp(BEGAN):%Y-}" in said
+        assert "stopped" in said
+        assert "password" not in said
+    assert refused.value.hint is not None
+    assert f"kill -CONT {holder.pid}" in refused.value.hint
+
+
+def test_a_process_that_runs_is_waited_for_no_longer_than_was_said(name: str) -> None:
+    told: list[str] = []
+    queue = lock.Queue(told.append, 0.01)
+    with holding(name) as holder, pytest.raises(NothingMeasuredError, match="running") as refused, queue.held(name):
+        pytest.fail("it got in")
+    assert [refused.value.message.endswith(f"of {who}.") for who in told] == [True]
+    assert refused.value.hint is not None
+    assert f"kill {holder.pid}" in refused.value.hint
+
+
+def test_another_users_process_is_named_with_its_user_who_alone_can_end_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = os.getuid()
+    with holding(name) as holder:
+        monkeypatch.setattr("os.getuid", lambda: own + 1)
+        with pytest.raises(NothingMeasuredError) as refused, lock.held(name, lambda who: None, 0.01):
+            pytest.fail("it got in")
+    user = pwd.getpwuid(own).pw_name
+    assert f"process {holder.pid} of {user} (" in refused.value.message
+    assert refused.value.hint is not None
+    assert user in refused.value.hint
+    assert "kill" not in refused.value.hint
 
 
 def test_nothing_is_written_where_others_could_have_put_a_link(
