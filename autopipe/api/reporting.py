@@ -20,7 +20,7 @@ NAME = "report.html"
 _USUAL = "autopipe.json"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """A report, ready to be looked at.
 
@@ -47,6 +47,11 @@ class Report:
             )
         files.replace_text(file.with_suffix(".json"), story.json_text(self.document), usual="report.json")
         return files.replace_text(file, self.html, usual=NAME)
+
+    def __repr__(self) -> str:
+        """Return the verdict, where there is one, and how to see the rest."""
+        verdict = self.document.get("verdict", "profiles side by side")
+        return f"<Report: {verdict} .save({NAME!r}) writes all of it>"
 
     def _repr_html_(self) -> str:
         """Return the report in a frame of its own, for notebooks."""

@@ -41,6 +41,13 @@ def test_a_notebook_shows_a_report_in_a_frame_of_its_own(artifact: Path) -> None
     assert " sandbox " in shown
 
 
+def test_a_console_shows_a_reports_verdict_and_not_its_page(artifact: Path) -> None:
+    report = ap.report(artifact)
+    assert report.document["verdict"] in repr(report)
+    assert "<svg" not in repr(report)
+    assert len(repr(report)) < 500
+
+
 def test_where_there_is_no_artefact_the_error_says_so(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="There is no artefact"):
         ap.report(tmp_path)
