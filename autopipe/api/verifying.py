@@ -22,7 +22,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int) -> Verification:
     """Compare the batches of one configuration of each kind in a search space.
 
     A wrapped dataset makes its own batches, in an order of its own, and is not compared: samples that come twice in an
-    epoch are counted, with its function's defaults and with each value of each parameter.
+    epoch are counted, and two epochs compared, with its function's defaults and with each value of each parameter.
 
     Args:
         runner: of the workload.

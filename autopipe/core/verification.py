@@ -34,7 +34,7 @@ class Verification(Value):
 
     status: Literal["verified"] = "verified"
     schema_version: Literal[1] = 1
-    compared: bool = True  # whether batches were; those of a wrapped dataset were only looked at for repeated samples
+    compared: bool = True  # whether batches were; those of a wrapped dataset were only looked at
     agreements: tuple[Agreement, ...]
 
 

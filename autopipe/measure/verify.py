@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from autopipe import assembly
 from autopipe.core.config import PipelineConfig
+from autopipe.core.loader import Loader
 from autopipe.core.report import Report
 from autopipe.core.sample import FieldKind
 from autopipe.core.structure import leaves
@@ -30,6 +32,7 @@ from autopipe.measure.subset import Subset
 from autopipe.ops import planner
 from autopipe.ops.decode import Decode
 
+_EPOCH_SECONDS = 10.0  # that a look at a wrapped dataset may take to read an epoch to its end
 _REFERENCE = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host", device_prefetch=0)
 
 
@@ -172,29 +175,61 @@ def _largest_difference(reference: _Epoch, epoch: _Epoch) -> float:
 
 
 def repeats(workload: Workload, configs: Sequence[PipelineConfig], *, samples: int, report: Report) -> Verification:
-    """Look at the first `samples` samples of an epoch with each configuration, and count those that came before.
+    """Look at the first `samples` samples of two epochs with each configuration, and count those that came before.
 
-    Samples are the same where all bytes of all their parts are. What the data hold twice is counted, too.
+    Samples are the same where all bytes of all their parts are. What the data hold twice is counted, too. The first
+    configuration is the dataset as it is: one with which epochs are the same where its are not, or other than its where
+    its are the same, changes what is trained. A first epoch that takes longer than `_EPOCH_SECONDS` is not read to its
+    end, which caches wait for: then nothing is said of the second.
     """
+    as_it_is: list[tuple[bytes, ...]] = []  # its two epochs
 
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
-            seen = list(_digests(loader.epoch(0), samples))
-        whole = hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest()
-        repeated = len(seen) - len(set(seen))
-        return Agreement(config=config, digest=whole, samples=len(seen), repeated=repeated)
+            seen, ended = _beginning(loader, 0, samples, report, until=time.monotonic() + _EPOCH_SECONDS)
+            epochs = [seen, _beginning(loader, 1, samples, report)[0]] if ended else []
+        if config == configs[0]:
+            as_it_is.extend(epochs)
+        return Agreement(
+            config=config,
+            digest=hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest(),
+            samples=len(seen),
+            repeated=len(seen) - len(set(seen)),
+            message=_changed(as_it_is, epochs) if as_it_is and epochs else None,
+        )
 
     return Verification(agreements=_each(configs, look, report), compared=False)
 
 
-def _digests(batches: Iterable[Any], samples: int) -> Iterable[bytes]:
-    for batch in batches:
-        parts = [part for slot in batch for part in leaves(slot) if part is not None]
-        for row in range(len(parts[0])):
-            if samples <= 0:
-                return
-            samples -= 1
-            found = hashlib.blake2b(digest_size=16)
-            for part in parts:
-                found.update(np.ascontiguousarray(part[row]).tobytes())
-            yield found.digest()
+def _changed(as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes, ...]]) -> str | None:
+    """Return what a configuration changes in what is trained, as far as its two epochs tell it."""
+    varies = as_it_is[0] != as_it_is[1]
+    if varies and epochs[0] == epochs[1]:
+        return (
+            "every epoch is the same, which it is not in the dataset as it is: a cache behind a shuffle, or behind a "
+            "random change, keeps what that made"
+        )
+    return None if varies or epochs[0] == as_it_is[0] else "other samples, or in another order, than as it is"
+
+
+def _beginning(
+    loader: Loader, epoch: int, samples: int, report: Report, until: float = 0.0
+) -> tuple[tuple[bytes, ...], bool]:
+    """Return what tells the first samples of an epoch from others, and whether it was read to its end, by `until`."""
+    found: list[bytes] = []
+    for batch in loader.epoch(epoch):
+        found += _digests(batch, samples - len(found))
+        report.progress(len(found), 0.0)
+        if len(found) >= samples and time.monotonic() > until:
+            return tuple(found), False
+    return tuple(found), True
+
+
+def _digests(batch: Any, most: int) -> Iterator[bytes]:
+    """Yield what tells the samples of a batch from others, of so many of them."""
+    parts = [part for slot in batch for part in leaves(slot) if part is not None]
+    for row in range(min(most, len(parts[0]))):
+        found = hashlib.blake2b(digest_size=16)
+        for part in parts:
+            found.update(np.ascontiguousarray(part[row]).tobytes())
+        yield found.digest()

@@ -18,6 +18,9 @@ _WHAT_TO_DO = (
     "let them and the source remember nothing of the samples before"
 )
 
+_TWICE = "Workers that draw the same random numbers do so; or the data hold samples twice."
+_CHANGED = "Take the parameter out of the search, or mend the function: shuffle behind the cache, say."
+
 
 def agrees(verification: Verification) -> bool:
     """Return whether all that ran gave the same samples, with pixels that differ by no more than one level."""
@@ -34,7 +37,8 @@ def render(verification: Verification) -> RenderableType:
         if verification.compared:
             verdict = "is the first" if number == 0 and _agrees(each) else _verdict(each)
         else:
-            verdict = each.message or f"{each.repeated:,} of {each.samples:,} came before"
+            before = f"{each.repeated:,} of {each.samples:,} came before"
+            verdict = before if each.message is None else f"{before}; {each.message}" if each.has_run else each.message
         table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), each.config.short())
     lines = [_over_all(verification)]
     if verification.compared and any(_verdict(each).startswith("other") for each in verification.agreements):
@@ -58,10 +62,11 @@ def _of_those_that_ran(compared: bool, ran: Sequence[Agreement], wrong: int, whi
         case True, True:
             return f"{wrong} of {len(ran)} configurations {which}do not give the same batches."
         case True, False:
-            return (
-                f"{wrong} of {len(ran)} configurations {which}gave samples twice in an epoch. "
-                "Workers that draw the same random numbers do so; or the data hold samples twice."
+            kinds = (
+                (sum(each.repeated > 0 for each in ran), f"gave samples twice in an epoch. {_TWICE}"),
+                (sum(each.message is not None for each in ran), f"changed what is trained. {_CHANGED}"),
             )
+            return " ".join(f"{count} of {len(ran)} configurations {which}{what}" for count, what in kinds if count)
         case False, True:
             return f"all {len(ran)} configurations {which}give the same batches, over {samples:,} samples."
         case _:

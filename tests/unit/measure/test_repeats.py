@@ -1,13 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pytest
+import tensorflow as tf
 
 from autopipe.core.report import Report
 from autopipe.core.workload import Workload
+from autopipe.measure import verify
 from autopipe.measure.verify import repeats
 from autopipe.tuned import wrap
 
@@ -61,3 +64,43 @@ def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
     found = repeats(workload, [two, as_it_is], samples=9, report=SILENT).agreements
     assert "no more than one" in str(found[0].message)
     assert (found[1].samples, found[1].message) == (9, None)
+
+
+def shuffled(cache: bool = False, calls: int = 1, order: str = "shuffled") -> Any:
+    dataset = tf.data.Dataset.from_tensor_slices((DATA, np.arange(12)))
+    dataset = dataset.shuffle(12) if order == "shuffled" else dataset
+    dataset = dataset.map(lambda x, y: (x, y), num_parallel_calls=calls)
+    return (dataset.cache() if cache else dataset).batch(4)
+
+
+def messages(make: Callable[..., Any], samples: int = 256, **changed: Any) -> list[str | None]:
+    workload = wrap.wrap(make, model=None, parameters={name: [value] for name, value in changed.items()})
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    other = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update=changed)})
+    found = repeats(workload, [as_it_is, other], samples=samples, report=SILENT)
+    return [each.message for each in found.agreements]
+
+
+@pytest.mark.parametrize("samples", [8, 256])
+def test_a_cache_behind_a_shuffle_is_told(samples: int) -> None:
+    as_it_is, frozen = messages(shuffled, samples, cache=True)
+    assert as_it_is is None
+    assert "every epoch is the same" in str(frozen)
+
+
+def test_parameters_that_change_speed_alone_are_not_complained_of() -> None:
+    assert messages(shuffled, calls=2) == [None, None]
+    assert messages(lambda cache=False: shuffled(cache, order="as listed"), cache=True) == [None, None]
+    assert messages(lambda cache=False: shuffled(cache).unbatch().shuffle(12).batch(4), cache=True) == [None, None]
+
+
+def test_another_order_than_that_of_the_dataset_as_it_is_is_told() -> None:
+    as_it_is, other = messages(lambda order="as listed": shuffled(order=order), order="shuffled")
+    assert as_it_is is None
+    assert "in another order" in str(other)
+
+
+def test_of_an_epoch_that_takes_long_only_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "_EPOCH_SECONDS", 0.0)
+    assert messages(shuffled, 8, cache=True) == [None, None]

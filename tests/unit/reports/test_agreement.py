@@ -85,6 +85,13 @@ def test_what_could_not_run_is_no_difference(compared: bool) -> None:
     assert agreement.agrees(found)
 
 
+def test_a_parameter_that_changes_what_is_trained_is_told_apart_from_repeated_samples() -> None:
+    lines = " ".join(shown(compared=False, message="every epoch is the same"))
+    assert "0 of 256 came before; every" in lines
+    assert "1 of 2 configurations changed what is trained" in lines
+    assert "gave samples twice" not in lines
+
+
 def test_why_a_configuration_cannot_be_used_is_told_whole_and_leaves_room_for_which_it_is() -> None:
     why = "Workers must be importable, but `train` is not. Put what starts them under a main guard, " * 2
     lines = shown(message=why, digest="")
