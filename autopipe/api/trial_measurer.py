@@ -121,9 +121,9 @@ class TrialMeasurer:
         others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
         return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
 
-    def model_alone(self, setup: ModelSetup) -> Ceiling | None:
-        """Measure the model alone once more."""
-        answer = self._ceiling(setup, model_only=True, again=True)
+    def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
+        """Measure the model alone; without `again`, only if no trial of the same process has done so."""
+        answer = self._ceiling(setup, model_only=True, again=again)
         return answer if isinstance(answer, Ceiling) else None
 
     def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:

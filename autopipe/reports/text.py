@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autopipe.core.config import ModelSetup
 from autopipe.core.outcome import TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.reports import labelled, payback_table, trust, wording
@@ -120,8 +121,17 @@ def _limit(summary: Summary) -> str:
             "had the machine; measure again on a quiet one"
         )
     if summary.bottleneck is None:
-        return "not known: the model alone was not measured"
+        return f"not known: the model alone was not measured{_in_setup(summary.result)}"
     return f"{summary.bottleneck.sentence[:1].upper()}{summary.bottleneck.sentence[1:]}"
+
+
+def _in_setup(found: SearchResult) -> str:
+    """Say what is special about the winner's setup of the model, so that other setups' figures are no contradiction."""
+    if found.best_config is None:
+        return ""
+    setup, usual = found.best_config.model_setup._asdict(), ModelSetup()._asdict()
+    special = [f"{name}={value}" for name, value in setup.items() if value != usual[name]]
+    return f" with {' '.join(special)}" if special else ""
 
 
 def _devices(found: SearchResult) -> str:

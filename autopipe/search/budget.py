@@ -146,33 +146,39 @@ def _taken(known: Ceiling, again: Ceiling) -> Ceiling:
     return known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
 
 
-def look_again_at_ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
+def know_ceiling(session: Session, config: PipelineConfig) -> None:
+    """See that the setup of `config`, which a trial has just run in, has its ceiling: there may have been no time."""
+    if session.ceilings and session.ceiling(config) is None:
+        look_again_at_ceiling(session, config, again=False)
+
+
+def look_again_at_ceiling(session: Session, config: PipelineConfig, *, again: bool = True) -> Ceiling | None:
     """Measure the model alone once more, in the setup of `config`, and return what it took this time.
 
     What else a machine does can only lower a ceiling, so the highest that was measured counts for the search. A setup
     that there was no time for at the start is known from then on.
     """
-    again = _alone(session, config.model_setup)
-    if again is None:
+    reading = _alone(session, config.model_setup, again=again)
+    if reading is None:
         return None
     if session.others.me is not None:  # who shares the study may have found another higher meanwhile
         session.know_ceilings(session.record.ceilings() or session.ceilings)
     known = session.ceiling(config)
     if known is None:
-        found = again.with_loader_of(session.ceilings[0]) if session.ceilings else again
+        found = reading.with_loader_of(session.ceilings[0]) if session.ceilings else reading
         all_of_them = [*session.ceilings, found]
-    elif (found := _taken(known, again)) is not known:
+    elif (found := _taken(known, reading)) is not known:
         all_of_them = [found if each is known else each for each in session.ceilings]
     else:
-        return again
+        return reading
     session.record.keep_ceilings(all_of_them)
     session.know_ceilings(all_of_them)
     session.on_event(CeilingMeasured(ceiling=found))
-    return again
+    return reading
 
 
-def _alone(session: Session, setup: ModelSetup) -> Ceiling | None:
-    return session.timed(lambda: session.measurer.model_alone(setup))
+def _alone(session: Session, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
+    return session.timed(lambda: session.measurer.model_alone(setup, again=again))
 
 
 def wanted_setups(session: Session, baselines: Sequence[Baseline]) -> list[ModelSetup]:

@@ -126,7 +126,10 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
         order = decision.block_order([each.key for each in running], number, session.settings.seed)
         by_key = {each.key: each for each in entered}
         for key in order:
-            session.run_config(by_key[key].config, AskedBy(Asker.PROOF, str(number)))
+            config = by_key[key].config
+            session.run_config(config, AskedBy(Asker.PROOF, str(number)))
+            if not config.loader.is_foreign:
+                budget.know_ceiling(session, config)
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]

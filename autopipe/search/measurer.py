@@ -46,8 +46,11 @@ class Measurer(Protocol):
         """Measure what no configuration can exceed, for each setup of the model; the first is the usual one."""
         ...
 
-    def model_alone(self, setup: ModelSetup) -> Ceiling | None:
-        """Measure the model alone once more, in one setup; None if that failed."""
+    def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
+        """Measure the model alone in one setup; None if that failed.
+
+        Without `again`, a reading that a trial in this setup has made will do.
+        """
         ...
 
     def measure(

@@ -163,6 +163,9 @@ class _Search:
                 self._entered = confirmation.proved_before(session, self._baselines) or self._entered
             if self._entered:
                 confirmation.run(session, self._entered)
+        best = session.best()
+        if best is not None and session.seconds_left() > session.trial_seconds():
+            budget.know_ceiling(session, best.config)
         return extra
 
     def _search(self) -> Stop:

@@ -60,7 +60,7 @@ class Replay:
         """Return the recorded ceilings."""
         return self._table.header.ceilings
 
-    def model_alone(self, setup: ModelSetup) -> Ceiling | None:
+    def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
         """Return the recorded ceiling."""
         return next((each for each in self._table.header.ceilings if each.setup == setup), None)
 

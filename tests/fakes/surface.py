@@ -104,9 +104,9 @@ class Surface:
         self.now += 3.0
         return [self._ceiling(setup) for setup in setups]
 
-    def model_alone(self, setup: ModelSetup) -> Ceiling:
-        """Return the same ceiling again."""
-        self.now += 1.0
+    def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling:
+        """Return the same ceiling again, in a second; or at once as a trial has read it."""
+        self.now += again
         return self._ceiling(setup)
 
     def _ceiling(self, setup: ModelSetup) -> Ceiling:

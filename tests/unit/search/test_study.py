@@ -52,9 +52,6 @@ from tests.fakes.surface import Surface
 from tests.unit.search.conftest import SPACE
 
 
-TWO_SETUPS = ("device", "host")
-
-
 def settings(surface: Surface, **chosen: object) -> Settings:
     return dataclasses.replace(Settings(clock=surface.clock), **chosen)  # type: ignore[arg-type]
 
@@ -180,6 +177,25 @@ def test_more_devices_are_measured_as_long_as_they_pay_and_the_winners_count_has
     assert all(each.estimate is not None for each in result.baselines)
 
 
+@pytest.mark.parametrize("blocks", [(0, 0), (3, 6)])
+def test_a_winner_whose_setup_there_was_no_time_to_measure_first_has_its_ceiling(blocks: tuple[int, int]) -> None:
+    class Slow(Surface):
+        """Two devices are twice as fast, and measuring the usual setup takes so long that no other is measured."""
+
+        def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+            self.now += 97.0
+            return super().ceilings(setups)
+
+    limits = Limits(only={"devices": (2,), "finish": ("host",)})
+    surface = Slow(model_rate=900.0, scaling=float)
+    result = with_devices(surface, 2, limits=limits, budget_seconds=200.0, blocks=blocks, trials=12)
+    assert result.best_config is not None
+    assert result.best_config.model_setup == ModelSetup(devices=2, finish="host")
+    assert result.ceiling is not None
+    assert result.ceiling.setup == result.best_config.model_setup
+    assert summary_of(result).bottleneck is not None
+
+
 def test_where_the_loader_is_the_limit_one_device_wins_the_tie() -> None:
     slow_loader = Surface(model_rate=60_000.0, scaling=float)
     result = with_devices(slow_loader, 2, budget_seconds=None, trials=40, patience=99)
@@ -277,12 +293,12 @@ def test_a_model_alone_that_is_slower_than_an_unsteady_training_ends_no_search(s
             found = super()._ceiling(setup)
             self.readings += 1
             low = 38_000.0
-            disturbed_now = self.readings <= disturbed + len(TWO_SETUPS)
+            disturbed_now = self.readings <= disturbed + 2  # one for each finish
             alone = {"model_images_per_second": Estimate(value=low, low=0.99 * low, high=1.01 * low)}
             return found.model_copy(update=alone if disturbed_now else {})
 
     surface = Shaken(model_rate=60_000.0, quirks=1, noise=0.25)
-    result = run(space.only("devices", [1]).only("finish", TWO_SETUPS), surface)
+    result = run(space.only("devices", [1]), surface)
     assert result.stopped_because.reason is not Reason.CEILING
     assert result.ceiling is not None
     assert (result.ceiling.model_images_per_second.value > 38_000.0) == (disturbed == 2)
