@@ -136,14 +136,15 @@ def _latency(limits: Limits, found: Limit) -> str:
     target = limits.model_images_per_second
     needed = math.ceil(target * latency * max(limits.work.from_source, 0.0))
     most = reads.best_images_per_second / limits.work.from_source if reads and reads.saturated else math.inf
-    if most < target:
+    lift = ""
+    if found.images_per_second <= most < target:  # a lower one was read while something else used the storage
         lift = f"; more of them bring no more than {_text(most)}"
-    else:
-        lift = f"; {needed} reads at a time would feed the model" if needed > at_once else ""
-    return (
-        f"each read waits {_ms(latency)}: {at_once} at a time bring{'s' if at_once == 1 else ''} "
-        f"{_text(found.images_per_second)} images/s{lift}"
-    )
+    elif reads and len(reads.rungs) > 1 and max(at_once, reads.most_at_once) < needed:
+        lift = f"; more than {max(at_once, reads.most_at_once)} were not measured"
+    elif at_once < needed:
+        lift = f"; {needed} reads at a time would feed the model"
+    bring = f"bring{'s' if at_once == 1 else ''} at most {_text(found.images_per_second)} images/s"
+    return f"each read waits {_ms(latency)}: {at_once} at a time {bring}{lift}"
 
 
 def _bandwidth(limits: Limits, found: Limit) -> str:

@@ -62,13 +62,13 @@ class ReadRung(Value):
 
 
 class ReadCosts(Value):
-    """What reading does when several samples are read at a time: `rate(k) = min(k / latency, bandwidth / bytes)`.
+    """What reading does when several samples are read at a time, as far as it was measured.
 
     Attributes:
         latency_seconds: of one read with no other beside it, waiting and processor time, on average.
         cpu_seconds: the processor time in it.
         rungs: images/s by the number of reads at a time, ascending; the last brought little over the one before, or
-            time was up: of reads that take a second, there is the first only.
+            time was up. Of reads that do not wait there is the first only.
         bytes_per_image: as they are read.
     """
 
@@ -106,8 +106,20 @@ class ReadCosts(Value):
         before, last = self.rungs[-2:]
         return last.images_per_second < STILL_GAINS * before.images_per_second
 
+    @property
+    def most_at_once(self) -> int:
+        """The most reads at a time that were measured."""
+        return self.rungs[-1].at_once
+
     def images_per_second(self, at_once: int) -> float:
-        """Return the rate of so many reads at a time."""
+        """Return the rate that so many reads at a time promise: more than were measured promise no more.
+
+        Where only one at a time was measured, as it hardly waits, or for a machine that is asked about, all do as well.
+        """
+        return self.bound_images_per_second(at_once if len(self.rungs) == 1 else min(at_once, self.most_at_once))
+
+    def bound_images_per_second(self, at_once: int) -> float:
+        """Return the rate that so many reads at a time cannot exceed, by the latency of each and by what was seen."""
         free = at_once / self.latency_seconds
         return min(free, self.best_images_per_second) if self.saturated else free
 

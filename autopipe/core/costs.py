@@ -213,13 +213,17 @@ def received_core_seconds(does: Work) -> float:
     return 2 * does.sent_bytes * _COPY
 
 
-def reads_rate(config: PipelineConfig, does: Work, costs: Costs) -> float | None:
-    """Return images/s that the storage gives to as many reads at a time; None where it is no limit."""
+def reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool = False) -> float | None:
+    """Return images/s that the storage gives to as many reads at a time; None if it is no limit.
+
+    More reads at a time than were measured are predicted to bring no more; as a `bound`, they may.
+    """
     limits = []
     if costs.reads is not None and does.from_source > 0 and costs.reads.wait_seconds > 0:
         at_once = config.loader.reads_at_once()
         at_once = math.ceil(costs.cores or 1) if at_once is None else max(1, at_once)
-        limits.append(costs.reads.images_per_second(at_once) / does.from_source)
+        rate = costs.reads.bound_images_per_second if bound else costs.reads.images_per_second
+        limits.append(rate(at_once) / does.from_source)
     if costs.read_bytes_per_second and costs.bytes_per_image and does.from_source > 0:
         limits.append(costs.read_bytes_per_second / costs.bytes_per_image / does.from_source)
     return min(limits, default=None)

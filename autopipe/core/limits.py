@@ -107,7 +107,7 @@ def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
 
 
 def _storage_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit]:
-    rate = cost_model.reads_rate(config, does, costs)
+    rate = cost_model.reads_rate(config, does, costs, bound=True)
     if rate is None:
         return []
     reads = costs.reads

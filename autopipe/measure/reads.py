@@ -1,6 +1,7 @@
 """How reading samples scales with the number of reads at a time: the latency of the storage, and its bandwidth.
 
-A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up.
+A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up; of
+slow reads each thread makes one or two a rung, so that the ladder ends no sooner for them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, thread_cloc
 from autopipe.ops import reading
 
 _LADDER = (4, 16, 64, 256)
-_SECONDS = 2.0  # all rungs together
+_SECONDS = 2.0  # after which no other rung begins
 _RUNG_SECONDS = 0.25
 _ALONE_SECONDS = 0.4
-_FEWEST = 3  # reads by each thread
+_FEWEST = 3  # reads one after the other
 _MOST = 400  # reads one after the other
 
 
@@ -87,11 +88,10 @@ def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: 
     rungs: list[ReadRung] = []
     began = time.monotonic()
     for at_once in _LADDER:
-        seconds = max(_RUNG_SECONDS, _FEWEST * latency)
-        if time.monotonic() - began + seconds > _SECONDS:
+        if rungs and time.monotonic() - began > _SECONDS:
             break
         prepare()
-        before, rate = rate, _rate(read, at_once, seconds)
+        before, rate = rate, _rate(read, at_once, max(_RUNG_SECONDS, latency))
         rungs.append(ReadRung(at_once=at_once, images_per_second=rate))
         if rate < STILL_GAINS * before:
             break

@@ -186,11 +186,12 @@ def _told(limit: Limit, config: PipelineConfig, cores: float) -> str:
 
 
 def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[Rung]:
-    """Return what the storage gives to as many reads at a time as the winner has."""
+    """Return what the storage gives to as many reads at a time as the winner has, or to the most that were measured."""
     reads, spared = ceiling.reads, limits.work.from_source == 0
     found = []
     if reads is not None:
         at_once = config.loader.reads_at_once() or math.ceil(ceiling.cores or 1.0)
+        at_once = min(at_once, reads.most_at_once) if reads.waits else at_once
         name = f"storage, {wording.count(at_once, 'read')} at a time"
         found.append(Rung(name=name, images_per_second=reads.images_per_second(at_once), spared=spared))
     if ceiling.read_bytes_per_second and ceiling.bytes_per_image:

@@ -145,7 +145,7 @@ def test_reads_that_wait_are_named_with_the_number_that_would_lift_them() -> Non
     assert found.limit is not None
     assert found.limit.images_per_second == pytest.approx(2 / 20.74e-3)
     assert found.sentence == (
-        "each read waits 20 ms: 2 at a time bring 96.4 images/s; 20 reads at a time would feed the model; "
+        "each read waits 20 ms: 2 at a time bring at most 96.4 images/s; 20 reads at a time would feed the model; "
         "the model alone takes 1,000."
     )
 
@@ -181,6 +181,25 @@ def test_more_reads_at_a_time_are_not_advised_where_they_were_seen_to_bring_noth
     found = bottleneck(limits(ceiling(model=1000.0, **spinning), PipelineConfig(loader=Threads(workers=1))), rate=100.0)
     assert found.kind is Kind.STORAGE_BANDWIDTH
     assert "at a time" not in found.sentence
+
+
+def test_no_more_reads_at_a_time_are_advised_than_were_measured() -> None:
+    slow = WAITING | {"reads": _rungs((1, 5.0), (4, 20.0), (16, 79.0))}
+    found = bottleneck(limits(ceiling(model=1000.0, **slow), THREADS), rate=9.0)
+    assert "more than 16 were not measured" in found.sentence
+    assert "would feed" not in found.sentence
+
+
+def test_a_storage_that_was_read_slower_than_what_trains_from_it_says_nothing_of_more_reads() -> None:
+    """Once: "32 at a time bring 309 images/s; more of them bring no more than 62"."""
+    read = WAITING["op_costs"][0].model_copy(update={"wait_seconds_per_image": 0.1})
+    rungs = _rungs((1, 10.0), (4, 40.0), (16, 62.0), (64, 62.0))
+    disturbed = {"op_costs": (read, *COSTS[1:]), "reads": rungs}
+    workers = PipelineConfig(loader=Threads(workers=32))
+    found = bottleneck(limits(ceiling(model=1000.0, **disturbed), workers), rate=300.0)
+    assert found.kind is Kind.STORAGE_LATENCY
+    assert "32 at a time" in found.sentence
+    assert "no more than" not in found.sentence
 
 
 def test_what_is_not_known_of_a_dataset_of_ones_own_is_not_laid_on_the_transfer() -> None:

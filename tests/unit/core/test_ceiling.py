@@ -54,6 +54,13 @@ def test_reads_that_stop_gaining_have_a_bandwidth() -> None:
     assert found.at_once == 4
 
 
+def test_more_reads_at_a_time_than_were_measured_promise_nothing() -> None:
+    found = reads(50, 200, 790)
+    assert found.most_at_once == 16
+    assert found.images_per_second(128) == found.images_per_second(16) == 800.0
+    assert found.bound_images_per_second(128) == 6400.0
+
+
 def test_reads_that_stop_gaining_for_want_of_processors_have_none() -> None:
     assert not reads(50, 190, 200, cpu=0.005).saturated
 

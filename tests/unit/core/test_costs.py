@@ -180,6 +180,12 @@ def test_the_storage_gives_no_more_than_its_bandwidth() -> None:
     assert cost_model.reads_at_once(narrow) == 6
 
 
+def test_reads_ahead_beyond_those_that_were_measured_are_predicted_to_bring_no_more() -> None:
+    few = dataclasses.replace(WAITING, reads=SLOW_READS.model_copy(update={"rungs": SLOW_READS.rungs[:3]}))
+    of = {ahead: rate(config(**{"threads.read_ahead": ahead}), few) for ahead in (4, 16, 128)}
+    assert of[4] < of[16] == of[128]
+
+
 def test_the_lock_is_shared_by_threads_and_not_by_processes() -> None:
     locked = OpCost(name="Map", part="fresh", seconds_per_image=0.005, lock_seconds_per_image=0.005)
     costs = dataclasses.replace(COSTS, ops=(*OPS, locked))

@@ -71,11 +71,11 @@ def test_files_are_brought_into_their_state_again_before_each_rung() -> None:
     assert reads_before == sorted(set(reads_before))
 
 
-def test_reads_that_take_longer_than_there_is_time_for_still_wait() -> None:
+def test_reads_of_seconds_are_tried_side_by_side_too() -> None:
     ticks = clock(2.5, 0.001)
     found = read_costs(Source(), range(10), 4.0, clock=lambda: next(ticks), taken=lambda: 0.0)
     assert found is not None
-    assert [rung.at_once for rung in found.rungs] == [1]
+    assert found.most_at_once > 1
     assert found.waits
 
 
