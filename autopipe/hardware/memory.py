@@ -17,13 +17,20 @@ class _Files(NamedTuple):
     limits: tuple[str, ...]
     use: str
     cache: tuple[str, str, str]  # lines of memory.stat: pages of files, inactive and active, and the mapped among them
+    kills: str  # has a line `oom_kill`
 
 
-_UNIFIED = _Files(("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file", "file_mapped"))
+_UNIFIED = _Files(
+    ("memory.max", "memory.high"),
+    "memory.current",
+    ("inactive_file", "active_file", "file_mapped"),
+    "memory.events",
+)
 _LEGACY = _Files(
     ("memory.limit_in_bytes",),
     "memory.usage_in_bytes",
     ("total_inactive_file", "total_active_file", "total_mapped_file"),
+    "memory.oom_control",
 )
 
 
@@ -43,6 +50,18 @@ def detect(root: Path = mounts.ROOT) -> Memory:
         total = min(total, limit)
         available = min(available, max(0, limit - used))
     return Memory(usable_bytes=total, available_bytes=available)
+
+
+def oom_kills(root: Path = mounts.ROOT) -> int:
+    """Return how often the kernel has killed a process of this one's own cgroup for memory; 0 if none tells.
+
+    The machine's count in /proc/vmstat has those of all containers beside this one, too. `memory.failcnt` tells of no
+    kill: it rises whenever a group at its limit has to give up pages of files.
+    """
+    return sum(
+        _entries(hierarchy.folders[0] / (_UNIFIED if hierarchy.unified else _LEGACY).kills).get("oom_kill", 0)
+        for hierarchy in cgroup.hierarchies("memory", root)
+    )
 
 
 def size_text(count_bytes: float) -> str:

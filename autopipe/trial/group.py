@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Set
-from pathlib import Path
 
 import psutil
 
@@ -67,15 +66,6 @@ def kill_others() -> None:
     for process in _alive(leader, descendants(leader)):
         if process.pid != leader and not _is_resource_tracker(process):
             _signal(process, signal.SIGKILL)
-
-
-def oom_kills() -> int:
-    """Return how often the kernel has killed for memory since the machine started; 0 where it does not say."""
-    try:
-        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    except OSError:
-        return 0
-    return int(counters.get("oom_kill", 0))
 
 
 def _alive(leader: int, family: Set[psutil.Process]) -> set[psutil.Process]:

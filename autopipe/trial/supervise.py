@@ -24,7 +24,7 @@ from autopipe.core.value import Value
 from autopipe.core.verification import Verification
 from autopipe.errors import TrialError
 from autopipe.hardware import memory
-from autopipe.trial import group, protocol, verdict
+from autopipe.trial import protocol, verdict
 from autopipe.trial.child import Child, Launch
 from autopipe.trial.deadlines import Deadlines, Watch, asked
 from autopipe.trial.uninterrupted import uninterrupted
@@ -212,7 +212,7 @@ class TrialRunner:
         try:
             free = memory.detect().available_bytes  # others may have come or gone since it started
             self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
-            oom_kills = group.oom_kills()
+            oom_kills = memory.oom_kills()
             child.log.mark()
             if request is not None:
                 child.send(request)
@@ -243,7 +243,7 @@ class TrialRunner:
                     return verdict.blamed_on_memory(answer, self._memory(peak_bytes, oom_kills))
                 if answer is not None:
                     return answer
-            failure = self._judge(child, watch, self._memory(peak_bytes, oom_kills))
+            failure = self._judge(child, watch, verdict.Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes))
             if failure is not None:
                 return failure
 
@@ -277,7 +277,7 @@ class TrialRunner:
 
     def _memory(self, peak_bytes: int, oom_kills: int) -> verdict.Memory:
         return verdict.Memory(
-            peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=group.oom_kills() - oom_kills
+            peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=memory.oom_kills() - oom_kills
         )
 
     def _end(self, grace_seconds: float, *, politely: bool = False) -> None:

@@ -9,8 +9,6 @@ from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.hardware.memory import size_text
 from autopipe.trial.deadlines import VARIABLE
 
-_NEAR_LIMIT = 0.9
-
 _MORE = f"If it is only slow: {VARIABLE}=4 in the environment allows four times as long."
 MEMORY_HINT = "Use fewer workers, a shorter queue, a smaller batch or no memory cache."
 
@@ -21,17 +19,12 @@ class Memory:
 
     peak_bytes: int  # the most that its processes were seen to hold
     limit_bytes: int  # what they may hold
-    oom_kills: int  # how often the kernel killed for memory meanwhile
+    oom_kills: int = 0  # how often the kernel killed a process of their cgroup for memory meanwhile
 
     @property
     def exceeded(self) -> bool:
         """Return whether there is too much of it."""
         return self.peak_bytes > self.limit_bytes
-
-    @property
-    def is_to_blame(self) -> bool:
-        """Return whether it explains that a process was killed."""
-        return self.oom_kills > 0 or self.peak_bytes >= _NEAR_LIMIT * self.limit_bytes
 
 
 def silent(phase: Phase, seconds: float) -> TrialFailure:
@@ -57,11 +50,12 @@ def too_large(phase: Phase, memory: Memory) -> TrialFailure:
 
 def dead(phase: Phase, status: int | None, memory: Memory) -> TrialFailure:
     """Word a process that ended, or closed its channel (`status` None), without an answer."""
-    if status == -signal.SIGKILL and memory.is_to_blame:
-        held = f"when memory was short; it held {size_text(memory.peak_bytes)}"
-        message = f"The trial's process was killed (SIGKILL) in phase `{phase}` {held}."
+    killed = status == -signal.SIGKILL
+    held = f"; the trial's processes held {size_text(memory.peak_bytes)}" if killed and memory.peak_bytes else ""
+    if killed and memory.oom_kills > 0:
+        message = f"The kernel killed the trial's process (SIGKILL) in phase `{phase}` because memory was short{held}."
         return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
-    message = f"The trial's process {_ending(status)} in phase `{phase}` without an answer."
+    message = f"The trial's process {_ending(status)} in phase `{phase}` without an answer{held}."
     hint = _HINTS.get(status or 0, "The log's tail may show why.")
     return TrialFailure(kind=FailureKind.CRASHED, phase=phase, message=message, hint=hint)
 

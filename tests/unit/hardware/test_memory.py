@@ -85,6 +85,27 @@ def test_a_version_1_group_without_limit_changes_nothing(play: Play) -> None:
     assert (found.usable_bytes, found.available_bytes) == (16 * GIB, 12 * GIB)
 
 
+ANOTHERS = {"proc/vmstat": "oom_kill 7\n"}  # of the whole machine
+
+
+def test_version_2_tells_how_often_a_process_of_this_group_was_killed(play: Play) -> None:
+    group = "sys/fs/cgroup/jobs"
+    events = {f"{group}/trial/memory.events": "low 0\noom 9\noom_kill 2\n", f"{group}/memory.events": "oom_kill 5\n"}
+    assert memory.oom_kills(play(V2 | ANOTHERS | events)) == 2
+
+
+def test_version_1_tells_how_often_a_process_of_this_group_was_killed(play: Play) -> None:
+    group = "sys/fs/cgroup/memory/jobs"
+    control = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"
+    events = {f"{group}/trial/memory.oom_control": control, f"{group}/memory.oom_control": "oom_kill 5\n"}
+    assert memory.oom_kills(play(V1 | ANOTHERS | events)) == 3
+
+
+@pytest.mark.parametrize("files", [{}, V1, V2], ids=["none", "version 1", "version 2"])
+def test_where_no_group_tells_of_kills_none_is_counted(play: Play, files: dict[str, str]) -> None:
+    assert memory.oom_kills(play(ANOTHERS | files)) == 0
+
+
 def test_this_machine_has_some_memory_left() -> None:
     found = memory.detect()
     assert 0 < found.available_bytes <= found.usable_bytes

@@ -18,14 +18,14 @@ KERNEL = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=1)
     ("status", "memory", "kind"),
     [
         (-signal.SIGKILL, PLENTY, FailureKind.CRASHED),
-        (-signal.SIGKILL, NEAR, FailureKind.OUT_OF_MEMORY),
+        (-signal.SIGKILL, NEAR, FailureKind.CRASHED),
         (-signal.SIGKILL, KERNEL, FailureKind.OUT_OF_MEMORY),
         (-signal.SIGSEGV, NEAR, FailureKind.CRASHED),
         (3, KERNEL, FailureKind.CRASHED),
         (None, PLENTY, FailureKind.CRASHED),
     ],
 )
-def test_a_kill_is_blamed_on_memory_only_if_memory_was_short(
+def test_a_kill_is_blamed_on_memory_only_if_the_kernel_says_so(
     status: int | None, memory: Memory, kind: FailureKind
 ) -> None:
     assert kind is verdict.dead(Phase.MEASURE, status, memory).kind
@@ -57,6 +57,10 @@ def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory(
 ) -> None:
     failure = TrialFailure(kind=kind, phase=Phase.MEASURE, message="x")
     assert expected is verdict.blamed_on_memory(failure, memory).kind
+
+
+def test_what_a_process_that_was_killed_held_is_told() -> None:
+    assert "9 GiB" in verdict.dead(Phase.MEASURE, -signal.SIGKILL, NEAR).message
 
 
 def test_memory_is_exceeded_above_its_limit_only() -> None:
