@@ -167,9 +167,9 @@ class Op(abc.ABC):
         raise PlainCodeError(f"`{type(self).__name__}` says nothing of itself as NumPy code (`plain_numpy`)")
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        """Return what the op does as lines of TensorFlow; a random one draws TensorFlow's own numbers.
+        """Return what the op does as lines of TensorFlow, by TensorFlow's own op where it has one.
 
-        Their variables are those of `plain_numpy`.
+        Their variables are those of `plain_numpy`; a random one draws TensorFlow's own numbers.
 
         Raises:
             PlainCodeError: it cannot be written so.

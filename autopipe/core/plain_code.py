@@ -162,6 +162,18 @@ def is_integer(step: Step, part: str) -> bool:
     return dtype is not None and dtype.kind in "ui"
 
 
+def drawn_tensorflow(step: Step, name: str, *arguments: float) -> tuple[Lines, str]:
+    """Return how a `tf.image.random_...` is called: lines before it, and the call, with `{}` where a part stands.
+
+    Several parts share a seed, so that the same is done to all.
+    """
+    given = "".join(f", {argument!r}" for argument in arguments)
+    if len(parts(step)) == 1:
+        return [], f"tf.image.random_{name}({{}}{given})"
+    seed = "seed = tf.random.uniform((2,), maxval=2**31 - 1, dtype=tf.int32)"
+    return [seed], f"tf.image.stateless_random_{name}({{}}{given}, seed=seed)"
+
+
 def tensor_type(field: Field) -> str:
     """Return the TensorFlow dtype of a part, as code."""
     return "tf.string" if field.dtype is None else f"tf.{field.dtype.name}"

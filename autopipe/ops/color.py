@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.op import LATER
-from autopipe.core.plain_code import Lines, parts
+from autopipe.core.plain_code import Lines, drawn_tensorflow, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.ops import chance
 from autopipe.ops.levels import (
     largest,
+    plain_changed_tensorflow,
     plain_levels,
-    plain_levels_tensorflow,
     plain_top,
     to_levels,
     to_levels_tensorflow,
@@ -103,11 +103,12 @@ class RandomBrightness(PixelOp):
         return found
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        found = [f"change = tf.random.uniform((), {', '.join(map(repr, self._limits))})"]
-        for part in parts(step):
-            changed = self._plain_change(f"tf.cast({part}, tf.float32)", step, part)
-            found.append(f"{part} = {plain_levels_tensorflow(changed, step, part)}")
-        return found
+        if self.factor is None:
+            most = self.delta * float(plain_top(step, parts(step)[0]))
+            found, change = drawn_tensorflow(step, "brightness", most)
+        else:
+            found, change = [f"change = tf.random.uniform((), {', '.join(map(repr, self.factor))})"], "{} * change"
+        return [*found, *(line for part in parts(step) for line in plain_changed_tensorflow(change, step, part))]
 
     def _plain_change(self, pixels: str, step: Step, part: str) -> str:
         return f"{pixels} + {plain_top(step, part)} * change" if self.factor is None else f"{pixels} * change"
@@ -183,11 +184,8 @@ class RandomContrast(PixelOp):
         return found
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        found = [f"factor = tf.random.uniform((), {self.lower!r}, {self.upper!r})"]
-        for part in parts(step):
-            stretched = f"tf.image.adjust_contrast(tf.cast({part}, tf.float32), factor)"
-            found.append(f"{part} = {plain_levels_tensorflow(stretched, step, part)}")
-        return found
+        found, change = drawn_tensorflow(step, "contrast", self.lower, self.upper)
+        return [*found, *(line for part in parts(step) for line in plain_changed_tensorflow(change, step, part))]
 
 
 def _for_each(values: NDArray[Any], arrays: NDArray[Any]) -> NDArray[Any]:

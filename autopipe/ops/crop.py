@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import Lines, is_flat, parts
+from autopipe.core.plain_code import Lines, is_flat, parts, shape_lines
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import BadSampleError
@@ -105,10 +105,8 @@ class _Crop(PixelOp):
                 f"free = tf.cast({free}, tf.float32)",
                 "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))",
             ]
-        for part in named:
-            start, size = ("", "") if is_flat(step, part) else (", 0", ", -1")
-            found.append(f"{part} = tf.slice({part}, (top, left{start}), ({self.height}, {self.width}{size}))")
-        return found
+        cuts = (f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]" for part in named)
+        return [*found, *cuts, *shape_lines(step.after, named)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +176,18 @@ class RandomResizedCrop(PixelOp):
         return [*box, *cuts, *plain_resized(step, (str(self.height), str(self.width)), self.interpolation)]
 
     def plain_tensorflow(self, step: Step) -> Lines:
+        """Return the lines; TensorFlow draws again what would be larger than the image, instead of cutting it."""
+        first = parts(step)[0]
+        size = f"tf.concat([tf.shape({first}), [1]], 0)" if is_flat(step, first) else f"tf.shape({first})"
+        box = [
+            "begin, extent, _ = tf.image.sample_distorted_bounding_box(",
+            f"    {size},",
+            "    [[[0.0, 0.0, 1.0, 1.0]]],",
+            "    min_object_covered=0.0,",
+            f"    aspect_ratio_range={self.ratio},",
+            f"    area_range={self.area},",
+            ")",
+            "top, left, height, width = begin[0], begin[1], extent[0], extent[1]",
+        ]
         cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))
-        box = chance.plain_box_tensorflow(parts(step)[0], self.area, self.ratio)
         return [*box, *cuts, *plain_resized_tensorflow(step, (str(self.height), str(self.width)), self.interpolation)]

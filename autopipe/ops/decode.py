@@ -176,7 +176,7 @@ class Decode(Op):
             elif self.reduce:
                 found += reduction.plain_tensorflow(part, self._least, self.channels)
             else:
-                decoded = f'tf.io.decode_jpeg({part}, channels={self.channels}, dct_method="INTEGER_ACCURATE")'
+                decoded = f"tf.io.decode_jpeg({part}, channels={self.channels})"
                 found.append(f"{part} = {decoded}  # PNG, too")
         return found
 

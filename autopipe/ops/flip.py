@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import Lines, parts
+from autopipe.core.plain_code import Lines, drawn_tensorflow, is_flat, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
 from autopipe.errors import ConfigError, shortened
@@ -78,17 +78,21 @@ class RandomFlip(PixelOp):
         return tensor
 
     def plain_numpy(self, step: Step) -> Lines:
-        return self._plain(
-            step, "rng.random()", ("np.ascontiguousarray({}[:, ::-1])", "np.ascontiguousarray({}[::-1])")
-        )
+        found, named = [], parts(step)
+        for wanted, mirrored in ((self.horizontal, "[:, ::-1]"), (self.vertical, "[::-1]")):
+            if wanted:
+                turned = ", ".join(f"np.ascontiguousarray({part}{mirrored})" for part in named)
+                found += ["if rng.random() < 0.5:", f"    {', '.join(named)} = {turned}"]
+        return found
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        return self._plain(step, "tf.random.uniform(())", ("{}[:, ::-1]", "{}[::-1]"))
-
-    def _plain(self, step: Step, number: str, mirrored: tuple[str, str]) -> Lines:
-        found, named = [], parts(step)
-        for wanted, text in zip((self.horizontal, self.vertical), mirrored, strict=True):
+        found: Lines = []
+        for wanted, name in ((self.horizontal, "flip_left_right"), (self.vertical, "flip_up_down")):
             if wanted:
-                turned = ", ".join(text.format(part) for part in named)
-                found += [f"if {number} < 0.5:", f"    {', '.join(named)} = {turned}"]
+                lines, call = drawn_tensorflow(step, name)
+                found += lines
+                for part in parts(step):
+                    flat = is_flat(step, part)
+                    flipped = call.format(f"{part}[..., None]" if flat else part)
+                    found.append(f"{part} = {flipped}{'[..., 0]' if flat else ''}")
         return found

@@ -14,15 +14,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import Lines, parts
+from autopipe.core.plain_code import Lines, drawn_tensorflow, part_of, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
 from autopipe.ops import chance
 from autopipe.ops.chance import Range
 from autopipe.ops.levels import (
     largest,
+    plain_changed_tensorflow,
     plain_levels,
-    plain_levels_tensorflow,
     plain_top,
     to_levels,
     to_levels_tensorflow,
@@ -71,11 +71,15 @@ class _ColourOp(PixelOp):
         return changed() if tensor.shape[-1] == 3 else tf.cond(tf.shape(tensor)[-1] == 3, changed, lambda: tensor)
 
     @abc.abstractmethod
-    def _plain(self) -> tuple[Range, str, str]:
-        """Return what is drawn, and code that applies it: to `hsv` in NumPy, and to `rgb` in TensorFlow."""
+    def _plain(self) -> tuple[Range, str]:
+        """Return what is drawn in NumPy, and code that applies it to `hsv`."""
+
+    @abc.abstractmethod
+    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
+        """Return TensorFlow's own op, as `drawn_tensorflow` does."""
 
     def plain_numpy(self, step: Step) -> Lines:
-        limits, change, _ = self._plain()
+        limits, change = self._plain()
         found = [f"change = rng.uniform{limits!r}"]
         for part in parts(step):
             top = plain_top(step, part)
@@ -89,15 +93,12 @@ class _ColourOp(PixelOp):
         return found
 
     def plain_tensorflow(self, step: Step) -> Lines:
-        limits, _, change = self._plain()
-        found = [f"change = tf.random.uniform((), {limits[0]!r}, {limits[1]!r})"]
+        found, change = self._plain_drawn(step)
         for part in parts(step):
-            top = plain_top(step, part)
-            found += [
-                f"if {part}.shape[2:] == (3,):",
-                f"    rgb = tf.cast({part}, tf.float32) / {top}",
-                f"    {part} = {plain_levels_tensorflow(f'{change} * {top}', step, part)}",
-            ]
+            lines = plain_changed_tensorflow(change, step, part)
+            if (shape := part_of(step.before, part).shape) is None:
+                lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
+            found += lines if shape is None or shape[2:] == (3,) else []
         return found
 
 
@@ -125,9 +126,11 @@ class RandomHue(_ColourOp):
 
         return tf.image.adjust_hue(rgb, chance.symmetric(self.delta, number))
 
-    def _plain(self) -> tuple[Range, str, str]:
-        turned = f"hsv[..., 0] = (hsv[..., 0] + {_CIRCLE} * change) % {_CIRCLE}"
-        return (-self.delta, self.delta), turned, "tf.image.adjust_hue(rgb, change)"
+    def _plain(self) -> tuple[Range, str]:
+        return (-self.delta, self.delta), f"hsv[..., 0] = (hsv[..., 0] + {_CIRCLE} * change) % {_CIRCLE}"
+
+    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
+        return drawn_tensorflow(step, "hue", self.delta)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +158,8 @@ class RandomSaturation(_ColourOp):
 
         return tf.image.adjust_saturation(rgb, chance.between((self.lower, self.upper), number))
 
-    def _plain(self) -> tuple[Range, str, str]:
-        scaled = "hsv[..., 1] = np.minimum(hsv[..., 1] * change, 1)"
-        return (self.lower, self.upper), scaled, "tf.image.adjust_saturation(rgb, change)"
+    def _plain(self) -> tuple[Range, str]:
+        return (self.lower, self.upper), "hsv[..., 1] = np.minimum(hsv[..., 1] * change, 1)"
+
+    def _plain_drawn(self, step: Step) -> tuple[Lines, str]:
+        return drawn_tensorflow(step, "saturation", self.lower, self.upper)

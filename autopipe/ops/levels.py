@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.plain_code import is_integer, part_of, tensor_type
+from autopipe.core.plain_code import Lines, is_integer, part_of, tensor_type
 from autopipe.core.plan import Step
 from autopipe.errors import OpError
 
@@ -65,3 +65,10 @@ def plain_levels_tensorflow(values: str, step: Step, part: str) -> str:
     """Return the same in TensorFlow."""
     rounded = f"tf.round({values})" if is_integer(step, part) else values
     return f"tf.saturate_cast({rounded}, {tensor_type(part_of(step.before, part))})"
+
+
+def plain_changed_tensorflow(change: str, step: Step, part: str) -> Lines:
+    """Return lines of TensorFlow that change a part as floating point, by code with `{}` where the part stands."""
+    cast, named = f"tf.cast({part}, tf.float32)", tensor_type(part_of(step.before, part))
+    found = [f"{part} = {change.format(part if named == 'tf.float32' else cast)}"]
+    return found if named == "tf.float32" else [*found, f"{part} = {plain_levels_tensorflow(part, step, part)}"]

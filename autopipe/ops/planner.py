@@ -65,9 +65,14 @@ def normalise(value: Any, structure: Structure | None = None) -> Sample:
     return value
 
 
+def looked_at(count: int) -> list[int]:
+    """Return the numbers of the samples, of `count`, that a plan is made by."""
+    return sorted({int(i) for i in np.linspace(0, count - 1, min(_PROBES, count))})
+
+
 def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Structure | None]:
     count = len(workload.data)
-    wanted = sorted({int(i) for i in np.linspace(0, count - 1, min(_PROBES, count))})
+    wanted = looked_at(count)
     if workload.on_bad_sample == "skip":
         wanted = sorted({*wanted, *(int(i) for i in np.linspace(0, count - 1, min(_ATTEMPTS, count)))})
     samples: list[tuple[int, Sample]] = []

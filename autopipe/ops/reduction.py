@@ -40,7 +40,7 @@ def plain_tensorflow(part: str, least: tuple[int, int], channels: int) -> Lines:
         f"sides = tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape({part})[:2], lambda: tf.zeros(2, tf.int32))",
         f"halvings = [tf.reduce_all(sides > [{height - 1} * r, {width - 1} * r]) for r in {_RATIOS}]",
         "decoded = [",
-        f'    lambda r=r: tf.io.decode_jpeg({part}, channels={channels}, ratio=r, dct_method="INTEGER_ACCURATE")',
+        f"    lambda r=r: tf.io.decode_jpeg({part}, channels={channels}, ratio=r)",
         f"    for r in {(1, *_RATIOS)}",
         "]",
         f"{part} = tf.switch_case(tf.reduce_sum(tf.cast(halvings, tf.int32)), decoded)",

@@ -143,10 +143,10 @@ def plain_resized_tensorflow(step: Step, size: tuple[str, str], interpolation: I
             ]
             continue
         method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
-        smooth = f"tf.image.resize({part}, ({height}, {width}){method})"
-        if is_integer(step, part):
-            smooth = f"tf.saturate_cast(tf.round({smooth}), {tensor_type(part_of(step.before, part))})"
-        found.append(f"{part} = {smooth}")
+        found.append(f"{part} = tf.image.resize({part}, ({height}, {width}){method})")
+        if is_integer(step, part):  # means of pixels need not be saturated
+            cast = "cast" if interpolation in ("bilinear", "area") else "saturate_cast"
+            found.append(f"{part} = tf.{cast}(tf.round({part}), {tensor_type(part_of(step.before, part))})")
     return found
 
 

@@ -1,13 +1,28 @@
-"""A pipeline as plain tf.data code."""
+"""A pipeline as plain tf.data code, as people write it who know tf.data.
+
+Ops write one line after another without knowing of each other; what a person would leave out of that is left out here.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from autopipe.core.config import PipelineConfig
+from autopipe.core.plain_code import Lines
 from autopipe.core.workload import Workload
 from autopipe.loaders.tfdata import TfData
 from autopipe.tuned.eject.written import Written, function, indented
+
+_ROUNDED: Final = re.compile(r"(?P<part>\w+) = tf\.(?P<how>\w*cast)\(tf\.round\((?P=part)\), tf\.uint(?P<bits>\d+)\)")
+_MOVED: Final = r"{0} = (tf\.image\.\w*random_flip_\w+\({0}(, seed=seed)?\)|{0}\[top : .*\])|{0}\.set_shape\(.*\)"
+"""Lines that put the values of a part elsewhere, whatever their dtype."""
+_TAKEN: Final = (
+    r"{0} = (\(?tf\.cast\({0}, tf\.float32\)|tf\.\w+\.\w+\(tf\.cast\({0}, tf\.float32\)|tf\.image\.resize\({0},)"
+)
+"""How lines begin that take them as floating point."""
+_DECODED: Final = re.compile(r"(?P<part>\w+) = tf\.io\.decode_jpeg\((?P=part), channels=(?P<channels>\d)\).*")
+_CUT: Final = r"{0} = {0}\[top : top \+ (\w+), left : left \+ (\w+)\]"
 
 TEMPLATE: Final = '''\
 $load$augment$mix$finish
@@ -25,10 +40,12 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     calls = "tf.data.AUTOTUNE" if loader.num_parallel_calls == "auto" else str(loader.num_parallel_calls)
     prefetch = "tf.data.AUTOTUNE" if loader.prefetch == "auto" else str(loader.prefetch)
     source, kept = parts.source, config.cache == "memory"
-    loading = [*source.reading, *parts.prefix, *([] if kept else parts.body)]
-    load = function("load", "Read a sample.", loading, ", ".join(source.arguments), parts.finished)
-    augment = function("augment", "Do to a sample what differs from epoch to epoch.", parts.body if kept else [],
-                       parts.finished, parts.finished)  # fmt: skip
+    done = parts.packed if parts.is_joined else parts.finished
+    loading = [*source.reading, *_decoded_in_part(parts.prefix if kept else [*parts.prefix, *parts.body], parts.jpegs)]
+    load = function("load", "Read a sample.", _kept_in_float(loading), ", ".join(source.arguments),
+                    parts.finished if kept else done)  # fmt: skip
+    augment = function("augment", "Do to a sample what differs from epoch to epoch.",
+                       _kept_in_float(parts.body) if kept else [], parts.finished, done)  # fmt: skip
     mix = function("mix", "Mix the samples of a batch.", parts.mixing, parts.finished, parts.finished)
     shuffle = f"shuffle({source.count}, seed=SEED)" if workload.shuffle else ""
     steps = [
@@ -44,3 +61,53 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     ]
     made = [f"dataset = {source.opened}", *(f"dataset = dataset.{step}" for step in steps if step)]
     return {"load": load, "augment": augment, "mix": mix, "finish": parts.finish, "dataset": indented(made)}
+
+
+def _kept_in_float(lines: Lines) -> Lines:
+    """Leave out the roundings of parts that are cast to floating point again; they are kept in their range."""
+    found: Lines = []
+    floats: set[str] = set()
+    for number, line in enumerate(lines):
+        rounded = _ROUNDED.fullmatch(line)
+        if rounded is None:
+            for part in floats:
+                line = line.replace(f"tf.cast({part}, tf.float32)", part)
+            part = line.partition(" = ")[0]
+            found += [] if line == f"{part} = {part}" else [line]
+            continue
+        part = rounded["part"]
+        floats.discard(part)
+        if _is_taken_as_float(part, lines[number + 1 :]):
+            floats.add(part)
+            if rounded["how"] == "saturate_cast":
+                found.append(f"{part} = tf.clip_by_value({part}, 0.0, {float(2 ** int(rounded['bits']) - 1)})")
+        else:
+            found.append(line)
+    return found
+
+
+def _is_taken_as_float(part: str, lines: Lines) -> bool:
+    named, moved, taken = (re.compile(text.format(part)) for text in (r"\b{0}\b", _MOVED, _TAKEN))
+    used = (line for line in lines if named.search(line) and not moved.fullmatch(line))
+    return bool(taken.match(next(used, "")))
+
+
+def _decoded_in_part(lines: Lines, jpegs: frozenset[str]) -> Lines:
+    """Decode no more of a JPEG than is cut out of it right after; `jpegs` are the parts that hold nothing else."""
+    for number, line in enumerate(lines):
+        decoded = _DECODED.fullmatch(line)
+        if decoded is None or (part := decoded["part"]) not in jpegs:
+            continue
+        named = re.compile(rf"\b{part}\b")
+        for later in range(number + 1, len(lines)):
+            if cut := re.fullmatch(_CUT.format(part), lines[later]):
+                size = f"tf.stack((top, left, {cut[1]}, {cut[2]}))"
+                cropped = f"{part} = tf.io.decode_and_crop_jpeg({part}, {size}, channels={decoded['channels']})"
+                between = [
+                    each.replace(f"tf.shape({part})", f"tf.io.extract_jpeg_shape({part})")
+                    for each in lines[number + 1 : later]
+                ]
+                return [*lines[:number], *between, cropped, *_decoded_in_part(lines[later + 1 :], jpegs)]
+            if named.search(lines[later].replace(f"tf.shape({part})", "")):
+                break
+    return lines

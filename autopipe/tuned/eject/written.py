@@ -15,11 +15,13 @@ from string import Template
 from typing import Any, Final, Literal
 
 from autopipe.core.config import PipelineConfig
-from autopipe.core.plain_code import Lines, PlainSource, names, packed, part_of, said
+from autopipe.core.plain_code import Lines, PlainSource, columns, names, packed, part_of, said
 from autopipe.core.plan import Plan, Step
+from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import PlainCodeError
+from autopipe.ops.planner import looked_at, normalise
 
 _IMPORTS: Final = (
     {
@@ -40,6 +42,10 @@ _IMPORTS: Final = (
     },
 )
 """What stands in code that needs an import: of Python's own library, and of others."""
+
+_NO_JPEG: Final = (".png", ".gif", ".bmp")  # of what TensorFlow's `decode_jpeg` reads
+_OF_BATCHES: Final = re.compile(r"(\w+) = tf\.image\.random_flip_\w+\(\1\)")  # which flips each image by itself
+_JPEG: Final = b"\xff\xd8"
 
 _HEAD: Final = '''"""$title
 
@@ -66,9 +72,11 @@ class Written:
     body: Lines  # what differs from epoch to epoch
     mixing: Lines  # what puts the samples of a batch into one another
     suffix: Lines  # what is done to a whole batch
+    is_joined: bool  # whether the body ends with what else would be done to a whole batch
     finished: str  # the variables of a sample's parts in a batch
     packed: str  # a batch as the model takes it: with its parts in dictionaries or tuples, where it has several
     functions: Mapping[str, Callable[..., Any]]  # the user's own, by their names in the code
+    jpegs: frozenset[str]  # the parts that are read as JPEG files, and nothing else
 
     @property
     def given(self) -> str:
@@ -95,7 +103,7 @@ class Written:
         """The function `finish`, whose batch is as the model takes it; nothing if it would do nothing."""
         says = "Do to a whole batch what needs no single sample."
         if not self.suffix:
-            if self.packed == self.finished:
+            if self.is_joined or self.packed == self.finished:
                 return ""
             says = "Put the parts of a batch where the model takes them."
         return _code("finish", says, self.suffix, self.finished, self.packed)
@@ -131,24 +139,47 @@ def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Lit
     if reasons:
         raise PlainCodeError("; ".join(dict.fromkeys(reasons)))
     own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {workload.seed}"]
+    loads = config.cache != "memory" and (source.reading or plan.prefix)
+    body, by_batch = found[1], not loads and not plan.prefix and all(map(_OF_BATCHES.fullmatch, found[1]))
+    is_joined = dialect == "tf" and not mixing and not by_batch and bool(body or loads)  # one map is faster than two
+    suffix = [*found[2], *_channels_first(config, plan, dialect, of_batches=not is_joined)]
+    if dialect == "tf" and by_batch and not mixing:  # a fifth of the time for rows of 32 x 32 pixels
+        body, suffix = [], [*body, *suffix]
     return Written(
         source=source,
         constants=[*source.constants, *own, *constants],
         prefix=found[0],
-        body=found[1],
+        body=[*body, *(suffix if is_joined else [])],
         mixing=mixing,
-        suffix=[*found[2], *_channels_first(config, plan, dialect)],
+        suffix=[] if is_joined else suffix,
+        is_joined=is_joined,
         finished=", ".join(names(plan.finished)),
         packed=packed(plan.finished),
         functions=functions,
+        jpegs=_jpegs(workload, plan) if dialect == "tf" else frozenset(),
     )
 
 
-def _channels_first(config: PipelineConfig, plan: Plan, library: str) -> Lines:
+def _jpegs(workload: Workload, plan: Plan) -> frozenset[str]:
+    """Return the parts that are JPEG files, by the names of all files and by the content of some."""
+    encoded = {name for name in names(plan.source) if part_of(plan.source, name).kind is FieldKind.ENCODED}
+    if not encoded or workload.on_bad_sample == "skip":
+        return frozenset()
+    if any(path.lower().endswith(_NO_JPEG) for path in data_source.files(workload.data)):
+        return frozenset()
+    for index in looked_at(len(workload.data)):
+        sample = normalise(workload.data.read(index), plan.source.structure)
+        found = dict(zip(columns(plan.source), sample, strict=True))
+        encoded = {name for name in encoded if found[name][:2] == _JPEG}
+    return frozenset(encoded)
+
+
+def _channels_first(config: PipelineConfig, plan: Plan, library: str, *, of_batches: bool) -> Lines:
     if config.channels != "first":
         return []
+    axes = "(0, 3, 1, 2)" if of_batches else "(2, 0, 1)"
     return [
-        f"{part} = {library}.transpose({part}, (0, 3, 1, 2))"
+        f"{part} = {library}.transpose({part}, {axes})"
         for part in names(plan.finished)
         if part_of(plan.finished, part).rank == 3
     ]

@@ -24,12 +24,16 @@ from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.ops.blur import GaussianBlur
+from autopipe.ops.color import RandomBrightness
+from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
+from autopipe.ops.hue import RandomHue
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.resize import Resize
+from autopipe.ops.scale import Rescale
 from autopipe.tuned.eject.module import FORMS, eject
 
 LOADERS = [TfData(num_parallel_calls=2), Keras(workers=2)]
@@ -50,8 +54,59 @@ def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader:
     masked = eject(Workload(data=pairs, ops=[Decode(), MaskToClass(((0, 0, 0),)), OneHot(2)], batch_size=2), config)
     photos = ImageFolder(write_images(tmp_path / "photos", "cat/1.png", "cat/2.png"))
     labelled = eject(Workload(data=photos, ops=[Decode(), Resize(4, 4), OneHot(2)], batch_size=2), config)
-    assert [part for part in "xy" if f"transpose({part}, (0, 3, 1, 2))" in masked] == ["x", "y"]
-    assert [part for part in "xy" if f"transpose({part}, (0, 3, 1, 2))" in labelled] == ["x"]
+    axes = "(2, 0, 1)" if isinstance(loader, TfData) else "(0, 3, 1, 2)"  # of a sample, and of a batch
+    assert [part for part in "xy" if f"transpose({part}, {axes})" in masked] == ["x", "y"]
+    assert [part for part in "xy" if f"transpose({part}, {axes})" in labelled] == ["x"]
+
+
+def loaded(data: ImageFolder, *ops: Any, **config: Any) -> list[str]:
+    """Return the lines on a sample of tf.data code, from the first op on."""
+    loader = PipelineConfig(loader=TfData(), **config)
+    code = eject(Workload(data=data, ops=[Decode(), *ops, Rescale(1 / 255)], batch_size=2), loader)
+    assert code.count("map(") == (2 if config else 1)
+    lines = code.partition("read_file(x)\n")[2].partition("\ndef make_dataset")[0].splitlines()
+    return [line.strip() for line in lines if line.startswith("    ")]
+
+
+SCALED = f"x = x * {1 / 255}"
+
+
+def test_photographs_are_one_map_of_tensorflows_own_ops_without_roundings_in_between(tmp_path: Path) -> None:
+    photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
+    plain = ["x = tf.io.decode_jpeg(x, channels=3)  # PNG, too", "x = tf.image.resize(x, (4, 4))"]
+    flipped = "x = tf.image.random_flip_left_right(x)"
+    assert loaded(photos, Resize(4, 4), RandomFlip()) == [*plain, flipped, SCALED, "return x, y"]
+    colours = loaded(photos, Resize(4, 4), RandomBrightness(0.2), RandomHue(0.1))
+    kept = "x = tf.clip_by_value(x, 0.0, 255.0)"
+    changed = ["x = tf.image.random_brightness(x, 51.0)", kept, "x = tf.image.random_hue(x, 0.1)", kept]
+    assert colours == [*plain, *changed, SCALED, "return x, y"]
+    cached = loaded(photos, Resize(4, 4), RandomFlip(), cache="memory")
+    assert cached[2:4] == ["x = tf.cast(tf.round(x), tf.uint8)", "return x, y"]  # a quarter of the memory
+
+
+def test_only_the_crop_of_a_jpeg_is_decoded_and_of_what_may_be_no_jpeg_the_whole(tmp_path: Path) -> None:
+    jpegs = ImageFolder(write_images(tmp_path / "jpegs", "cat/1.jpg", "cat/2.JPEG"))
+    for crop in (RandomCrop(4, 5), CenterCrop(4, 5), RandomResizedCrop(4, 5)):
+        whole = loaded(jpegs, crop, cache="memory") if crop.is_random else []
+        assert any("[top : top + " in line for line in whole) or not crop.is_random
+        lines = "\n".join(loaded(jpegs, crop))
+        assert "x = tf.io.decode_and_crop_jpeg(x, " in lines
+        assert "tf.io.extract_jpeg_shape(x)" in lines
+        assert "decode_jpeg" not in lines
+        assert "[top" not in lines
+    others = write_images(tmp_path / "others", "cat/1.jpg", "cat/2.png")
+    named = write_images(tmp_path / "named", "cat/1.jpg")
+    (named / "cat" / "2.jpg").write_bytes((others / "cat" / "2.png").read_bytes())
+    for folder in (others, named):
+        lines = "\n".join(loaded(ImageFolder(folder), RandomCrop(4, 5)))
+        assert "decode_and_crop" not in lines
+        assert "x.set_shape((4, 5, 3))" in lines
+
+
+def test_flips_of_rows_are_done_to_whole_batches() -> None:
+    code = eject(Workload(data=ROWS, ops=[RandomFlip(), Rescale(1 / 255)], batch_size=2), "tf.data")
+    assert code.count("map(") == 1
+    assert code.index("dataset.batch(") < code.index("dataset.map(finish")
 
 
 def test_hidden_files_and_folders_are_left_out_as_autopipe_does(tmp_path: Path) -> None:
