@@ -21,7 +21,14 @@ import optuna
 import sqlalchemy
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, JournalStorage, RDBStorage
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    OperationalError,
+    PendingRollbackError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from autopipe.errors import TrialError
 from autopipe.search.journal import Journal, JournalError
@@ -194,6 +201,8 @@ def _of_the_database(error: BaseException) -> BaseException:
     """Return the driver's own error, which Optuna and SQLAlchemy each wrap once."""
     wraps = isinstance(error, StorageInternalError) and not isinstance(error, JournalError)
     inner = error.__cause__ if wraps and error.__cause__ else error
+    if isinstance(inner, PendingRollbackError) and inner.__context__:  # Optuna asks again in the transaction that broke
+        inner = inner.__context__
     original = inner.orig if isinstance(inner, DBAPIError) else None
     return inner if original is None else original
 
@@ -205,4 +214,5 @@ def _may_pass(error: BaseException) -> bool:
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     wrapped = error.__cause__ if isinstance(error, StorageInternalError) else error
-    return isinstance(wrapped, OperationalError)  # of a server: the connection broke, or it is being restarted
+    # Of a server: the connection broke, before or within a transaction, or it is being restarted.
+    return isinstance(wrapped, OperationalError | PendingRollbackError)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+import sqlalchemy
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, TrialFailure
@@ -107,6 +108,27 @@ def test_a_server_that_is_killed_and_restarted_in_mid_study_loses_no_trial(
     assert same(found, unharmed)
     assert found.unsaved is None
     assert kept(postgres.url, "restarted") == [each.value for each in unharmed.study.trials]
+
+
+def test_a_connection_that_breaks_at_any_statement_loses_no_trial(postgres: Postgres, unharmed: SearchResult) -> None:
+    seen: set[str] = set()
+
+    def broken(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        if statement not in seen:
+            seen.add(statement)
+            postgres.disconnect()
+
+    def begin() -> None:
+        sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", broken)
+
+    try:
+        found = searched(postgres.url, begin, name="broken")
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", broken)
+    assert found.unsaved is None
+    assert len(seen) > 5
+    assert same(found, unharmed)
+    assert kept(postgres.url, "broken") == [each.value for each in unharmed.study.trials]
 
 
 def test_machines_that_share_a_server_learn_from_each_other(postgres: Postgres, unharmed: SearchResult) -> None:
