@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from autopipe.search import library, storage, study
 from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline
-from autopipe.search.settings import STUDY, Settings
+from autopipe.search.settings import Settings
 from autopipe.trial import protocol
 from autopipe.trial.child import Launch
 from autopipe.trial.protocol import Event as TrialEvent
@@ -128,7 +129,7 @@ def _searched(
     with contextlib.closing(measurer):
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()
-        completed = _completed(settings, described, hardware, only=held(space, settings.limits.only))
+        completed = _completed(settings, site, only=held(space, settings.limits.only))
         if settings.join:
             completed = _joined(completed, hardware, on_event)
         result = study.run(space, measurer, facts, completed, on_event)
@@ -203,16 +204,17 @@ def workload_key(described: Description) -> str:
     return f"{described.ops_digest}/{described.batch_size}/{described.model_digest}"
 
 
-def _completed(
-    settings: Settings, described: Description, hardware: Hardware, *, only: Mapping[str, tuple[Value, ...]]
-) -> Settings:
+def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value, ...]]) -> Settings:
     """Return the settings with what is known of the workload."""
+    described, hardware = site.described, site.hardware
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
     name, measured = settings.study_name, _measured_as(settings)
-    if name == STUDY and storage.is_shared(settings.storage):  # by several workloads and machines
-        kind = digests.digest(hardware.model_dump_json())[:8]
-        name = f"{name}-{digests.digest(workload_key(described), *measured.values())[:8]}-{kind}"
+    if storage.is_shared(settings.storage):  # by workloads and machines, and by tunes that run at once
+        workload = digests.digest(workload_key(described), *measured.values())
+        kind = digests.digest(hardware.model_dump_json())
+        where = digests.digest(socket.gethostname(), site.folder.absolute())
+        name = "-".join([name, workload[:8], kind[:8], where[:8]])
     return dataclasses.replace(
         settings,
         study_name=name,

@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import os
 import uuid
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
 from autopipe.search import library, lock
 from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
+from autopipe.search.result import SearchResult
 from autopipe.search.rules import Rule
 from autopipe.search.settings import Settings
 from autopipe.trial import protocol
@@ -118,6 +121,36 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     with pytest.raises(TrialError, match="cannot be gone on with") as refused:
         search(other)
     assert said in refused.value.message
+
+
+def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_each_goes_on_with_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second runs within a trial of the first, as one on another machine of the kind may."""
+    monkeypatch.setattr(searching, "foreign_runner", lambda runner, code: runner)
+    url, opened, ran = f"journal:///{tmp_path}/studies.log", list[tuple[str, int]](), Counter[str]()
+    found: dict[str, SearchResult] = {}
+
+    def search(name: str, trials: int, meanwhile: Callable[[], None] = lambda: None) -> None:
+        def measures() -> None:
+            ran[name] += 1
+            meanwhile()
+
+        def listen(event: Event) -> None:
+            if isinstance(event, StudyOpened):
+                opened.append((name, event.resumed))
+
+        runner = Started()
+        runner.on_measure = measures
+        monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")  # machines of their own
+        site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("quick"), folder=tmp_path / name)
+        settings = Settings(space="quick", trials=trials, blocks=(0, 0), budget_seconds=None, storage=url)
+        found[name] = searching.search(runner, site, settings, listen).result  # type: ignore[arg-type]  # plays it
+
+    search("one", 7, lambda: None if "other" in ran else search("other", 8))
+    assert {name: len(result.study.trials) for name, result in found.items()} == ran
+    search("one", 9)
+    assert opened == [("one", 0), ("other", 0), ("one", 7)]
 
 
 def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_starts(
