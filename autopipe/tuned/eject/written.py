@@ -72,11 +72,11 @@ class Written:
     body: Lines  # what differs from epoch to epoch
     mixing: Lines  # what puts the samples of a batch into one another
     suffix: Lines  # what is done to a whole batch
-    is_joined: bool  # whether the body ends with what else would be done to a whole batch
+    is_joined: bool = False  # whether the body ends with what else would be done to a whole batch
     finished: str  # the variables of a sample's parts in a batch
     packed: str  # a batch as the model takes it: with its parts in dictionaries or tuples, where it has several
     functions: Mapping[str, Callable[..., Any]]  # the user's own, by their names in the code
-    jpegs: frozenset[str]  # the parts that are read as JPEG files, and nothing else
+    jpegs: frozenset[str] = frozenset()  # the parts that are read as JPEG files, and nothing else
 
     @property
     def given(self) -> str:
