@@ -161,7 +161,7 @@ class _Sequence:
     def _require_safe_fork(self) -> None:
         if self._forks:
             forking.require_safe_fork(
-                "Make the PyDataset with use_multiprocessing=False: its workers are threads then."
+                "Make the PyDataset with use_multiprocessing=False: its workers are threads then.", in_training=True
             )
 
 

@@ -6,14 +6,20 @@ import multiprocessing
 from typing import Any
 
 from autopipe import frameworks
-from autopipe.errors import LoaderError
+from autopipe.errors import LoaderError, WorkloadError
+from autopipe.hardware import backend
+
+_RUN = {"tensorflow": "TensorFlow", "jax": "JAX"}  # by Keras's backends: what children must not inherit
 
 
-def require_safe_fork(instead: str) -> None:
+def require_safe_fork(instead: str, *, in_training: bool = False) -> None:
     """Refuse to let Keras fork worker processes where they would hang, and say what to do `instead`.
+
+    `in_training`: whether a model has run by the time that they are forked, if none has so far.
 
     Raises:
         LoaderError: processes are not forked here, or a framework has run in this one.
+        WorkloadError: a framework will have, by then.
     """
     if (method := _start_method()) != "fork":
         raise LoaderError(
@@ -21,6 +27,12 @@ def require_safe_fork(instead: str) -> None:
             hint=instead,
         )
     _require_nothing_running("`use_multiprocessing` of Keras", instead)
+    if in_training and (running := _RUN.get(str(backend.keras_backend()))) is not None:
+        raise WorkloadError(
+            f"`use_multiprocessing` of Keras forks, and children forked after {running} has run hang: a training runs "
+            "it before it reads the first batch.",
+            hint=instead,
+        )
 
 
 def require_safe_workers(dataset: Any) -> None:

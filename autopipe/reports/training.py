@@ -96,6 +96,9 @@ _PARAMETERS = {
     "torch DataLoader": '{"num_workers": [1, 2, 4, 8], "prefetch_factor": [2, 4]}',
 }
 _NOTES = {
+    "keras.utils.PyDataset": """\
+# Make it with use_multiprocessing=False: the workers are threads then, and none is forked once a framework has run.
+""",
     "torch DataLoader": """\
 # The workers of a DataLoader must not be forked once a framework has run:
 # DataLoader(..., multiprocessing_context="forkserver" if num_workers else None)

@@ -542,6 +542,15 @@ def test_a_py_dataset_that_would_fork_after_tensorflow_has_run_is_refused() -> N
     assert "use_multiprocessing=False" in str(error.value.hint)
 
 
+def test_a_py_dataset_that_forks_is_refused_before_the_training_has_run_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frameworks, "running_framework", lambda: None)
+    with pytest.raises(WorkloadError, match="a training runs it before it reads") as error:
+        _wrapped(lambda calls=1: Batches(workers=2, use_multiprocessing=True))
+    assert "use_multiprocessing=False" in str(error.value.hint)
+
+
 class DataLoader:
     """Built as torch's is, which forks its workers unless it is told otherwise."""
 
