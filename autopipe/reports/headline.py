@@ -274,12 +274,21 @@ def _parts(config: PipelineConfig, before: PipelineConfig | None) -> list[str]:
         part = "" if config.cache_fraction == 1 else f"{config.cache_fraction:.0%} of the "
         parts.append(f"keeping {part}prepared samples in {config.cache}")
     if before is None or before.loader.kind != config.loader.kind or not parts:
-        workers = config.loader.worker_count()
-        with_workers = "" if workers is None else f" with {wording.count(workers, 'worker')}"
-        parts.append(f"loading by {config.loader.kind}{with_workers}")
+        parts.append(_loading(config, before))
     if before is not None and config.finish == "device" and before.finish == "host":
         parts.append("casting on the device")
     return parts
+
+
+def _loading(config: PipelineConfig, before: PipelineConfig | None) -> str:
+    workers = config.loader.worker_count()
+    if before is None or before.loader.kind != config.loader.kind:
+        return f"loading by {config.loader.kind}" + (f" with {wording.count(workers, 'worker')}" if workers else "")
+    known = before.loader.model_dump()
+    changed = [f"{name}={value}" for name, value in config.loader.model_dump().items() if known.get(name) != value]
+    if not changed and config.device_prefetch > before.device_prefetch:
+        return f"putting {config.device_prefetch} batches on the device ahead"
+    return f"loading with {wording.listed(changed or ['the same settings'])}"
 
 
 def _ms(seconds: float) -> str:

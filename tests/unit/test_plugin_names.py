@@ -58,6 +58,7 @@ USERS = {
     "measure/onlooker.py": "where the batches of somebody else's training are put",
     "measure/verify.py": "the reference that the others are compared with",
     "tuned/eject/module.py": "which plain code a loader's settings are written as",
+    "tuned/eject/call_form.py": "the call of a wrapped dataset's function, of one loader's settings",
     "tuned/eject/grain_form.py": "a Grain dataset of one loader's settings",
     "tuned/eject/pydataset_form.py": "a PyDataset of one loader's settings",
     "tuned/eject/tfdata_form.py": "a tf.data pipeline of one loader's settings",

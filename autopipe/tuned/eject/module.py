@@ -69,8 +69,9 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
     try:
         return module(workload, config).code
     except PlainCodeError as error:
+        how = f"as {config}" if isinstance(config, str) else "without autopipe"
         raise PlainCodeError(
-            f"This pipeline cannot be written without autopipe: {error.message}.",
+            f"This pipeline cannot be written {how}: {error.message}.",
             hint=error.hint or _other_forms(config),
         ) from None
 

@@ -10,6 +10,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
+from autopipe.loaders.wrapped import Wrapped
 from autopipe.reports import headline
 from autopipe.tuned.findings import Asked, Contest, Findings
 from autopipe.tuned.schema import Baseline, Profile
@@ -179,3 +180,21 @@ def test_a_profile_without_baselines_or_findings_has_a_sentence_too() -> None:
     bare = profiles.profile(baselines=(), ceiling=None)
     assert headline.sentence(bare) == "Loading by threads with 2 workers reaches 1,000 images/s."
     assert headline.gain(bare) is None
+
+
+@pytest.mark.parametrize(
+    ("best", "ahead", "said"),
+    [
+        ({"calls": 4, "prefetch": 2}, 0, "loading with calls=4 lifts"),
+        ({"calls": 4, "prefetch": 1}, 2, "loading with calls=4 and prefetch=1 lift"),
+        ({"calls": 1, "prefetch": 2}, 2, "putting 2 batches on the device ahead lifts"),
+    ],
+)
+def test_of_a_dataset_of_ones_own_the_arguments_that_differ_are_named(
+    best: dict[str, Any], ahead: int, said: str
+) -> None:
+    as_it_is = Wrapped.model_validate({"calls": 1, "prefetch": 2})
+    usual = baseline("the dataset as it is", 74.0, loader=as_it_is, device_prefetch=0)
+    tuned = profiles.config(loader=Wrapped.model_validate(best), finish="host", device_prefetch=ahead)
+    found = profile(contest("the dataset as it is", 13.5, 12.0), baselines=(usual,), config=tuned)
+    assert said in headline.sentence(found).lower()
