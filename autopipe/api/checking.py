@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import time
 from typing import Final
 
@@ -46,7 +47,8 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
             was waited for in vain.
     """
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
-    with runner_for(stored.workload, asking.rehearsal(profile.request)) as runner:
+    beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
+    with runner_for(stored.workload, asking.rehearsal(profile.request), folder=beside) as runner:
         described = description(runner)
         here = hardware_of(machine.detect(), described)
         return check_with(runner, described, stored, here, quick=quick, queue=queue_of(on_search))

@@ -181,7 +181,7 @@ def run(
     watcher.on_request(settings)
     space = read_space(settings, found)
     watcher.on_machine(found)
-    with runner_for(stored.workload, settings, watcher.on_trial) as runner:
+    with runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner:
         described = description(runner)
         site = Site(machine=found, described=described, space=space, folder=stored.path.parent)
         here, queue = site.hardware, queue_of(watcher.on_search, settings.budget_seconds)

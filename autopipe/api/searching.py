@@ -140,8 +140,15 @@ def runner_for(
     workload: Workload | protocol.Reference | str,
     settings: Settings | None = None,
     on_trial: Callable[[TrialEvent], None] = lambda event: None,
+    folder: Path | None = None,
 ) -> TrialRunner:
     """Return the runner of a workload's trials; nothing starts yet.
+
+    Args:
+        workload: what they train.
+        settings: of the search that they belong to.
+        on_trial: told what happens in them.
+        folder: where samples that they convert are written; None for the temporary folder.
 
     Raises:
         ConfigError: `KERAS_BACKEND` names no backend of Keras.
@@ -150,6 +157,7 @@ def runner_for(
     settings = settings or Settings()
     launch = Launch(
         workload=workload,
+        folder=folder,
         environment=(*_shared_accelerator(), (virtual.VARIABLE, str(settings.virtual_devices))),
         # An object imports what this process can import: what lies beside the script, wherever that is run from.
         sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),

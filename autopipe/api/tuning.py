@@ -159,7 +159,7 @@ def run(
         settings: how.
         watcher: who is told.
         named: where the workload comes from, if it is an object that a command made.
-        folder: where converted samples would be kept.
+        folder: where converted samples would be kept, those of trials meanwhile; None for the working directory.
 
     Raises:
         WorkloadError: the workload cannot be imported or run.
@@ -172,8 +172,9 @@ def run(
     here = machine.detect()
     space = read_space(settings, here)
     watcher.on_machine(here)
-    with runner_for(workload, settings, watcher.on_trial) as runner:
-        site = Site(machine=here, described=description(runner), space=space, folder=folder or Path.cwd())
+    folder = folder or Path.cwd()
+    with runner_for(workload, settings, watcher.on_trial, folder) as runner:
+        site = Site(machine=here, described=description(runner), space=space, folder=folder)
         found = search(runner, site, settings, watcher.on_search)
     return found.result, _tuned(found, workload, named)
 

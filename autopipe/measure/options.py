@@ -27,6 +27,7 @@ class MeasureOptions(_Options):
     hopeless_below: float | None = pydantic.Field(default=None, gt=0)  # images/s; a trial may end early. None: never
     # of the model alone, for a session that does not measure it itself
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
+    folder: str | None = None  # where samples that are converted for it are written; None: the temporary folder
     trace: str | None = None  # a folder for notes of what is done when; None: nobody takes any
 
     @property

@@ -41,13 +41,16 @@ class Parts:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._written: dict[tuple[str, int, int], tuple[Workload, ConversionCost]] = {}
 
-    def part_for(self, config: PipelineConfig, *, makes: Callable[[], float], trains: float) -> Part:
+    def part_for(
+        self, config: PipelineConfig, *, makes: Callable[[], float], trains: float, folder: str | None = None
+    ) -> Part:
         """Return what a trial trains on.
 
         Args:
             config: what is tried.
             makes: returns images/s at which the cores can make samples; called where something has to be made first.
             trains: images/s that the model takes; a cache is filled while it trains, on the same cores if need be.
+            folder: where converted samples are written; None for the temporary folder.
         """
         count = len(self._workload.data)
         converts = STORAGES[config.storage].converts
@@ -59,7 +62,7 @@ class Parts:
         part = self._workload
         if wanted < count:
             part = dataclasses.replace(part, data=Subset(part.data, wanted))
-        part, conversion = self._converted(part, config) if converts else (part, None)
+        part, conversion = self._converted(part, config, folder) if converts else (part, None)
         return Part(workload=part, share=wanted / count, conversion=conversion)
 
     def close(self) -> None:
@@ -69,14 +72,14 @@ class Parts:
             self._folder = None
         self._written.clear()
 
-    def _converted(self, part: Workload, config: PipelineConfig) -> tuple[Workload, ConversionCost]:
+    def _converted(self, part: Workload, config: PipelineConfig, folder: str | None) -> tuple[Workload, ConversionCost]:
         """Return the workload with its samples written in the configuration's storage form; once for each cut."""
         storage = STORAGES[config.storage]
         conversion = assembly.conversion_of(part, self._plan, storage, config.cut)
         key = (config.storage, conversion.cut, len(part.data))
         if key not in self._written:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-")
+                self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)
             root = Path(self._folder.name) / "-".join(map(str, key))
             done = convert(conversion, storage, root, workers=cpu.usable_cores())
             self._written[key] = dataclasses.replace(part, converted=str(root)), cost_of(done, conversion.cut)

@@ -86,6 +86,7 @@ class Session:
             config,
             makes=lambda: self._costs_of_loader(pages, report).rate(at_once or cpu.usable_cores()),
             trains=alone,
+            folder=wanted.folder,
         )
         workload = part.workload
         prepare = functools.partial(

@@ -47,6 +47,7 @@ class Launch:
     workload: str | Workload | protocol.Reference
     session: str = protocol.DEFAULT_SESSION  # the "module:callable" that makes the session from the workload
     directory: Path | None = None  # the working directory; None for the parent's own
+    folder: Path | None = None  # on the disk that samples converted for trials are written to; None: the temporary one
     environment: tuple[tuple[str, str], ...] = ()  # variables in addition to the parent's own
     sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
@@ -67,6 +68,8 @@ class Child:
                 f"A trial needs a temporary folder, but there can be none: {error}",
                 hint="Make room, or name a folder that has room in the environment variable TMPDIR.",
             ) from error
+        self._launch = launch
+        self._sets: Scratch | None = None
         self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
         ours, theirs = socket.socketpair()
         inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
@@ -102,6 +105,16 @@ class Child:
     def pid(self) -> int:
         """Return its process id, which is also that of its group."""
         return self._process.pid
+
+    def folder_for_sets(self) -> str | None:
+        """Return where a trial writes converted samples, on the disk that the launch names; None if it names none.
+
+        Raises:
+            OSError: there can be no such folder.
+        """
+        if self._sets is None and self._launch.folder is not None:
+            self._sets = Scratch(self._launch.folder.resolve())
+        return None if self._sets is None else str(self._sets.path)
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""
@@ -168,6 +181,8 @@ class Child:
                 if self._pickle is not None:
                     self._pickle.close()
                 self._scratch.close()
+                if self._sets is not None:
+                    self._sets.close()
 
 
 def _pickled(workload: Workload) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""The temporary folder of a trial's process, which goes with the process that owns it, however that ends.
+"""The temporary folders of a trial's process, which go with the process that owns them, however that ends.
 
 Its owner holds the folder itself locked (`flock`), which the kernel undoes when a process dies. So whoever makes the
 next one can tell which folders are nobody's any more, also where processes cannot see each other, and removes them.
@@ -18,16 +18,19 @@ _ATTEMPTS = 3
 
 
 class Scratch:
-    """A folder in the temporary folder, for one process to own; `close` removes it with all that is in it."""
+    """A folder for one process to own; `close` removes it with all that is in it."""
 
-    def __init__(self) -> None:
-        """Remove what dead processes left, and make a folder."""
-        collect(Path(tempfile.gettempdir()))
+    def __init__(self, folder: Path | None = None) -> None:
+        """Remove what dead processes left in `folder`, the system's temporary one unless told, and make one there."""
+        parent = Path(tempfile.gettempdir()) if folder is None else folder
+        collect(parent)
         for _ in range(_ATTEMPTS):  # another process may collect a folder between these two statements
-            self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
             self._lock = _locked(self.path)
             if self._lock is not None and self.path.is_dir():
-                break
+                return
+            self.close()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # without a lock, which not every disk has
 
     def close(self) -> None:
         """Remove the folder. Calling it twice is fine."""

@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar
 import pydantic
 
 from autopipe.core.ceiling import Ceiling
-from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.config import STORAGES, ModelSetup, PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.mode import Mode
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
@@ -164,6 +164,11 @@ class TrialRunner:
         if failure is not None:
             return failure, preparing
         assert self._child is not None  # prepared
+        if isinstance(request, protocol.Measure) and STORAGES[request.config.storage].converts:
+            try:
+                request = _writing_to(self._child.folder_for_sets(), request)
+            except OSError as error:
+                return verdict.without_folder(error), preparing
         answer, watch = self._ask(self._child, request, Phase.BUILD)
         if not isinstance(answer, TrialFailure):
             self._count(self._child)
@@ -286,6 +291,11 @@ class TrialRunner:
                 self._child.end(grace_seconds, politely=politely)
             finally:
                 self._child, self._loading = None, False
+
+
+def _writing_to(folder: str | None, request: protocol.Measure) -> protocol.Measure:
+    """Return a request whose converted samples lie in a folder, where one is named."""
+    return request if folder is None else request.model_copy(update={"options": {**request.options, "folder": folder}})
 
 
 def _expected(kind: type[_Answer], answer: protocol.Answer) -> _Answer | TrialFailure:

@@ -67,6 +67,13 @@ def blamed_on_memory(failure: TrialFailure, memory: Memory) -> TrialFailure:
     return failure.model_copy(update={"kind": FailureKind.OUT_OF_MEMORY, "hint": MEMORY_HINT})
 
 
+def without_folder(error: OSError) -> TrialFailure:
+    """Word a trial whose converted samples can be written nowhere."""
+    message = f"A trial with converted samples needs a folder for them, but there can be none: {error}"
+    hint = "Choose a folder that can be written to: --out in a shell, the working directory in Python."
+    return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message=message, hint=hint)
+
+
 def garbled(phase: Phase, line: bytes) -> TrialFailure:
     """Word a process whose line cannot be understood."""
     message = f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}."

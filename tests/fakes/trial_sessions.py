@@ -104,7 +104,7 @@ class FakeSession:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _leave_a_file_and_die(self, options: Options, report: Report) -> None:
-        Path(str(options["path"])).write_text(tempfile.mkdtemp())
+        Path(str(options["path"])).write_text(tempfile.mkdtemp(dir=options.get("folder")))
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _terminate(self, options: Options, report: Report) -> None:

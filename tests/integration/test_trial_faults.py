@@ -130,6 +130,25 @@ def test_what_a_killed_trial_leaves_in_its_temporary_folder_is_removed(runner: T
     assert not Path(note.read_text()).exists()
 
 
+def test_converted_samples_of_a_trial_lie_on_the_disk_that_was_named_and_go_with_it(
+    launch: Launch, tmp_path: Path
+) -> None:
+    note, out = tmp_path / "left", tmp_path / "out"
+    out.mkdir()
+    leaves: JsonObject = {"fault": "leave_a_file_and_die", "path": str(note)}
+    converting = CONFIG.model_copy(update={"storage": "array"})
+    with TrialRunner(dataclasses.replace(launch, folder=out)) as runner:
+        failed(runner.measure(converting, leaves), FailureKind.CRASHED)
+        assert Path(note.read_text()).is_relative_to(out)
+        assert list(out.iterdir()) == []
+        failed(runner.measure(CONFIG, leaves), FailureKind.CRASHED)
+        assert not Path(note.read_text()).is_relative_to(out)
+        out.rmdir()
+        failure = failed(runner.measure(converting), FailureKind.UNSUPPORTED, Phase.OPEN)
+        assert str(out) in failure.message
+        assert isinstance(runner.measure(CONFIG), Measurement)
+
+
 def test_a_kill_from_outside_in_mid_trial_is_a_crash(launch: Launch) -> None:
     def kill(event: Event) -> None:
         if isinstance(event, PhaseBegan) and event.phase is Phase.MEASURE:

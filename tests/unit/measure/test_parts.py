@@ -84,6 +84,14 @@ def test_a_form_is_written_once_and_removed_at_the_end(parts: Parts) -> None:
     assert not folder.exists()
 
 
+def test_a_form_is_written_to_the_folder_that_is_named(parts: Parts, tmp_path: Path) -> None:
+    config = PipelineConfig(loader=THREADS, storage="array")
+    part = parts.part_for(config, makes=lambda: 100.0, trains=1e6, folder=str(tmp_path))
+    assert Path(part.workload.converted).is_relative_to(tmp_path)
+    parts.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time() -> None:
     """64 reads of 100 ms at a time feed what two of them cannot: the part for a cache would take half a minute."""
     reads = ReadCosts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,20 @@ def test_what_nobody_owns_is_removed_and_what_somebody_owns_stays(temporary: Pat
     first = Scratch()
     second = Scratch()
     assert sorted(temporary.iterdir()) == sorted([temporary / "somebody's", first.path, second.path])
+
+
+def test_a_folder_may_be_elsewhere_also_on_a_disk_without_locks(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    own = Scratch(elsewhere)
+    assert list(elsewhere.iterdir()) == [own.path]
+    own.close()
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_a_link_or_a_file_of_that_name_is_left_alone(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
