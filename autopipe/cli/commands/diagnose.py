@@ -32,7 +32,9 @@ def diagnose(
         typer.Option("--json", help="Print JSON, one object a fit; what the script prints goes to stderr."),
     ] = False,
 ) -> None:
-    """Run a training script and tell whether its model waits for data, and how much there is to gain.
+    """Run a training script and tell whether it waits for data.
+
+    How much there is to gain is told, too.
 
     Options come before the script; what comes after it is the script's own. Once enough was seen the script is ended,
     before it could save anything.

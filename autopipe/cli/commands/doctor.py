@@ -10,7 +10,10 @@ from autopipe.cli import screen
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False) -> None:
-    """Show what this machine has: cores by affinity and cgroup, memory, GPUs and versions."""
+    """Show what this machine has: cores, memory, GPUs, versions.
+
+    Cores and memory are those that this process may use, by affinity and cgroup.
+    """
     import dataclasses
     import json
 

@@ -22,7 +22,10 @@ def fleet(
     html: Annotated[Path | None, typer.Option(help="Write the table as a page, too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Show each workload on each machine: winner, gain, age, whether it fits here, and what similar machines reach."""
+    """Show what is tuned on which machines.
+
+    Of each workload on each machine: winner, gain, age, whether it fits here, and what similar machines reach.
+    """
     import datetime
 
     from autopipe.reports import fleet_table, fleets

@@ -15,7 +15,7 @@ def report(
     context: typer.Context,
     artifacts: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[tuned/]...", help="The artefact, or the folder that a tune wrote to."),
+        typer.Argument(metavar="tuned/", help="The artefact, or the folder that a tune wrote to."),
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Set all profiles of these artefacts side by side.")
@@ -25,7 +25,10 @@ def report(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
 ) -> None:
-    """Write what a tune found as one HTML page, and its figures beside it as JSON."""
+    """Write what a tune found as an HTML page.
+
+    Its figures lie beside the page as JSON.
+    """
     from autopipe.api import reporting
     from autopipe.cli.output import use_beside
     from autopipe.errors import ConfigError

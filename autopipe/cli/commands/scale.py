@@ -25,7 +25,10 @@ def scale(
     virtual_devices: workload_options.VirtualDevices = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
-    """Tell what 1, 2, 4, ... devices would bring: measured as far as they are here, predicted beyond."""
+    """Tell what more devices would bring.
+
+    It is measured for as many as are here, and predicted for more.
+    """
     from autopipe.api import scale_runs
     from autopipe.cli import option_values
     from autopipe.reports import scaling_table

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import screen
+from autopipe.cli import artifact_options, screen
 
 
 def show(
-    artifact: Annotated[Path, typer.Argument(help="The artefact.")] = Path("autopipe.json"),
+    artifact: artifact_options.Artifact = Path("autopipe.json"),
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Show the profiles in an artefact, and which one this machine would use."""
+    """Show the profiles in an artefact, and the one for this machine."""
     import datetime
 
     from autopipe.errors import ArtifactError

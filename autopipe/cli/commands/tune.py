@@ -26,7 +26,10 @@ def tune(
     as_json: search_options.AsJson = False,
     verbose: search_options.Verbose = False,
 ) -> None:
-    """Search for the fastest way to feed a model on this machine, and write it as code to import."""
+    """Search for the fastest way to feed a model on this machine.
+
+    It is written as code to import.
+    """
     from autopipe.api import tuning
     from autopipe.api.tracing import Tracing
     from autopipe.api.unmeasured import nothing_measured

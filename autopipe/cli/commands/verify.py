@@ -23,7 +23,7 @@ def verify(
     workers: Annotated[int | None, typer.Option(min=1, help="With --files: threads; one a core by default.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run every loader that the search space would use, and compare their batches, sample by sample.
+    """Run every loader of a search space, and compare their batches.
 
     With --files, look at every sample of the set instead. A look that was stopped goes on where it was when the same
     command is run again.

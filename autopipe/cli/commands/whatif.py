@@ -11,7 +11,9 @@ from autopipe.cli import screen
 
 
 def whatif(
-    artifact: Annotated[Path, typer.Argument(help="The artefact of a tune.")] = Path("autopipe.json"),
+    artifact: Annotated[Path, typer.Argument(metavar="autopipe.json", help="The artefact of a tune.")] = Path(
+        "autopipe.json"
+    ),
     cores: Annotated[float | None, typer.Option(min=0.1, max=1_000_000, help="Usable cores.")] = None,
     step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that share a batch.")] = None,
@@ -24,7 +26,10 @@ def whatif(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Predict the best configuration and its rate on another machine, and what more of something would bring there."""
+    """Predict the rate on another machine.
+
+    The best configuration there is told, too, and what more cores, memory, devices or faster storage would bring.
+    """
     from autopipe.api import predicting
     from autopipe.cli import option_values
     from autopipe.core.whatif import Machine, what_if

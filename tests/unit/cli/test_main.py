@@ -72,6 +72,15 @@ def test_the_list_of_commands_is_complete_and_holds_what_users_look_for(autopipe
     assert "schema" not in shown
 
 
+def test_the_list_of_commands_fits_a_terminal_of_eighty_columns(
+    autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = autopipe("--help").out.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) == len(COMMANDS)  # and `repoint`, without `schema`
+    assert [line for line in listed if not line.endswith(".") or line.endswith("..")] == []
+
+
 def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
     options = [set(re.findall(r"(?<= )--[a-z-]+", autopipe(command, "--help").out)) for command in ("tune", "retune")]
     of_a_workload = {"--images", "--model", "--image-size", "--batch-size", "--out", "--trace"}
