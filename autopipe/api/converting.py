@@ -16,7 +16,7 @@ from autopipe.api import remote_conversion
 from autopipe.core.config import STORAGES
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, near
 from autopipe.hardware import cpu
 from autopipe.ops.planner import make_plan
 from autopipe.storage import convert as conversions
@@ -108,10 +108,11 @@ def job(
         WorkloadError: the workload cannot be imported, or its samples cannot be read.
         ConfigError: there is no such form, or it cannot hold these samples, or not after so many ops.
     """
+    forms = [name for name in STORAGES if STORAGES[name].converts]
+    if to not in forms:
+        said = f"`to` must be a form that is written, one of {', '.join(forms)}, but got {to!r}."
+        raise ConfigError(f"{said}{near(to, forms)}")
     storage: Storage = STORAGES[to]
-    if not storage.converts:
-        forms = ", ".join(name for name in STORAGES if STORAGES[name].converts)
-        raise ConfigError(f"`to` must be a form that is written, one of {forms}, but got {to!r}.")
     if isinstance(workload, str):
         workload = imported(workload)
     plan = make_plan(workload)

@@ -238,7 +238,8 @@ def _value(name: str, text: str) -> Value:
         except ValueError:
             continue
         return value
-    raise ConfigError(f"`{name}` cannot be {text!r}.", hint=_hint(name))
+    names = map(str, adapter.json_schema().get("enum", ()))
+    raise ConfigError(f"`{name}` cannot be {text!r}.{near(text, names)}", hint=_hint(name))
 
 
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}

@@ -204,7 +204,7 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
     _check_counts(root, {folder: len(found) for folder, found in entries.items()})
     if loose:
         warnings.warn(
-            f"{len(loose)} images lie in `{os.fsdecode(root)}` itself and are left out: they belong to no class.",
+            f"Images in `{os.fsdecode(root)}` itself belong to no class and are left out, {len(loose)} of them.",
             DataWarning,
             stacklevel=3,
         )
@@ -261,7 +261,8 @@ def _refuse_flat(root: bytes, images: int) -> None:
     layout = _LAYOUT.format(root=os.path.basename(shown.rstrip("/")))  # noqa: PTH119
     if images:
         raise DataError(
-            f"`ImageFolder` needs a folder for each class, but the {images} images lie in `{shown}` itself.",
+            f"`ImageFolder` needs a folder for each class, but {'an image lies' if images == 1 else f'the {images} images lie'} "
+            f"in `{shown}` itself.",
             hint=f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
         )
     raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)

@@ -45,8 +45,13 @@ def of_folder(folder: Path, now: datetime.datetime) -> list[Member]:
     """Return what the artefacts in a folder, and below it, know; of a file, what that one knows.
 
     Raises:
-        ConfigError: there is no artefact in it.
+        ConfigError: there is no such folder, or no artefact in it.
     """
+    if not folder.exists():
+        raise ConfigError(
+            f"There is no folder or file `{folder}`.",
+            hint="Name a folder with artefacts, one artefact, or the URL of a storage, such as sqlite:///tuned/study.db.",
+        )
     found: list[tuple[str, Member]] = []
     here = fingerprint.detect()
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*.json")):

@@ -40,13 +40,22 @@ _HINTS = {
 }
 
 
+_MEND_THE_FUNCTION = (
+    "Mend the function, unless it is only the sample that is odd: "
+    "`autopipe verify --files`, of the same workload, lists all samples that cannot be used."
+)
+
+
 def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
     """Return the failure that an exception in `phase` amounts to."""
     kind = kind_of(error, phase)
     if isinstance(error, errors.AutopipeError):
         message, hint = error.message, error.hint
         if isinstance(error, errors.OpError | errors.DataError) and error.__cause__ is not None:
-            message += "".join(f"\n{line}" for line in _users_line(error.__cause__))  # an op's, or a source's
+            lines = _users_line(error.__cause__)  # of an op's function, or a source's
+            message += "".join(f"\n{line}" for line in lines)
+            if lines and isinstance(error, errors.OpError):
+                hint = hint or _MEND_THE_FUNCTION
     else:
         message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
         message += "".join(f"\n{line}" for line in _users_line(error))

@@ -237,8 +237,15 @@ def _users_code(what: str, folder: Path) -> Iterator[None]:
         hint = "The last line above is where to look."
         if isinstance(error, SystemExit):
             hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
-        lines = [f"{what}: {type(error).__name__}: {error}", *_user_frames(error, folder)]
+        told, frames = str(error), _user_frames(error, folder)
+        if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
+            told, frames = error.msg, [_line_of(error)]
+        lines = [f"{what}: {type(error).__name__}: {told}", *frames]
         raise WorkloadError("\n".join(lines), hint=hint) from error
+
+
+def _line_of(error: SyntaxError) -> str:
+    return f"  {Path(str(error.filename)).name}, line {error.lineno}: {(error.text or '').strip()}"
 
 
 def _user_frames(error: BaseException, folder: Path) -> list[str]:

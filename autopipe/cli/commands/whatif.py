@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import screen
+from autopipe.cli import artifact_options, screen
 
 
 def whatif(

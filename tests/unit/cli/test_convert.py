@@ -121,6 +121,7 @@ def test_a_folder_of_images_needs_no_code(home: Path, autopipe: Autopipe) -> Non
     ("options", "said"),
     [
         (("--to", "aray"), "Did you mean `array`?"),
+        (("--to", "parquet"), "`to` must be a form that is written, one of array, tfrecord"),
         (("--to", "files"), "`to` must be a form that is written, one of array, tfrecord"),
         (("--cut", "0"), 'storage="array" keeps these samples after 1 or 2 of the first ops, but got cut=0'),
         (("--shard", "2/2"), "`--shard` must be I/N with 0 <= I < N"),

@@ -77,6 +77,7 @@ def test_a_knob_of_any_loader_takes_what_one_of_them_takes() -> None:
         ("workers=4", "There is no setting `workers`. Did you mean `loader.workers`?"),
         ("worker=4", "There is no setting `worker`. Did you mean `loader.workers`?"),
         ("cache=disk", "`cache` cannot be 'disk'."),
+        ("loader=thread", "`loader` cannot be 'thread'. Did you mean `threads`?"),
         ("threads.workers=many", "`threads.workers` cannot be 'many'."),
         ("cache", "A setting must be written key=value, but got 'cache'."),
         ("cache=", "A setting must be written key=value, but got 'cache='."),

@@ -70,6 +70,9 @@ def test_an_empty_folder_names_the_expected_layout(tmp_path: Path) -> None:
 def test_a_flat_folder_names_the_expected_layout(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the 2 images lie in .* itself.*One folder for each class"):
         ImageFolder(write(tmp_path, "1.jpg", "2.jpg"))
+    (tmp_path / "2.jpg").unlink()
+    with pytest.raises(DataError, match=r"an image lies in .* itself"):
+        ImageFolder(tmp_path)
 
 
 def test_folders_without_images_name_the_extensions(tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ def test_a_class_of_one_image_warns(tmp_path: Path) -> None:
 
 
 def test_images_beside_the_class_folders_warn(tmp_path: Path) -> None:
-    with pytest.warns(DataWarning, match=r"1 images lie in .* itself and are left out"):
+    with pytest.warns(DataWarning, match=r"Images in .* itself belong to no class and are left out, 1 of them"):
         data = ImageFolder(write(tmp_path, "preview.jpg", "a/1.jpg", "a/2.jpg"))
     assert len(data) == 2
 

@@ -62,6 +62,8 @@ def test_what_is_old_is_stale_wherever_it_is(folder: Path) -> None:
 def test_a_folder_without_an_artefact_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no artefact"):
         fleets.of_folder(tmp_path, NOON)
+    with pytest.raises(ConfigError, match="no folder or file"):
+        fleets.of_folder(tmp_path / "elsewhere", NOON)
 
 
 @pytest.fixture

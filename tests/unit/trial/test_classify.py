@@ -106,6 +106,8 @@ def test_what_an_op_raised_names_the_line_and_promises_nothing_that_is_not_shown
     assert line == "  train.py, line 2, in run: raise RuntimeError('no such colour')"
     assert failure.hint is not None
     assert "above" not in failure.hint
+    assert "function" in failure.hint
+    assert "on_bad_sample" not in failure.hint  # which would skip every sample
 
 
 def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:

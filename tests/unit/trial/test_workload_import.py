@@ -193,9 +193,14 @@ def test_an_import_that_raises_shows_the_users_lines(write: Write) -> None:
 
 
 def test_a_syntax_error_names_its_line(write: Write) -> None:
-    write("train_me.py", "workload = (\n")
-    with pytest.raises(WorkloadError, match=r"SyntaxError: .*train_me.py, line 1"):
-        load_workload("train_me.py:workload")
+    write("broken_part.py", "x = 1\nworkload = (\n")
+    write("train_me.py", "import broken_part\n")
+    for name in ("train_me.py", "broken_part.py"):
+        with pytest.raises(WorkloadError) as caught:
+            load_workload(f"{name}:workload")
+        first, *lines = caught.value.message.splitlines()
+        assert first.startswith(f"`{name}` could not be imported: SyntaxError: '(' was never closed")
+        assert lines == ["  broken_part.py, line 2: workload = ("]
 
 
 def test_a_script_that_exits_is_told_about_the_main_guard(write: Write) -> None:
