@@ -260,9 +260,9 @@ def _refuse_flat(root: bytes, images: int) -> None:
     shown = os.fsdecode(root)
     layout = _LAYOUT.format(root=os.path.basename(shown.rstrip("/")))  # noqa: PTH119
     if images:
+        lie = "an image lies" if images == 1 else f"the {images} images lie"
         raise DataError(
-            f"`ImageFolder` needs a folder for each class, but {'an image lies' if images == 1 else f'the {images} images lie'} "
-            f"in `{shown}` itself.",
+            f"`ImageFolder` needs a folder for each class, but {lie} in `{shown}` itself.",
             hint=f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
         )
     raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)

@@ -40,10 +40,7 @@ _HINTS = {
 }
 
 
-_MEND_THE_FUNCTION = (
-    "Mend the function, unless it is only the sample that is odd: "
-    "`autopipe verify --files`, of the same workload, lists all samples that cannot be used."
-)
+_OF_AN_OP = "Mend the op's function; or, if only this sample is odd, remove the sample."  # no op's failure is skipped
 
 
 def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
@@ -52,10 +49,9 @@ def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
     if isinstance(error, errors.AutopipeError):
         message, hint = error.message, error.hint
         if isinstance(error, errors.OpError | errors.DataError) and error.__cause__ is not None:
-            lines = _users_line(error.__cause__)  # of an op's function, or a source's
-            message += "".join(f"\n{line}" for line in lines)
-            if lines and isinstance(error, errors.OpError):
-                hint = hint or _MEND_THE_FUNCTION
+            message += "".join(f"\n{line}" for line in _users_line(error.__cause__))  # an op's, or a source's
+        if isinstance(error, errors.OpError):
+            hint = hint or _OF_AN_OP
     else:
         message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
         message += "".join(f"\n{line}" for line in _users_line(error))

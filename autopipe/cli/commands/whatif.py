@@ -11,9 +11,7 @@ from autopipe.cli import artifact_options, screen
 
 
 def whatif(
-    artifact: Annotated[Path, typer.Argument(metavar="autopipe.json", help="The artefact of a tune.")] = Path(
-        "autopipe.json"
-    ),
+    artifact: artifact_options.Artifact = Path("autopipe.json"),
     cores: Annotated[float | None, typer.Option(min=0.1, max=1_000_000, help="Usable cores.")] = None,
     step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that share a batch.")] = None,

@@ -107,7 +107,7 @@ def test_what_an_op_raised_names_the_line_and_promises_nothing_that_is_not_shown
     assert failure.hint is not None
     assert "above" not in failure.hint
     assert "function" in failure.hint
-    assert "on_bad_sample" not in failure.hint  # which would skip every sample
+    assert "on_bad_sample" not in failure.hint  # which skips samples that cannot be read, and no others
 
 
 def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
