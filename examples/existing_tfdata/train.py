@@ -6,6 +6,7 @@
     autopipe tune examples/existing_tfdata/train.py:workload --out tuned-tfdata
 
 The function takes what tuning may change as parameters; their defaults are how the pipeline was before.
+`train.py:one_hots` and `train.py:masks` are the same with targets that are arrays.
 """
 
 from __future__ import annotations
@@ -46,7 +47,25 @@ def make_dataset(num_parallel_calls: int = 1, prefetch: int = 1, cache: bool = F
     return dataset.batch(32, drop_remainder=True).prefetch(prefetch)
 
 
-def build_model() -> Any:
+def make_one_hots(num_parallel_calls: int = 1, prefetch: int = 1, cache: bool = False) -> Any:
+    """Return the same with one-hots, each a vector."""
+    import tensorflow as tf
+
+    count = sum(entry.is_dir() for entry in PHOTOS.iterdir())
+    return make_dataset(num_parallel_calls, prefetch, cache).map(lambda x, label: (x, tf.one_hot(label, count)))
+
+
+def make_masks(num_parallel_calls: int = 1, prefetch: int = 1, cache: bool = False) -> Any:
+    """Return the same with masks of what is bright, each as large as its photo."""
+    import tensorflow as tf
+
+    def masked(x: Any, label: Any) -> tuple[Any, Any]:
+        return x, tf.cast(tf.reduce_mean(x, axis=-1, keepdims=True) > 0.5, tf.float32)
+
+    return make_dataset(num_parallel_calls, prefetch, cache).map(masked)
+
+
+def build_model(loss: str = "sparse_categorical_crossentropy") -> Any:
     """Return a small compiled CNN."""
     import keras
     from keras import layers
@@ -60,15 +79,36 @@ def build_model() -> Any:
             layers.Dense(sum(entry.is_dir() for entry in PHOTOS.iterdir()), activation="softmax"),
         ]
     )
-    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
     return model
 
 
-workload = ap.wrap(
-    make_dataset,
-    model=build_model,
-    parameters={"num_parallel_calls": [1, 2, 4], "prefetch": [1, 4], "cache": [False, True]},
-)
+def build_classifier() -> Any:
+    """Return the CNN for one-hots."""
+    return build_model("categorical_crossentropy")
+
+
+def build_segmenter() -> Any:
+    """Return a small compiled network from a photo to its mask."""
+    import keras
+    from keras import layers
+
+    model = keras.Sequential(
+        [
+            keras.Input((SIZE, SIZE, 3)),
+            layers.Conv2D(16, 3, strides=4, padding="same", activation="relu"),
+            layers.Conv2D(1, 1, activation="sigmoid"),
+            layers.UpSampling2D(4),
+        ]
+    )
+    model.compile(optimizer="adam", loss="binary_crossentropy")
+    return model
+
+
+PARAMETERS = {"num_parallel_calls": [1, 2, 4], "prefetch": [1, 4], "cache": [False, True]}
+workload = ap.wrap(make_dataset, model=build_model, parameters=PARAMETERS)
+one_hots = ap.wrap(make_one_hots, model=build_classifier, parameters=PARAMETERS)
+masks = ap.wrap(make_masks, model=build_segmenter, parameters=PARAMETERS)
 
 if __name__ == "__main__":
     build_model().fit(make_dataset(), epochs=2)

@@ -19,10 +19,17 @@ EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/train.py")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_trains_without_the_tuner(example: Path) -> None:
-    maker = example / "make_demo.py"
-    if maker.exists() and not (example / "demo").exists():
-        _run(maker)
-    assert "loss" in _run(example / "train.py")
+    script = _with_demo(example) / "train.py"
+    assert "loss" in _run(script, str(script))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("example", ["existing_pydataset", "existing_tfdata"])
+@pytest.mark.parametrize("target", ["one_hots", "masks"])
+def test_a_dataset_of_ones_own_may_have_arrays_for_targets(example: str, target: str) -> None:
+    script = _with_demo(ROOT / "examples" / example) / "train.py"
+    assert "images/s" in _run(script, "-m", "autopipe", "measure", f"{script}:{target}", "--seconds", "1")
 
 
 def test_a_model_of_two_inputs_takes_ten_lines_that_differ_from_plain_keras() -> None:
@@ -34,12 +41,19 @@ def test_a_model_of_two_inputs_takes_ten_lines_that_differ_from_plain_keras() ->
     assert 0 < len([line for line in lines if line.startswith("+") and line.strip("+ ")]) <= 10
 
 
-def _run(script: Path) -> str:
+def _with_demo(example: Path) -> Path:
+    maker = example / "make_demo.py"
+    if maker.exists() and not (example / "demo").exists():
+        _run(maker, str(maker))
+    return example
+
+
+def _run(script: Path, *line: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name not in ("PHOTOS", "CAMVID", "PHOTOS_TAR")}
     if script.parent.name in ON_JAX:
         environment["KERAS_BACKEND"] = "jax"
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, *line],
         env=environment | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
