@@ -29,7 +29,8 @@ from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
 from autopipe.measure import verify
 from autopipe.ops.planner import make_plan
-from autopipe.tuned import wrap
+from autopipe.tuned import factory, fingerprint, wrap
+from tests.fakes import profiles
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)
@@ -347,9 +348,12 @@ def test_targets_of_any_shape_are_planned_looked_at_and_trained_on(target: str, 
         assert field.shape == part.shape[1:]
     found = verify.repeats(workload, [config], samples=8, report=Mock(spec=Report))
     assert [(each.message, each.samples) for each in found.agreements] == [(None, 8)]
-    with assembly.build_trainer(workload, config) as trainer:
-        history = trainer.fit(epochs=1, verbose=0)
-    assert np.isfinite(history.history["loss"][0])
+    known = profiles.profile(workload=fingerprint.workload_digest(workload), config=config.model_dump(mode="json"))
+    tuned = factory.of_profile(known, workload)
+    with tuned.make_trainer() as trainer:
+        plain = build_model().fit(tuned.make_dataset(), epochs=1, verbose=0, shuffle=False)
+        losses = [history.history["loss"][0] for history in (trainer.fit(epochs=1, verbose=0), plain)]
+    assert np.isfinite(losses).all()
 
 
 def test_a_part_of_another_shape_is_refused() -> None:
