@@ -136,7 +136,7 @@ def _knows_better(session: Session) -> bool:
     """Whether something that did well elsewhere runs here: it says more than predictions do.
 
     The sampler goes on from the predictions all the same. Replayed retunes are nearer to the best without these
-    seeds (docs/search.md).
+    seeds (benchmarks/RESULTS.md).
     """
     known = {config.key() for config in session.settings.known}
     return any(row.key in known and row.value is not None for row in session.search_rows())

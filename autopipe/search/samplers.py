@@ -136,7 +136,7 @@ class SurrogateSampler(ListSampler):
 
     def _gains(self, known: Mapping[int, float], lost: set[int], free: NDArray[np.intp]) -> Array:
         # The learnt noise is all that is told of a measurement here. With the variance that its windows show, searches
-        # of the recorded tables were no nearer to the best (docs/search.md).
+        # of the recorded tables were no nearer to the best (benchmarks/RESULTS.md).
         readings = [Reading(math.log(value), 0.0) for value in known.values()]
         lowest = min(reading.log_value for reading in readings)  # like a failure is likely to fail as well
         readings += [Reading(lowest, _FAILED_SPREAD**2) for _ in lost]

@@ -17,6 +17,25 @@ def test_what_the_pages_at_the_top_lead_to_is_in_the_source_distribution() -> No
     assert {f"/{folder}" for folder in folders} <= set(settings["include"])
 
 
+def _anchors(page: Path) -> set[str]:
+    """Return how a page's headings are linked to on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    pages += [ROOT / "benchmarks" / "RESULTS.md", ROOT / "search_spaces" / "README.md"]
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            if not target.exists() or (anchor and anchor not in _anchors(target)):
+                broken.append(f"{page.name}: {link}")
+    assert broken == []
+
+
 def test_the_extra_for_jax_brings_what_keras_writes_tensorboards_by() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {"jax", "tensorboard"} <= {re.split(r"\W", requirement)[0] for requirement in extras["jax"]}

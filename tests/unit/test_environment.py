@@ -1,4 +1,4 @@
-"""The README's table of environment variables is complete, and none of it is made up."""
+"""The table of environment variables is complete, and none of it is made up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VARIABLE = re.compile(r"\bAUTOPIPE_[A-Z]+(?:_[A-Z]+)*\b")
 
 
 def documented() -> list[str]:
-    table = (ROOT / "README.md").read_text().partition("## Environment variables")[2].partition("\n## ")[0]
+    table = (ROOT / "docs" / "reference.md").read_text().partition("## Environment variables")[2].partition("\n## ")[0]
     return re.findall(rf"^\| `({VARIABLE.pattern})` \|", table, re.MULTILINE)
 
 
