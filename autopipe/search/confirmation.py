@@ -42,7 +42,8 @@ def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.
     """Return who is in it: the best few points, a cheap one that may be as good, and every baseline that ran.
 
     The best are those that were measured highest. Before anything has been repeated, what is noise cannot be told from
-    what a configuration has of its own, and a belief that takes both for noise leaves out the best (benchmarks/RESULTS.md).
+    what a configuration has of its own, and a belief that takes both for noise leaves out the best
+    (benchmarks/RESULTS.md).
     """
     points = session.points()
     names = {baseline.config.key(): baseline.name for baseline in baselines}
