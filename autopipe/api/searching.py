@@ -272,7 +272,7 @@ def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple
         if not fitting:
             known = "; ".join(f"{each.name} may be {', '.join(map(str, each.values))}" for each in having)
             raise SpaceError(
-                f"`{name}` cannot be {', '.join(map(str, values))} in this space.",
+                f"`{name}` cannot be {', '.join(map(repr, values))} in this space.",
                 hint=f"There: {known}." if known else f"No loader of this space has `{knob}`.",
             )
         found |= {each.name: values for each in fitting}

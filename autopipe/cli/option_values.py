@@ -8,7 +8,7 @@ from typing import Any
 
 from autopipe.core.config import LOADERS, PipelineConfig
 from autopipe.core.description import WrappedDataset
-from autopipe.core.params import Value, from_config, parameter_types, to_config
+from autopipe.core.params import Value, from_config, near_parameter, parameter_types, to_config
 from autopipe.core.scaling import INTERCONNECTS, Interconnect
 from autopipe.devices.simulated import PRESETS, SimulatedAccelerator
 from autopipe.errors import ConfigError, near
@@ -202,15 +202,9 @@ def _names(key: str, loader: str | None = None) -> list[str]:
             return names
         known = {f"loader.{name.partition('.')[2]}": None for name in knobs}
         whose = "" if loader is None else f" of the loader {loader}"
-    raise ConfigError(f"There is no setting `{key}`{whose}.{_meant(key, known)}", hint=f"There are: {', '.join(known)}")
-
-
-def _meant(key: str, known: Iterable[str]) -> str:
-    """Return what may have been meant; a loader's setting without the loader is one of whichever loader is tried."""
-    if "." in key:
-        return near(key, known)
-    full = {name.rpartition(".")[2]: f"loader.{name.rpartition('.')[2]}" if "." in name else name for name in known}
-    return re.sub(r"`(.+)`", lambda match: f"`{full[match[1]]}`", near(key, full))
+    raise ConfigError(
+        f"There is no setting `{key}`{whose}.{near_parameter(key, known)}", hint=f"There are: {', '.join(known)}"
+    )
 
 
 def _value_of_any(names: list[str], text: str) -> Value:

@@ -5,13 +5,14 @@ The names used in search spaces, in studies and on the command line. What a sear
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import pydantic
 
 from autopipe.core.config import LOADERS, STORAGES, PipelineConfig
-from autopipe.errors import ConfigError, shortened
+from autopipe.errors import ConfigError, near, shortened
 
 Value: TypeAlias = str | int | float | bool
 Params: TypeAlias = dict[str, Value]
@@ -27,6 +28,14 @@ def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
     types: dict[str, Any] = {name: Annotated[field.annotation, field] for name, field in fields.items()}
     types = {"loader": Literal[tuple(LOADERS)], **types, "storage": Literal[tuple(STORAGES)]}
     return {name: pydantic.TypeAdapter(annotation) for name, annotation in types.items()}
+
+
+def near_parameter(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean `x`?", or nothing; a loader's knob without the loader is `loader.knob`, that of any."""
+    if "." in name:
+        return near(name, known)
+    knobs = {each.rpartition(".")[2]: "loader." * ("." in each) for each in known}
+    return re.sub(r"`(.+)`", lambda match: f"`{knobs[match[1]]}{match[1]}`", near(name, knobs))
 
 
 def to_config(params: Mapping[str, Value]) -> PipelineConfig:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from autopipe.core.params import Params, Value
-from autopipe.errors import SpaceError, near, shortened
+from autopipe.core.params import Params, Value, near_parameter
+from autopipe.errors import SpaceError, shortened
 
 MEASURED_BOUNDS: Final = ("reads_at_once", "workers_at_once", "workers_beside_reads")
 """Names of bounds that are measured at the beginning of a search; `Facts` says under the same names what they are."""
@@ -54,7 +54,7 @@ class Space:
             if parameter.name == name:
                 return parameter
         names = [parameter.name for parameter in self.parameters]
-        raise SpaceError(f"`{name}` is no parameter of this space.{near(name, names)}")
+        raise SpaceError(f"`{name}` is no parameter of this space.{near_parameter(name, names)}")
 
     def grid(self) -> Iterator[Params]:
         """Yield every combination that the conditions allow, each once."""

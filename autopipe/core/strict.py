@@ -38,7 +38,8 @@ class Strict(pydantic.BaseModel):
 
 
 def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])  # what is missing, misspelt
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = list(cls.model_fields)

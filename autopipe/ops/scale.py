@@ -79,6 +79,13 @@ class Rescale(_ValueOp):
     scale: float
     offset: float = 0.0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("scale", "offset"):
+            value = getattr(self, name)
+            if np.asarray(value).dtype.kind not in "iuf":
+                raise ConfigError(f"`{name}` of Rescale must be a number, but got {name}={value!r}.")
+
     def values(self, array: Any, xp: ArrayNamespace) -> Any:
         scaled = xp.cast(array, self.dtype) * xp.constant(self.scale, self.dtype)
         return scaled + xp.constant(self.offset, self.dtype) if self.offset else scaled

@@ -25,6 +25,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value
 from autopipe.core.space import Parameter, Space
 from autopipe.core.workload import Workload
+from autopipe.errors import WorkloadError, shortened
 from autopipe.loaders.wrapped import Wrapped
 
 _DEVICE_PREFETCH: Final = (0, 2)
@@ -73,6 +74,11 @@ def wrap(
         ap.tune(workload).make_trainer().fit(epochs=3)
         ```
     """
+    if not callable(make_dataset):
+        raise WorkloadError(
+            f"`make_dataset` must be a function that returns a dataset, but got {shortened(make_dataset)}.",
+            hint="Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...).",
+        )
     data = WrappedData(make_dataset, parameters or {}, steps)
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, shuffle=False, epochs=epochs)
 

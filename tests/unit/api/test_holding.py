@@ -40,6 +40,16 @@ def test_it_goes_together_with_a_choice_of_loaders(space: Space) -> None:
     assert held(space, asked) == {"loader": ("threads",), "threads.workers": (5,)}
 
 
+def test_a_knob_without_its_loader_is_guessed_as_that_of_any(space: Space) -> None:
+    with pytest.raises(SpaceError, match=r"Did you mean `loader\.workers`"):
+        space.only("workers", (2,))
+
+
+def test_a_value_of_another_type_is_shown_as_one(space: Space) -> None:
+    with pytest.raises(SpaceError, match=r"`loader\.workers` cannot be '2' in this space"):
+        held(space, {"loader.workers": ("2",)})
+
+
 def test_a_value_that_no_loader_can_have_is_refused_with_those_it_can(space: Space) -> None:
     with pytest.raises(SpaceError, match=r"`loader.workers` cannot be 9") as raised:
         held(space, {"loader.workers": (9,)})

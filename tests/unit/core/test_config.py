@@ -77,6 +77,7 @@ def test_one_line_names_the_loader_and_its_knobs() -> None:
         (lambda of: of(workers="2"), Threads, "workers='2'"),
         (lambda of: of(workers=2, queue=3), Threads, r"no key `queue`.*Did you mean `queue_size`"),
         (lambda of: of(), Threads, "needs `workers`"),
+        (lambda of: of(wrkers=2), Threads, r"no key `wrkers`.*Did you mean `workers`"),
         (lambda of: of(num_parallel_calls="many"), TfData, "num_parallel_calls"),
         (lambda of: of(prefetch=-1), TfData, "prefetch"),
         (lambda of: of(loader=Threads(workers=1), finish="gpu"), PipelineConfig, "finish='gpu'"),

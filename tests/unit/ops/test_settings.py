@@ -48,6 +48,7 @@ MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), np.dtype("uint8
         (lambda of: of(0, 5), Resize, "height=0"),
         (lambda of: of(5, 2.5), Resize, "width=2.5"),
         (lambda of: of(5, 5, "cubic"), Resize, "'cubic'"),
+        (lambda of: of("1/255"), Rescale, "scale='1/255'"),
         (lambda of: of(True, 5), RandomCrop, "height=True"),
         (lambda of: of(5, -1), Pad, "width=-1"),
         (lambda of: of(horizontal=False), RandomFlip, "neither"),

@@ -245,6 +245,12 @@ def test_what_cannot_be_wrapped_is_refused(function: Callable[..., Any], said: s
         _wrapped(function)
 
 
+def test_a_dataset_in_place_of_the_function_that_makes_it_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="`make_dataset` must be a function") as refused:
+        wrap.wrap(tf.data.Dataset.range(3), model=len)  # type: ignore[arg-type]  # as people write it
+    assert "pass the function" in str(refused.value.hint)
+
+
 PARTS = ({"a": X, "b": X + 1}, (Y, Y + 1), np.ones(10, np.float32))
 
 
