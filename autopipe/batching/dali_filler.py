@@ -63,6 +63,8 @@ class _Begun:
 class DaliFiller:
     """Fills slots: reads the samples of batches to come, and makes each batch of what DALI gives."""
 
+    lost = 0  # it has no processes of its own
+
     def __init__(self, recipe: Recipe, cache: MemoryCache | None, decoder: DaliDecoder) -> None:
         first = recipe.steps[0]
         assert isinstance(first.op, Decode)

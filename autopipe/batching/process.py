@@ -7,6 +7,7 @@ does, so none survives its owner, however the owner ended.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -36,6 +37,8 @@ _ONE_THREAD = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 }
 
+_LOG = logging.getLogger(__name__)
+
 
 def packed_recipe(recipe: Recipe) -> SharedBlock:
     """Return the recipe pickled into a block that workers map.
@@ -54,6 +57,7 @@ class WorkerProcess:
 
     def __init__(self, recipe: SharedBlock, cache: MemoryCache | None, readers: int = 0) -> None:
         """Start the process; it gets ready while this one goes on. `readers` of its threads read ahead."""
+        self.lost = 0  # processes that died so far, and were replaced
         self._readers = readers
         self._recipe = recipe
         self._cache = cache
@@ -163,7 +167,16 @@ class WorkerProcess:
                 raise LoaderError("The loader was closed while a batch was being made.")
             status = self._end()
             self._start()
-            return status
+        self.lost += 1
+        if self.lost & (self.lost - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: a log is not filled by what goes on and on
+            _LOG.warning(
+                "A worker process %s and was replaced; its batch is made anew. So far that happened %d times to this "
+                "worker. %s",
+                _ending(status).removesuffix(","),
+                self.lost,
+                _advice(status),
+            )
+        return status
 
     def _end(self) -> int:
         with contextlib.suppress(OSError):

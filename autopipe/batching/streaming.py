@@ -40,6 +40,9 @@ Filled = tuple[Slot, int, list[BadSample], BaseException | None]  # the last: wh
 class Filler(Protocol):
     """Fills slots, one at a time, for one worker."""
 
+    lost: int
+    """How many processes have died in doing so, and were replaced."""
+
     def begin(self, indices: NDArray[np.int64]) -> None:
         """Get ready for a batch that will be filled later; called only where batches are given out ahead."""
         ...
@@ -79,7 +82,7 @@ class StreamingLoader(WorkloadLoader):
             at_a_time: consecutive batches that a filler fills as one, where a few calls make them.
             kernel: tells where that is so; needed where `at_a_time` is more than 1.
         """
-        self._left, self._owner = 0, Owner()
+        self._left, self._owner, self._fillers = 0, Owner(), frozenset(fillers)
         waiting = groups(queue_size, at_a_time)
         self._queue_size = waiting * at_a_time
         super().__init__(job, self._queue_size + len(fillers) * at_a_time)
@@ -106,6 +109,10 @@ class StreamingLoader(WorkloadLoader):
         """How many samples were skipped, by epoch."""
         twin = self._twin.bad_samples if isinstance(self._twin, StreamingLoader) else {}
         return {**self._ledger.counts, **twin}
+
+    def lost_workers(self) -> int:
+        twin = 0 if self._twin is None else self._twin.lost_workers()
+        return twin + sum(filler.lost for filler in self._fillers)
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         self._left = 0

@@ -177,6 +177,10 @@ class Loader(abc.ABC):
         """Return (batches waiting, most that can wait), or None where the loader cannot tell."""
         return None
 
+    def lost_workers(self) -> int:
+        """Return how many workers have died so far, and were replaced: each time a batch was made anew."""
+        return 0
+
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None where there is none.
 

@@ -28,6 +28,7 @@ class EpochFigures:
     # the device may have been busy meanwhile
     data_wait_share: float
     cores_of_others: float = 0.0  # how many cores others on the machine kept busy
+    lost_workers: int = 0  # workers of the loader that died since the epoch before, and were replaced
 
 
 class Trains(Protocol):
@@ -37,7 +38,7 @@ class Trains(Protocol):
 
 
 class EpochMonitor(keras.callbacks.Callback):
-    """Adds `images_per_second`, `data_wait_share` and `cores_of_others` to the logs of each epoch.
+    """Adds `images_per_second`, `data_wait_share`, `cores_of_others` and `lost_workers` to the logs of each epoch.
 
     Callbacks that come later in the list see them, `TensorBoard` and `History` among them.
     """
@@ -55,7 +56,7 @@ class EpochMonitor(keras.callbacks.Callback):
         self._watch = neighbours
         self._trainer: Trains | None = None
         self._meter: TimedLoader | None = None
-        self._epochs = 0
+        self._epochs = self._lost = 0
         self._first: tuple[int, float, float] | None = None
         self._last = (0, 0.0, 0.0)
 
@@ -74,7 +75,7 @@ class EpochMonitor(keras.callbacks.Callback):
         self._meter = loader if isinstance(loader, TimedLoader) else TimedLoader(loader, self._clock)
         self._trainer.loader = self._meter
         self._neighbours = self._watch()
-        self._epochs = 0
+        self._epochs, self._lost = 0, self._meter.lost_workers()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Forget the epoch before."""
@@ -94,10 +95,12 @@ class EpochMonitor(keras.callbacks.Callback):
         if self._first is None or self._last[0] <= self._first[0]:
             return  # a single batch
         batches, seconds, waited = (last - first for first, last in zip(self._first, self._last, strict=True))
+        lost, self._lost = self._lost, self._meter.lost_workers()
         figures = EpochFigures(
             images_per_second=batches * self._meter.batch_size / max(seconds, 1e-9),
             data_wait_share=min(1.0, waited / max(seconds, 1e-9)),
             cores_of_others=self._neighbours.cores(),
+            lost_workers=self._lost - lost,
         )
         if logs is not None:
             logs |= dataclasses.asdict(figures)

@@ -13,7 +13,7 @@ from typing import Any
 from autopipe.core.loader import Loader, end
 from autopipe.core.sample import Batch
 
-_ITS_OWN = ("diagnose", "state_dict", "load_state_dict", "loaded_state", "trained", "occupancy")
+_ITS_OWN = ("diagnose", "state_dict", "load_state_dict", "loaded_state", "trained", "occupancy", "lost_workers")
 """What the other loader is asked, and tells, of itself."""
 
 

@@ -122,6 +122,7 @@ class _Filler:
 
     def __init__(self, team: Team, worker: Worker, recipe: Recipe) -> None:
         self._team = team
+        self.lost = 0
         self._worker = worker
         self._recipe = recipe
         self._lock = threading.Lock()
@@ -172,6 +173,7 @@ class _Filler:
         with self._lock:
             if self._worker is worker:
                 self._worker = self._team.another(worker)
+                self.lost += 1
 
     def _taken(self, answer: Any, slot: Slot, epoch: int) -> list[BadSample]:
         made, bad = answered(answer)

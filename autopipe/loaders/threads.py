@@ -71,6 +71,8 @@ class Threads(LoaderConfig):
 
 
 class _Filler:
+    lost = 0  # threads do not die alone
+
     def __init__(self, recipe: Recipe, cache: MemoryCache | None, read_ahead: int) -> None:
         self._ahead = ReadAhead.of(recipe, cache, read_ahead)
         self.kernel = Kernel(recipe if self._ahead is None else self._ahead.recipe(recipe), cache)

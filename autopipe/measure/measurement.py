@@ -11,6 +11,7 @@ import numpy as np
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Ran, Resources
+from autopipe.core.value import count_text
 from autopipe.devices import choose
 from autopipe.devices.timed import TimedLoader
 from autopipe.errors import WorkloadError
@@ -63,7 +64,10 @@ def measurement(trained: Trained, loader: TimedLoader, part: Part, *, most_epoch
         )
     said = [f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches."]
     ended = most_epochs is not None and loader.taken >= most_epochs * len(loader)
-    found = _measured(trained, reading, first, said if ended else ())
+    said = said if ended else []
+    if lost := loader.lost_workers():
+        said.append(f"Meanwhile {count_text(lost, 'worker')} of the loader died, and had to be replaced.")
+    found = _measured(trained, reading, first, said)
     filled = trained.meter.filled_at or first
     fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / part.share
     return found.model_copy(

@@ -105,10 +105,10 @@ def DriftMonitor(
 ) -> EpochMonitor:
     """Return a Keras callback that compares a training with what its artefact promises.
 
-    Each epoch's `images_per_second`, `data_wait_share` and `cores_of_others` go to the logs, and so to `TensorBoard`,
-    and to the callbacks of MLflow and Weights & Biases, where these come later in the list. A `DriftWarning` is given
-    once, with the cause and the command to run, when the training falls short by more than the interval of the recorded
-    rate.
+    Each epoch's `images_per_second`, `data_wait_share`, `cores_of_others` and `lost_workers` go to the logs, and so to
+    `TensorBoard`, and to the callbacks of MLflow and Weights & Biases, where these come later in the list. A
+    `DriftWarning` is given once, with the cause and the command to run, when the training falls short by more than the
+    interval of the recorded rate.
 
     Args:
         jsonl: a file to which each epoch adds a line of JSON, for collectors of logs.

@@ -23,6 +23,7 @@ _HELP: Final = {
     "promised_images_per_second": "The same when the pipeline was tuned.",
     "data_wait_share": "Part of the time that the training waited for data, 0 to 1.",
     "cores_of_others": "Cores that others kept busy, of those that this process may use.",
+    "lost_workers": "Workers of the loader that died in the last epoch, and were replaced.",
 }
 _DRIFTED: Final = "Whether training is slower than promised."
 

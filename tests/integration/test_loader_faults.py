@@ -34,6 +34,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch, FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
+from autopipe.devices.timed import TimedLoader
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
 from autopipe.hardware import memory
 from autopipe.loaders.grain import Grain
@@ -106,12 +107,16 @@ def test_a_killed_worker_is_replaced_and_its_batch_delivered_once_in_order(photo
     np.testing.assert_array_equal(np.concatenate(expected), np.concatenate(found))
 
 
-def test_idle_workers_that_are_killed_are_replaced(photos: Path) -> None:
+def test_idle_workers_that_are_killed_are_replaced_and_counted_by_whoever_watches(photos: Path) -> None:
     with opened(workload(photos), PROCESSES) as loader:
+        watched = TimedLoader(loader)
         before = copies(loader.batches(0, last=True))
-        for process in psutil.Process().children():
+        workers = psutil.Process().children()
+        assert watched.lost_workers() == 0
+        for process in workers:
             process.kill()
         np.testing.assert_array_equal(np.concatenate(before), np.concatenate(copies(loader.batches(0))))
+        assert 1 <= watched.lost_workers() <= len(workers)
 
 
 def test_three_deaths_on_one_batch_fail_and_name_the_samples(photos: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,6 +88,31 @@ class OneGone:
         if index == len(self) - 1:
             raise FileNotFoundError("gone.jpg")
         return IMAGES[index], LABELS[index]
+
+
+class DiesOnce:
+    """Ends the first worker process that reads the last sample."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker, self._here = marker, os.getpid()
+
+    def __len__(self) -> int:
+        return 64
+
+    def read(self, index: int) -> Any:
+        if index == 63 and os.getpid() != self._here and not self._marker.exists():
+            self._marker.touch()
+            os._exit(1)
+        return IMAGES[index], LABELS[index]
+
+
+def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
+    session = Session(dataclasses.replace(workload(), data=DiesOnce(tmp_path / "died")))
+    config = PipelineConfig(loader=Processes(workers=1))
+    first, second = (session.measure(config, QUICK, Log()).warnings for _ in range(2))
+    session.close()
+    assert [said for said in first if "1 worker" in said and "died" in said] != []
+    assert [said for said in second if "died" in said] == []
 
 
 def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_training_that_is_slower_than_promised_is_warned_once_and_tensorboard_
     assert len(files) == 2
     for file in files:
         tags = [value.tag for event in _events(file) for value in event.summary.value]
-        for figure in ("images_per_second", "data_wait_share", "cores_of_others"):
+        for figure in ("images_per_second", "data_wait_share", "cores_of_others", "lost_workers"):
             assert tags.count(f"epoch_{figure}") == 3
 
 

@@ -49,7 +49,9 @@ def source(tmp_path: Path) -> Iterator[Forking]:
         os.kill(int(made.child.read_text()), signal.SIGKILL)
 
 
-def test_a_worker_that_dies_is_replaced_although_what_it_has_forked_holds_its_socket(source: Forking) -> None:
+def test_a_worker_that_dies_is_replaced_although_what_it_has_forked_holds_its_socket(
+    source: Forking, caplog: pytest.LogCaptureFixture
+) -> None:
     recipe = Recipe(
         source=source, steps=(), fixed_steps=0, fixed_spec=SPEC, spec=SPEC, seed=0, on_bad_sample="error", cached=0.0
     )
@@ -62,6 +64,9 @@ def test_a_worker_that_dies_is_replaced_although_what_it_has_forked_holds_its_so
             worker.stop()
     x, y = slot.layout.arrays(slot.block)
     assert (x[:, 0].tolist(), y.tolist()) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    assert worker.lost == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "SIGKILL" in caplog.text
 
 
 @pytest.mark.parametrize(("status", "words"), [(-9, "by SIGKILL"), (-40, "by signal 40"), (3, "status 3")])

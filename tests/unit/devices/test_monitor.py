@@ -97,6 +97,24 @@ def test_an_epoch_is_timed_from_its_first_batch_to_its_last() -> None:
     assert history[1] == {"loss": 1.0, **dataclasses.asdict(expected)}
 
 
+def test_workers_that_were_lost_are_counted_since_the_epoch_before() -> None:
+    class Losing(SlowLoader):
+        lost = 2  # before the training
+
+        def lost_workers(self) -> int:
+            return self.lost
+
+        def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+            self.lost += 1 + epoch
+            return super().batches(epoch, start, last=last)
+
+    clock = Clock()
+    monitor, judged = _watched(clock)
+    history = OneTrainer(Losing(clock), clock).fit(monitor, epochs=3)
+    assert [figures.lost_workers for _, figures in judged] == [1, 2, 3]
+    assert [logs["lost_workers"] for logs in history] == [1, 2, 3]
+
+
 def test_the_trainer_has_its_own_loader_back_afterwards() -> None:
     clock = Clock()
     monitor, _ = _watched(clock)

@@ -89,7 +89,8 @@ def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypa
     first = (tmp_path / "drift.prom").read_text()
     with pytest.warns(DriftWarning, match="others on this machine"):
         judge(trainer, 1, EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0))
-    judge(trainer, 2, EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0))
+    last_one = EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0, lost_workers=3)
+    judge(trainer, 2, last_one)
     lines = [json.loads(line) for line in (tmp_path / "drift.jsonl").read_text().splitlines()]
     assert [(line["epoch"], line["cause"]) for line in lines] == [
         (0, None),
@@ -97,9 +98,12 @@ def test_each_epoch_is_a_line_and_the_last_one_a_metric(tmp_path: Path, monkeypa
         (2, "cores taken by others"),
     ]
     assert all(line["promised_images_per_second"] == 1000.0 and line["time"] > 0 for line in lines)
+    assert [line["lost_workers"] for line in lines] == [0, 0, 3]
     assert "autopipe_images_per_second 1000\n" in first
+    assert "autopipe_lost_workers 0\n" in first
     assert first.endswith("autopipe_drifted 0\n")
     last = (tmp_path / "drift.prom").read_text()
+    assert "autopipe_lost_workers 3\n" in last
     assert 'autopipe_drifted{cause="cores taken by others"} 1\n' in last
     assert all(line.startswith(("#", "autopipe_")) for line in last.splitlines())
 
@@ -141,6 +145,7 @@ def test_each_epoch_sets_the_gauges_of_open_telemetry(monkeypatch: pytest.Monkey
         "autopipe.promised_images_per_second": {None: 1000.0},
         "autopipe.data_wait_share": {None: 0.5},
         "autopipe.cores_of_others": {None: 2.0},
+        "autopipe.lost_workers": {None: 0},
         "autopipe.drifted": {**causes, Cause.NEIGHBOURS: 1},
     }
     judge(trainer, 1, EpochFigures(images_per_second=1000.0, data_wait_share=0.05))
