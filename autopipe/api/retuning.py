@@ -172,7 +172,8 @@ def run(
         ArtifactError: the artefact cannot be written.
     """
     when = when or When()
-    began = time.monotonic()  # importing the workload is part of it, and waiting for another tune is not
+    # Importing the workload is part of it, and waiting for another tune is not.
+    began = time.monotonic() if settings.began is None else settings.began
     refuse_in_trial()
     found = machine.detect()
     request = pick.nearest(stored.artifact, fingerprint.of_machine(found, keras_backend=keras_backend()))[0].request

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -22,6 +24,7 @@ T = TypeVar("T")
 
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
+_GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
 _NARROWEST, _WIDEST = 0.02, 0.05  # half widths that are asked of a trial's interval on the stillest and any machine
 
 BASELINES = (("fit(x, y)", "fit"), ("tf.data AUTOTUNE", "tf.data"), ("Keras PyDataset", "keras"))
@@ -57,6 +60,7 @@ class TrialMeasurer:
         self._runners: dict[str, TrialRunner] = {}
         self._model_rate: float | None = None
         self._half_width: float | None = None
+        self._ends_at: float | None = None
         usual: list[Baseline] = []
         if description.wrapped is not None:
             usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
@@ -128,10 +132,20 @@ class TrialMeasurer:
 
     def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:
         options: JsonObject = {"page_cache": self._settings.page_cache, "model_only": model_only, "again": again}
+        self._runner.until = self._until()
         answer = self._runner.ceiling(setup, options)
         if isinstance(answer, Ceiling):
             self._half_width = narrow_enough(answer.model_images_per_second)
         return answer
+
+    def allow(self, seconds: float | None) -> None:
+        """Say how long what is measured from now on may take; see `Measurer`."""
+        self._ends_at = None if seconds is None else time.monotonic() + seconds
+
+    def _until(self) -> float:
+        """Return when what has not come to its measurement by then is cut, as `time.monotonic` reads it."""
+        budget = self._settings.budget_seconds
+        return math.inf if self._ends_at is None or budget is None else self._ends_at + _GRACE_SHARE * budget
 
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
@@ -143,6 +157,8 @@ class TrialMeasurer:
             options["half_width"] = self._half_width
         if must_reach is not None and must_reach > 0:
             options["hopeless_below"] = must_reach
+        if self._ends_at is not None:
+            options["ends_at"] = self._ends_at
         options.update(self._settings.options(config))
         if not config.loader.is_foreign:
             return self._in_turn(self._runner, config, options)
@@ -151,6 +167,7 @@ class TrialMeasurer:
 
     def _in_turn(self, runner: TrialRunner, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
         """Run one trial; where an accelerator's memory is not enough for all processes, the others end first."""
+        runner.until = self._until()
         answer = runner.measure(config, options)
         if not isinstance(answer, TrialFailure) or answer.kind is not FailureKind.OUT_OF_MEMORY:
             return answer

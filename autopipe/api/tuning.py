@@ -165,7 +165,8 @@ def run(
         WorkloadError: the workload cannot be imported or run.
         TrialError: this is called inside a trial, or the study is another workload's.
     """
-    settings = dataclasses.replace(settings, began=time.monotonic())  # importing the workload is part of it
+    if settings.began is None:  # importing the workload is part of it
+        settings = dataclasses.replace(settings, began=time.monotonic())
     refuse_in_trial()
     asking.require(settings)
     joint_study.require_shared(settings)

@@ -14,6 +14,7 @@ import pkgutil
 import signal
 import stat
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -39,12 +40,14 @@ def _show_version(wanted: bool) -> None:
 
 
 def _common(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option(_DEBUG, help="Show where an error came from; may stand anywhere.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Measures how to feed your model from images, and writes the fastest pipeline as code to import."""
+    context.obj = time.monotonic()  # a budget counts from here, before anything large is imported
 
 
 def application() -> typer.Typer:

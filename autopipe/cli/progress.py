@@ -209,9 +209,7 @@ class Progress:
 
     @_search.register
     def _(self, event: events.BudgetPlanned) -> None:
-        """Say that the budget is short, while there is time to give another one."""
-        if event.trials >= _ENOUGH_TRIALS:
-            return
+        """Say what the budget holds, and if it is short, while there is time to give another one."""
         budget, trial = wording.seconds(event.budget_seconds), wording.seconds(event.trial_seconds)
         advice = f"`--budget {wording.budget(event.advised_seconds)}` has time to search and to prove."
         if event.needed_seconds > event.budget_seconds:
@@ -221,8 +219,10 @@ class Progress:
                 "first trial."
             )
         else:
-            text = f"{budget} are short: there is time for about {wording.count(event.trials, 'trial')} of {trial}."
-        self.say("budget", f"{text} {advice}")
+            short = " are short:" if event.trials < _ENOUGH_TRIALS else ":"
+            text = f"{budget}{short} there is time for about {wording.count(event.trials, 'trial')} of {trial}."
+            advice = advice if event.trials < _ENOUGH_TRIALS else ""
+        self.say("budget", f"{text} {advice}".rstrip())
 
     def _rate(self, label: str, outcome: Measurement, what: str) -> None:
         mark = "~" if self._verbose and not outcome.stable else " "

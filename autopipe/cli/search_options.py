@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -87,8 +88,10 @@ class SearchOptions:
         bool, typer.Option("--fresh", help="Begin a new study instead of going on with one that was cut off.")
     ] = False
 
-    def settings(self, study: Path) -> Settings:
+    def settings(self, study: Path, context: typer.Context) -> Settings:
         """Return what the options ask for; `study` is the file that keeps the study unless they name another storage.
+
+        The budget counts from when the command of `context` began.
 
         Raises:
             ConfigError: one of them cannot be read.
@@ -98,8 +101,11 @@ class SearchOptions:
         from autopipe.search import storage
         from autopipe.search.settings import Settings
 
+        began = context.find_root().obj
         return Settings(
             space=self.space,
+            began=began,
+            end_seconds=time.monotonic() - began,  # to write and to exit takes about as long as what was imported
             storage=self.storage or storage.url_of(study),
             trials=self.trials,
             budget_seconds=option_values.seconds(self.budget, "--budget"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import pydantic
@@ -25,6 +26,8 @@ class MeasureOptions(_Options):
     max_seconds: float = pydantic.Field(default=3.0, gt=0)  # most measured time
     half_width: float = pydantic.Field(default=0.03, gt=0, lt=1)  # of the interval, relative, that is good enough
     hopeless_below: float | None = pydantic.Field(default=None, gt=0)  # images/s; a trial may end early. None: never
+    # the reading of `time.monotonic`, one clock for all processes, at which the training ends with what it has
+    ends_at: float | None = None
     # of the model alone, for a session that does not measure it itself
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     folder: str | None = None  # where samples that are converted for it are written; None: the temporary folder
@@ -38,6 +41,7 @@ class MeasureOptions(_Options):
             max_seconds=max(self.min_seconds, self.max_seconds),
             half_width=self.half_width,
             hopeless_below=self.hopeless_below,
+            ends_at=math.inf if self.ends_at is None else self.ends_at,
         )
 
 

@@ -35,6 +35,7 @@ class StopRule:
     # most time in windows that count; then the trial ends, stable or not. With those left out, at most twice as long
     max_seconds: float = 3.0
     half_width: float = 0.03  # the interval is narrow enough at this share of the median on either side
+    ends_at: float = math.inf  # on the trial's clock; from then on what was seen has to do
     hopeless_below: float | None = None  # images/s; a trial whose interval lies wholly below it ends early. None: never
 
 
@@ -82,7 +83,8 @@ def read(
     kept = edges[first:]
     seconds, whole = edges[-1].seconds - kept[0].seconds, edges[-1].seconds - edges[0].seconds
     partial = _holds_part_of_a_burst(kept, burst)
-    exhausted = final or (seconds >= rule.max_seconds and not partial) or whole >= 2 * rule.max_seconds
+    over = final or edges[-1].seconds >= rule.ends_at
+    exhausted = over or (seconds >= rule.max_seconds and not partial) or whole >= 2 * rule.max_seconds
     if len(kept) <= _FEWEST and not exhausted:
         return None
     trend = _trend(kept)

@@ -83,6 +83,8 @@ class Arrival:
             return None  # it would fail again at each look
         for look in range(_LOOKS if self.theirs_is_there() else 1):
             if look or len(point.measurements) < 2:  # one lucky run does not end a search
+                if self._session.seconds_left() < self._session.trial_seconds():
+                    return None  # the search ends anyway
                 before = len(point.measurements)
                 self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
                 point = self._session.points()[point.key]
@@ -136,11 +138,11 @@ class Arrival:
         """
         session, figure = self._session, (point.key, len(point.measurements))
         if figure not in self._looked_for:
-            for _ in range(_READINGS):
+            for _ in range(_READINGS if session.seconds_left() > 0.0 else 0):
                 self._looked_for[figure] = budget.look_again_at_ceiling(session, point.config)
                 if not session.highest_ceiling().is_overtaken_by(point.estimate):
                     break
-        return session.highest_ceiling().is_overtaken_by(point.estimate)
+        return figure not in self._looked_for or session.highest_ceiling().is_overtaken_by(point.estimate)
 
     def _ceiling_stop(self, what: str, point: Point, share: float) -> Stop | None:
         """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured.

@@ -42,16 +42,19 @@ def planned(session: Session, trials_in_confirmation: int) -> BudgetPlanned | No
     if budget is None or (session.record.rows() and is_short(session)):
         return None
     usual = session.ceilings[0] if session.ceilings else None
-    step = 0.0 if usual is None else session.facts.workload.batch_size / usual.model_images_per_second.value
-    trial = session.trial_seconds() or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
+    rates = [] if usual is None else [usual.model_images_per_second, usual.loader_images_per_second]
+    step = max((session.facts.workload.batch_size / each.value for each in rates if each is not None), default=0.0)
+    known = session.trial_seconds()
+    trial = known or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
+    starting = 0.0 if known else session.starting_seconds  # a baseline has a process of its own, which starts as slowly
     spent = session.seconds()
     return BudgetPlanned(
         budget_seconds=budget,
         spent_seconds=spent,
         trial_seconds=trial,
-        trials=int(session.seconds_left() / trial),
-        needed_seconds=spent + 2 * trial,
-        advised_seconds=spent + (_ADVISED_TRIALS + trials_in_confirmation) * trial,
+        trials=int(max(0.0, session.seconds_left() - starting) / trial),
+        needed_seconds=spent + starting + 2 * trial + session.settings.end_seconds,
+        advised_seconds=spent + starting + (_ADVISED_TRIALS + trials_in_confirmation) * trial,
     )
 
 

@@ -23,7 +23,6 @@ from autopipe.search.surrogate import Reading
 
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
 _MAYBE = 0.03  # what is measured farther behind the best, in log units, is not tried for being cheap
-_SLACK = 0.05  # by which a budget may be exceeded
 _SHORTEST_SECONDS = 1e-3
 
 
@@ -129,6 +128,8 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
         for key in order:
             config = by_key[key].config
             session.run_config(config, AskedBy(Asker.PROOF, str(number)))
+            if session.seconds_left(proving=True) == 0.0:
+                return
             if not config.loader.is_foreign:
                 budget.know_ceiling(session, config)
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
@@ -203,7 +204,7 @@ def affordable(
 ) -> list[decision.Finalist]:
     """Return those whose confirmation the time is enough for: all, or the best and the required or fastest baseline."""
     trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
-    room = (1 + _SLACK) * session.seconds_left() / (ENOUGH_BLOCKS * trial)
+    room = session.seconds_left(proving=True) / (ENOUGH_BLOCKS * trial)
     if room >= len(entered):
         return list(entered)
     points, count = session.points(), int(room)
@@ -242,7 +243,4 @@ def _alone(session: Session, point: Point) -> dict[int, float]:
 
 
 def _no_time(session: Session, running: int) -> bool:
-    budget = session.settings.budget_seconds
-    if budget is None:
-        return False
-    return session.seconds() + running * session.trial_seconds() > (1 + _SLACK) * budget
+    return running * session.trial_seconds() > session.seconds_left(proving=True)

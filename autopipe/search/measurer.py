@@ -53,6 +53,14 @@ class Measurer(Protocol):
         """
         ...
 
+    def allow(self, seconds: float | None) -> None:
+        """Say how long what is measured from now on may take; None: as long as it takes.
+
+        A training ends then, with what it has. What has come no farther is cut soon after, by a failure of the kind
+        `INTERRUPTED`.
+        """
+        ...
+
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:

@@ -18,7 +18,7 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Costs
 from autopipe.core.facts import Facts
-from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import median
 from autopipe.errors import ConfigError
@@ -33,6 +33,7 @@ from autopipe.search.record import Record
 from autopipe.search.row import Row
 from autopipe.search.settings import Settings
 
+_SLACK = 0.05  # of the budget, by which a confirmation may exceed it
 _CHOOSING_SECONDS = 0.05  # a sampler takes some times as long
 
 Measured = TypeVar("Measured")
@@ -61,6 +62,7 @@ class Session:
         self._points: dict[str, Point] = {}
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
+        self.starting_seconds = settings.clock() - self._began  # of the trials' process, and of the workload in it
         # What others measure is not held against this one's budget.
         self._earlier = 0.0 if others.me is not None else sum(row.seconds for row in record.rows())
 
@@ -93,10 +95,17 @@ class Session:
         """Return the time spent, earlier sessions' trials included."""
         return self._earlier + self.settings.clock() - self._began
 
-    def seconds_left(self) -> float:
-        """Return how much of the budget is left, never below 0; infinite without one."""
-        budget = self.settings.budget_seconds
-        return math.inf if budget is None else max(0.0, budget - self.seconds())
+    def seconds_left(self, *, proving: bool = False) -> float:
+        """Return how much of the budget is left, never below 0; infinite without one. A proof may exceed it by 5 %."""
+        budget = self.settings.search_seconds
+        if budget is None:
+            return math.inf
+        return max(0.0, (1.0 + _SLACK * proving) * budget - self.seconds())
+
+    def _limit(self, origin: AskedBy) -> None:
+        """Tell the measurer when what it runs next has to end; a baseline and one other take their time."""
+        no_end = self.settings.budget_seconds is None or origin.asker is Asker.BASELINE or self.best() is None
+        self.measurer.allow(None if no_end else self.seconds_left(proving=origin.asker is Asker.PROOF))
 
     def search_rows(self) -> list[Row]:
         """Return the trials so far that are no blocks of a confirmation run."""
@@ -188,6 +197,7 @@ class Session:
 
     def timed(self, measure: Callable[[], Measured]) -> Measured:
         """Return what was measured beside the trials; the time counts as spent on measuring."""
+        self._limit(AskedBy(Asker.AGAIN, "ceiling"))
         began = self.settings.clock()
         measured = measure()
         self.ceiling_seconds += self.settings.clock() - began
@@ -266,10 +276,14 @@ class Session:
         proving = origin.asker is Asker.PROOF
         # A one-time cost can make up for a lower rate and the other way round: then nothing is cut short.
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
+        self._limit(origin)
         before = settings.clock()
         outcome = self.measurer.measure(config, effort=Effort.PROOF if proving else Effort.SEARCH, must_reach=hopeless)
         value, constraints = self._judged(config, outcome)
-        self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=settings.clock() - before)
+        if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and self.seconds_left() == 0.0:
+            self.record.give_up(trial)  # it says nothing of the configuration
+        else:
+            self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=settings.clock() - before)
         self.others.require_here()
         now = self.best()
         self.on_event(

@@ -31,6 +31,7 @@ class Settings:
     storage: str | None = None
     trials: int = 30  # how many trials at most, baselines included and the confirmation run's blocks not
     budget_seconds: float | None = 120.0  # with the confirmation run; None for as long as it takes
+    end_seconds: float = 0.0  # of the budget, kept for what comes after the search: the result, the report, the exit
     # the reading of `clock` at which the budget began, such as before the import of the workload; None: with the search
     began: float | None = None
     seed: int = 0  # of everything random in the search
@@ -64,6 +65,11 @@ class Settings:
     options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
     command: str = ""  # the line that repeats it, for whoever reads the result
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
+
+    @property
+    def search_seconds(self) -> float | None:
+        """The part of the budget after which the search has to be over; None if there is no budget."""
+        return None if self.budget_seconds is None else max(0.0, self.budget_seconds - self.end_seconds)
 
     def __post_init__(self) -> None:
         if not isinstance(self.trials, int) or self.trials < 1:

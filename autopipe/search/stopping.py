@@ -45,7 +45,13 @@ class Standing:
 
 
 def budget_stop(
-    standing: Standing, *, trials: int, budget_seconds: float | None, trial_seconds: float, confirmation_seconds: float
+    standing: Standing,
+    *,
+    trials: int,
+    budget_seconds: float | None,
+    trial_seconds: float,
+    confirmation_seconds: float,
+    end_seconds: float = 0.0,
 ) -> Stop | None:
     """Return why no further trial is paid for, or None.
 
@@ -55,12 +61,13 @@ def budget_stop(
         budget_seconds: how long it may take; None: as long as it takes.
         trial_seconds: that one more trial takes.
         confirmation_seconds: that are kept for the confirmation run; 0: there is no time for one.
+        end_seconds: that are kept for the report and the exit.
     """
     if standing.untried == 0:
         return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
     if standing.trials >= trials:
         return Stop(reason=Reason.TRIALS, message=_used_up(trials, standing.trials))
-    needed = trial_seconds + confirmation_seconds
+    needed = trial_seconds + confirmation_seconds + end_seconds
     if budget_seconds is not None and standing.seconds + needed >= budget_seconds:
         confirmed = ", with the confirmation run," if confirmation_seconds > 0 else ""
         return Stop(

@@ -249,6 +249,7 @@ class _Search:
             budget.standing(self._session),
             trials=settings.trials,
             budget_seconds=settings.budget_seconds,
+            end_seconds=settings.end_seconds,
             trial_seconds=trial,
             confirmation_seconds=budget.reserve(trial, confirmation_seconds, self._most_for_confirmation),
         )

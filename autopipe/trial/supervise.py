@@ -98,6 +98,7 @@ class TrialRunner:
         self._tenure = _Tenure(None)
         self._limit_bytes = 0
         self._loading = False  # begun, and not waited for
+        self.until = math.inf  # the reading of `time.monotonic` at which whatever is asked for is cut
 
     def __enter__(self) -> Self:
         return self
@@ -213,7 +214,9 @@ class TrialRunner:
         deadlines = self._deadlines
         if request_seconds is not None:
             deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
-        watch = Watch(deadlines, phase, time.monotonic())
+        now = time.monotonic()
+        deadlines = dataclasses.replace(deadlines, request_seconds=min(deadlines.request_seconds, self.until - now))
+        watch = Watch(deadlines, phase, now)
         try:
             free = memory.detect().available_bytes  # others may have come or gone since it started
             self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
@@ -274,6 +277,8 @@ class TrialRunner:
         kind = watch.verdict(now)
         if kind is None:
             return None
+        if now >= self.until:
+            return verdict.cut(watch.phase)
         if watch.phase is not Phase.START:  # before that, it would not know what the signal means
             child.dump_stacks()
         if kind is FailureKind.TIMEOUT:

@@ -34,6 +34,11 @@ def silent(phase: Phase, seconds: float) -> TrialFailure:
     return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
 
 
+def cut(phase: Phase) -> TrialFailure:
+    """Return the failure of a trial that was under way when the time for all of them was over."""
+    return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message="The budget ended before this trial did.")
+
+
 def overdue(phase: Phase, seconds: float) -> TrialFailure:
     """Word a trial that went on and on."""
     message = f"Still in phase `{phase}` after {seconds:.3g} s, which is all that a trial may take."

@@ -64,6 +64,9 @@ class Replay:
         """Return the recorded ceiling."""
         return next((each for each in self._table.header.ceilings if each.setup == setup), None)
 
+    def allow(self, seconds: float | None) -> None:
+        """Recorded trials are as long as they were."""
+
     def measure(
         self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
     ) -> Measurement | TrialFailure:

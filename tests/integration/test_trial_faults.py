@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +100,14 @@ def test_silence_is_hung_and_shows_where(impatient: TrialRunner, fault: str) -> 
 def test_a_trial_that_lives_but_does_not_end_is_a_timeout(launch: Launch) -> None:
     with TrialRunner(launch, deadlines=Deadlines(request_seconds=3.0, end_seconds=1.0)) as runner:
         failed(runner.measure(CONFIG, {"fault": "creep"}), FailureKind.TIMEOUT)
+
+
+def test_a_trial_that_runs_when_the_time_for_all_is_over_is_cut(launch: Launch) -> None:
+    with TrialRunner(launch, deadlines=Deadlines(end_seconds=1.0)) as runner:
+        assert isinstance(runner.measure(CONFIG), Measurement)
+        runner.until = time.monotonic() + 0.5
+        failed(runner.measure(CONFIG, {"fault": "creep"}), FailureKind.INTERRUPTED)
+        assert runner.pid is None
 
 
 def test_a_hung_trial_may_close_its_session(impatient: TrialRunner, tmp_path: Path) -> None:

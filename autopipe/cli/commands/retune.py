@@ -56,7 +56,7 @@ def retune(
     folder = writable_folder(
         known.path.parent, "The artefact's folder", "Make it so, or retune a copy of the artefact elsewhere."
     )
-    settings = dataclasses.replace(search.settings(folder / "study.db"), command=again.this())
+    settings = dataclasses.replace(search.settings(folder / "study.db", context), command=again.this())
     when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
     with screen.saying_how_to_go_on():  # where half a search was enough to write a profile, its study is done with
         with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:

@@ -15,6 +15,7 @@ from autopipe.errors import ArtifactError
 
 
 def tune(
+    context: typer.Context,
     workload: workload_options.WorkloadOptions = workload_options.USUAL,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
     search: search_options.SearchOptions = search_options.USUAL,
@@ -41,7 +42,7 @@ def tune(
     from autopipe.search.storage import without_password
 
     chosen = workload.chosen()
-    settings = dataclasses.replace(search.settings(out / "study.db"), command=again.this(), join=join)
+    settings = dataclasses.replace(search.settings(out / "study.db", context), command=again.this(), join=join)
     if join and search.storage is None:
         settings = dataclasses.replace(settings, storage=None)  # and not the file beside the artefact
     with screen.saying_how_to_go_on():

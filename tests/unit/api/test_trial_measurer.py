@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,26 @@ THREADS = to_config({"loader": "threads", "threads.workers": 2})
 
 def failure(kind: FailureKind) -> TrialFailure:
     return TrialFailure(kind=kind, phase=Phase.FIRST_BATCH, message="Broken.", hint="Mend it.", log_tail="last words")
+
+
+def test_what_runs_is_told_when_it_has_to_end_and_is_cut_soon_after() -> None:
+    class Noting(Runner):
+        until = 0.0
+
+        def measure(self, config: Any, options: dict[str, Any]) -> TrialFailure:
+            self.asked.append({**options, "until": self.until})
+            return failure(FailureKind.CRASHED)
+
+    runner = Noting()
+    made = TrialMeasurer(runner, described(), Settings(budget_seconds=100.0))  # type: ignore[arg-type]  # a fake
+    made.measure(THREADS)
+    made.allow(20.0)
+    made.measure(THREADS)
+    free, bound = runner.asked
+    assert "ends_at" not in free
+    assert free["until"] == math.inf
+    assert bound["ends_at"] == pytest.approx(time.monotonic() + 20.0, abs=5.0)
+    assert 0.0 < bound["until"] - bound["ends_at"] <= 5.0
 
 
 @pytest.mark.parametrize("kind", [FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED])

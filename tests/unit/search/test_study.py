@@ -389,6 +389,46 @@ def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_
     assert planned.needed_seconds < planned.advised_seconds
 
 
+class Busy(Surface):
+    """Trials take as long as they are allowed to, or half a minute, on a machine that is busy all the time."""
+
+    allowed: float | None = None
+
+    def allow(self, seconds: float | None) -> None:
+        self.allowed = seconds
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        before = self.now
+        found = super().measure(config, effort=effort, must_reach=must_reach)
+        if len(self.measured) <= 3:  # the baselines, and one other
+            return found
+        self.now = before + 30.0
+        if self.allowed is None or self.allowed >= 30.0:
+            return found
+        self.now = before + self.allowed
+        message = "The budget ended before this trial did."
+        return TrialFailure(kind=FailureKind.INTERRUPTED, phase=Phase.FILL, message=message)
+
+
+def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: Space) -> None:
+    surface = Busy(model_rate=60_000.0, quirks=1)
+    result = run(space, surface, budget_seconds=80.0, end_seconds=8.0, patience=99, blocks=(0, 0))
+    assert result.stopped_because.reason is Reason.TIME
+    assert result.seconds <= 1.05 * 72.0
+    (cut,) = [row for row in result.trials if row.outcome is None]
+    assert cut.key not in {each.config.key() for each in result.baselines}
+    assert result.best_config is not None
+
+
+@pytest.mark.parametrize("end_seconds", [0.0, 20.0])
+def test_what_comes_after_the_search_is_kept_of_the_budget(space: Space, end_seconds: float) -> None:
+    result = run(space, Surface(model_rate=60_000.0, quirks=1), end_seconds=end_seconds, patience=99, trials=999)
+    assert result.seconds <= 1.05 * (120.0 - end_seconds)
+    assert result.seconds >= 0.8 * (120.0 - end_seconds)
+
+
 @pytest.mark.parametrize("budget_seconds", [1.0, 12.0, 30.0])
 def test_a_baseline_that_is_required_is_measured_and_proved_however_short_the_time_is(
     space: Space, budget_seconds: float
