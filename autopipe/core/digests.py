@@ -56,7 +56,11 @@ def op_settings(op: Op) -> dict[str, str]:
 
 def _op_text(op: Op) -> str:
     settings = (f"{name}={value_text(value)}" for name, value in _fields(op).items())
-    return f"{type(op).__name__}({', '.join(settings)})"
+    return f"{type(op).__name__}({', '.join(settings)}){_revision(op)}"
+
+
+def _revision(value: Any) -> str:
+    return f" v{value.revision}" if isinstance(value, Op) and value.revision > 1 else ""
 
 
 def _fields(op: Op) -> dict[str, Any]:
@@ -81,7 +85,7 @@ def value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
         return _function_text(value, inside)
     text = repr(value)
     if " at 0x" not in text and "array(" not in text:
-        return text
+        return text + _revision(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(value_text(each, inside) for each in value)}]"
     if isinstance(value, dict):

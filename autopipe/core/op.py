@@ -39,10 +39,11 @@ class Op(abc.ABC):
         draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
         batchable: whether it acts on each value or pixel alone, so that it can run on a whole batch, also on the
             device.
-        by_opencv: whether the NumPy half is a call of OpenCV, or none but a view: then it takes less than a call into a
-            graph of TensorFlow's does, and other threads run meanwhile.
+        by_opencv: whether the NumPy half is a few calls of OpenCV, or none but a view: then it takes less than calls
+            into a graph of TensorFlow's do, and other threads run meanwhile.
         mixes: whether it puts samples of one batch into one another. It then comes after all ops on single samples, and
             `apply_many` is what it does; `apply` leaves a sample alone.
+        revision: raised when the op comes to give other values for the same settings, so that digests of ops differ.
         alone_differs: whether it may take another time in a process of its own (`autopipe.hardware.own_process`).
     """
 
@@ -50,6 +51,7 @@ class Op(abc.ABC):
     batchable: ClassVar[bool] = False
     by_opencv: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
+    revision: ClassVar[int] = 1
     alone_differs: ClassVar[bool] = False
 
     @property

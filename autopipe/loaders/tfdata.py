@@ -7,7 +7,7 @@ rounding of TensorFlow's own kernels after a random op.
 
 The kernel makes whole batches, to the bit those of the other loaders, where TensorFlow would have nothing to do that is
 worth a call of it for each sample: with `cache="memory"`, where small samples are batched at once, and where the random
-ops are flips, crops and resizes. The graph is `autopipe.batching.dataset_graph`.
+ops are flips, crops, resizes and changes of colours. The graph is `autopipe.batching.dataset_graph`.
 """
 
 from __future__ import annotations

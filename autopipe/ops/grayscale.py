@@ -16,8 +16,6 @@ from autopipe.ops import chance
 from autopipe.ops.levels import plain_levels_tensorflow
 from autopipe.ops.pixels import PixelOp
 
-_SHARES = (9798, 19235, 3735)  # of red, green and blue in 2**15 parts, as OpenCV has them (0.299, 0.587, 0.114)
-
 
 @dataclasses.dataclass(frozen=True)
 class RandomGrayscale(PixelOp):
@@ -30,6 +28,7 @@ class RandomGrayscale(PixelOp):
     probability: float = 0.1
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
+    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         chance.check_number(self, "probability", above=True)
@@ -40,22 +39,6 @@ class RandomGrayscale(PixelOp):
         known = array if array.dtype.kind in "ui" else array.astype(np.float32, copy=False)
         grey = cv2.cvtColor(known, cv2.COLOR_RGB2GRAY)
         return cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB).astype(array.dtype, copy=False)
-
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        if tensor.shape.rank != 3 or tensor.shape[-1] not in (3, None):
-            return tensor
-
-        def grey() -> Any:
-            if tensor.dtype.is_integer:
-                shares = tf.cast(tensor, tf.int32) * _SHARES
-                level = (tf.reduce_sum(shares, axis=-1, keepdims=True) + (1 << 14)) // (1 << 15)
-            else:
-                level = tf.reduce_sum(tensor * tf.constant((0.299, 0.587, 0.114), tensor.dtype), axis=-1, keepdims=True)
-            return tf.cast(tf.repeat(level, 3, axis=-1), tensor.dtype)
-
-        return tf.cond((random[0] < self.probability) & (tf.shape(tensor)[-1] == 3), grey, lambda: tensor)
 
     def plain_numpy(self, step: Step) -> Lines:
         found = [f"is_grey = rng.random() < {self.probability!r}"]

@@ -1,7 +1,7 @@
 """Random hue and saturation: colours turned around the colour circle, or made stronger and weaker.
 
-Both are done in HSV with 32-bit floats, as TensorFlow and Keras do, and not in OpenCV's 8-bit HSV, which knows only 180
-hues. The halves differ by less than one level.
+OpenCV does it in HSV with 32-bit floats, as TensorFlow and Keras do, and not in its 8-bit HSV, which knows only 256
+hues. The saturation of 8-bit images needs no hue: each level comes nearer to the largest of its pixel, or goes away.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from autopipe.ops.levels import (
     plain_levels,
     plain_top,
     to_levels,
-    to_levels_tensorflow,
 )
 from autopipe.ops.pixels import PixelOp
 
@@ -38,37 +37,28 @@ class _ColourOp(PixelOp):
 
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
+    by_opencv: ClassVar[bool] = True
+    revision: ClassVar[int] = 2
 
     @abc.abstractmethod
     def _change(self, hsv: NDArray[Any], number: float) -> None:
-        """Change (hue 0 to 360, saturation 0 to 1, value) in place."""
-
-    @abc.abstractmethod
-    def _change_tensorflow(self, rgb: Any, number: Any) -> Any:
-        """Return the colours, 0 to 1, after the change."""
+        """Change (hue 0 to 360, saturation 0 to 1, value) in place; a hue may come to be twice as much."""
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3:
             return array
+        if array.dtype == np.uint8:
+            return self._bytes(array, float(random[0]))
         top = np.float32(largest(array.dtype))
         hsv: NDArray[Any] = cv2.cvtColor(array.astype(np.float32) / top, cv2.COLOR_RGB2HSV)
         self._change(hsv, float(random[0]))
         return to_levels(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB) * top, array.dtype)
 
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        if tensor.shape.rank != 3 or tensor.shape[-1] not in (3, None):
-            return tensor
-        top = largest(np.dtype(tensor.dtype.as_numpy_dtype))
-
-        def changed() -> Any:
-            rgb = tf.ensure_shape(tf.cast(tensor, tf.float32) / top, (None, None, 3))
-            return to_levels_tensorflow(
-                self._change_tensorflow(rgb, tf.cast(random[0], tf.float32)) * top, tensor.dtype
-            )
-
-        return changed() if tensor.shape[-1] == 3 else tf.cond(tf.shape(tensor)[-1] == 3, changed, lambda: tensor)
+    def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
+        """Return 8-bit colours after the change. Hue and saturation are the same of levels from 0 to 255."""
+        hsv: NDArray[Any] = cv2.cvtColor(array.astype(np.float32), cv2.COLOR_RGB2HSV)
+        self._change(hsv, number)
+        return cv2.convertScaleAbs(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))  # rounds half to even
 
     @abc.abstractmethod
     def _plain(self) -> tuple[Range, str]:
@@ -118,13 +108,7 @@ class RandomHue(_ColourOp):
 
     def _change(self, hsv: NDArray[Any], number: float) -> None:
         hue = hsv[..., 0]
-        hue += np.float32(_CIRCLE * chance.symmetric(self.delta, number))
-        np.mod(hue, np.float32(_CIRCLE), out=hue)
-
-    def _change_tensorflow(self, rgb: Any, number: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.image.adjust_hue(rgb, chance.symmetric(self.delta, number))
+        hue += np.float32(_CIRCLE * (chance.symmetric(self.delta, number) % 1))
 
     def _plain(self) -> tuple[Range, str]:
         return (-self.delta, self.delta), f"hsv[..., 0] = (hsv[..., 0] + {_CIRCLE} * change) % {_CIRCLE}"
@@ -153,10 +137,21 @@ class RandomSaturation(_ColourOp):
         saturation *= np.float32(chance.between((self.lower, self.upper), number))
         np.minimum(saturation, 1, out=saturation)
 
-    def _change_tensorflow(self, rgb: Any, number: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.image.adjust_saturation(rgb, chance.between((self.lower, self.upper), number))
+    def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
+        factor = chance.between((self.lower, self.upper), number)
+        red, green, blue = cv2.split(array, [*np.empty((3, *array.shape[:2]), np.uint8)])  # a third of its time alone
+        most = cv2.max(cv2.max(red, green), blue)
+        tops = cv2.cvtColor(most, cv2.COLOR_GRAY2RGB)
+        below = cv2.subtract(tops, array)
+        if factor <= 1:
+            below = cv2.convertScaleAbs(below, alpha=factor)  # rounds half to even
+        else:  # at the most so that the smallest level comes to be 0
+            span = cv2.subtract(most, cv2.min(cv2.min(red, green), blue)).astype(np.float32)
+            gain = np.fmin(cv2.divide(most.astype(np.float32), span), np.float32(factor))  # of grey 0 / 0: no number
+            drawn = below.astype(np.float32)
+            drawn *= cv2.cvtColor(gain, cv2.COLOR_GRAY2RGB)
+            below = cv2.convertScaleAbs(drawn)
+        return cv2.subtract(tops, below)
 
     def _plain(self) -> tuple[Range, str]:
         return (self.lower, self.upper), "hsv[..., 1] = np.minimum(hsv[..., 1] * change, 1)"

@@ -5,14 +5,18 @@ Colour ops compute in floating point and come back through `to_levels`, so that 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.plain_code import Lines, is_integer, part_of, tensor_type
 from autopipe.core.plan import Step
 from autopipe.errors import OpError
+
+LEVELS: Final = np.arange(256, dtype=np.float32)
+"""All that a byte can hold."""
 
 
 def largest(dtype: np.dtype[Any]) -> float:
@@ -39,13 +43,10 @@ def to_levels(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return levels
 
 
-def to_levels_tensorflow(values: Any, dtype: Any) -> Any:
-    """Return the same of a tensor."""
-    import tensorflow as tf
-
-    if not dtype.is_integer:
-        return tf.cast(values, dtype)
-    return tf.cast(tf.clip_by_value(tf.round(values), 0, tf.cast(dtype.max, values.dtype)), dtype)
+def look_up(array: NDArray[np.uint8], table: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return an 8-bit array with each level replaced by that in a table of 256, or of (1, 256, channels)."""
+    looked_up: NDArray[Any] = cv2.LUT(array, table)
+    return looked_up if looked_up.ndim == array.ndim else looked_up[..., None]
 
 
 def plain_top(step: Step, part: str) -> str:

@@ -36,6 +36,13 @@ def test_settings_and_order_of_ops_count() -> None:
     assert ops_digest([RandomFlip()]) != ops_digest([RandomFlip(vertical=True)])
 
 
+def test_an_op_that_gives_other_pixels_than_before_counts_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = [RandomFlip()], [On("left", RandomFlip())]
+    before = [ops_digest(ops) for ops in lists]
+    monkeypatch.setattr(RandomFlip, "revision", 2)
+    assert not {ops_digest(ops) for ops in lists} & {*before}
+
+
 def test_a_function_is_its_code() -> None:
     def made(number: int) -> Callable[[Any], Any]:
         return (lambda x: x + 1) if number == 1 else (lambda x: x + 2)
