@@ -3,17 +3,22 @@
 A worker says which batches it will make next, and what it then reads has been begun, or is there. Which batches those
 are, and in which order batches are handed on, is no business of this module. What is begun belongs to its batch: the
 last batches of an epoch and the first of the next may hold the same sample, and each gets its own.
+
+A read that takes much longer than others (a server of an object store that is slow to answer, a lost packet) is made a
+second time, and the first answer counts: J. Dean and L. A. Barroso, "The Tail at Scale", 2013.
 """
 
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
 import math
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Self
@@ -24,7 +29,25 @@ from autopipe.core.job import Recipe
 from autopipe.core.sample import Source
 from autopipe.errors import LoaderError
 
-_Batch = dict[int, collections.deque[Future[Any]]]  # the reads that were begun for a batch, by sample
+_LEAST_LATE_SECONDS = 0.05  # what takes less is waited for: the machine itself may put a thread aside for so long
+_LATE = 2.0  # times the median of the last reads, and more than 19 of 20 of them take
+_LAST_READS = 200  # by which it is known how long reads take
+_FEWEST_READS = 40  # before any of them counts as late
+_MOST_AGAIN = 0.05  # second reads for each first one
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Read:
+    """A sample that is to be read."""
+
+    index: int
+    answer: Future[Any]
+    began: float = math.inf  # when; not yet
+    at_work: int = 0  # threads that read it
+    again: bool = False  # whether it was asked for a second time
+
+
+_Batch = dict[int, collections.deque[_Read]]  # the reads that were begun for a batch, by sample
 
 
 def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
@@ -46,7 +69,9 @@ def samples_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
 class ReadAhead:
     """A source whose samples may be read before they are asked for. It looks like the source that it reads from.
 
-    Samples that were begun and not taken are at most those of the batches that workers have said ahead.
+    Samples that were begun and not taken are at most those of the batches that workers have said ahead. If a worker
+    waits for a read that takes longer than twice the median of the last reads, and longer than 19 of 20 of them, the
+    sample is read a second time, unless the source says `idempotent = False`. Of 21 reads, at most one is a second one.
     """
 
     read_many = None  # what is read ahead comes sample by sample
@@ -62,8 +87,9 @@ class ReadAhead:
         self._lock = threading.Lock()
         self._begun: dict[tuple[int, ...], collections.deque[_Batch]] = {}
         self._here = threading.local()  # its `batch` is the one that the thread reads
-        self._unfinished: set[Future[Any]] = set()
-        self._tasks: queue.SimpleQueue[tuple[int, Future[Any]] | None] = queue.SimpleQueue()
+        self._unfinished: set[_Read] = set()
+        self._tasks: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
+        self._tail = _Tail() if getattr(source, "idempotent", True) else None
         self._closed = False
         self._readers = readers
         with starting(f"To read ahead takes {readers} threads in this process", "a smaller read_ahead", self.close):
@@ -90,15 +116,15 @@ class ReadAhead:
 
     def begin(self, indices: Sequence[int]) -> None:
         """Begin to read the samples of a batch."""
-        tasks: list[tuple[int, Future[Any]]] = [(index, Future()) for index in indices if not self._there(index)]
+        tasks = [_Read(index, Future()) for index in indices if not self._there(index)]
         batch: _Batch = {}
-        for index, future in tasks:
-            batch.setdefault(index, collections.deque()).append(future)
+        for task in tasks:
+            batch.setdefault(task.index, collections.deque()).append(task)
         with self._lock:
             if self._closed:
                 return
             self._begun.setdefault(tuple(indices), collections.deque()).append(batch)
-            self._unfinished.update(future for _, future in tasks)
+            self._unfinished.update(tasks)
         for task in tasks:
             self._tasks.put(task)
 
@@ -114,16 +140,22 @@ class ReadAhead:
             yield
         finally:
             self._here.batch = {}
-            for future in itertools.chain.from_iterable(batch.values()):
-                future.cancel()
+            for read in itertools.chain.from_iterable(batch.values()):
+                read.answer.cancel()
 
     def read(self, index: int) -> Any:
         """Return the sample, as the source returns it, or raise what the source raised."""
         if self._closed:
             raise _closed()
         batch: _Batch = getattr(self._here, "batch", {})
-        futures = batch.get(index)
-        return futures.popleft().result() if futures else self._source.read(index)
+        reads = batch.get(index)
+        if not reads:
+            return self._source.read(index)
+        wanted = reads.popleft()
+        if self._tail is not None:
+            while not _came(wanted, self._tail):
+                self._ask_again([wanted, *itertools.chain.from_iterable(batch.values())], self._tail)
+        return wanted.answer.result()
 
     def forget(self, indices: Sequence[int]) -> None:
         """Let go of what was begun for a batch that nobody wants any more."""
@@ -136,9 +168,9 @@ class ReadAhead:
             self._closed = True
             unfinished = list(self._unfinished)
             self._begun.clear()
-        for future in unfinished:
+        for read in unfinished:
             with contextlib.suppress(InvalidStateError):
-                future.set_exception(_closed())
+                read.answer.set_exception(_closed())
         for _ in range(self._readers):
             self._tasks.put(None)
 
@@ -158,24 +190,85 @@ class ReadAhead:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            index, future = task
             with self._lock:  # `close` ends what has not begun to run, and then it cannot
                 if self._closed:
                     return
-                wanted = future.set_running_or_notify_cancel()
-            with contextlib.suppress(InvalidStateError):  # it was closed meanwhile
-                if wanted:
-                    self._read(index, future)
-            with self._lock:
-                self._unfinished.discard(future)
+                wanted = task.answer.set_running_or_notify_cancel()
+                if not wanted:
+                    self._unfinished.discard(task)
+                    continue
+                task.began, task.at_work = time.monotonic(), 1
+            self._read(task)
 
-    def _read(self, index: int, future: Future[Any]) -> None:
+    def _read(self, task: _Read) -> None:
+        began = time.monotonic()
         try:
-            found = self._source.read(index)
+            found = self._source.read(task.index)
         except BaseException as error:  # noqa: BLE001  # whoever makes the sample gets it
-            future.set_exception(error)
-        else:
-            future.set_result(found)
+            self._failed(task, error)
+            return
+        with self._lock:
+            task.at_work -= 1
+            self._unfinished.discard(task)
+            if self._tail is not None:
+                self._tail.add(time.monotonic() - began)
+        with contextlib.suppress(InvalidStateError):  # it was closed, or answered, meanwhile
+            task.answer.set_result(found)
+
+    def _failed(self, task: _Read, error: BaseException) -> None:
+        with self._lock:
+            task.at_work -= 1
+            if task.at_work:  # the other read of the two may still succeed
+                return
+            self._unfinished.discard(task)
+        with contextlib.suppress(InvalidStateError):
+            task.answer.set_exception(error)
+
+    def _ask_again(self, reads: Sequence[_Read], tail: _Tail) -> None:
+        """Read a second time what is late, as far as that is allowed."""
+        for task in reads:
+            with self._lock:
+                is_late = task.at_work == 1 and time.monotonic() - task.began > tail.late_seconds
+                if self._closed or task.again or not is_late or not tail.may_ask_again():
+                    continue
+                tail.again += 1
+                task.again, task.at_work = True, 2
+            try:
+                threading.Thread(target=self._read, args=(task,), name="autopipe-reader-again", daemon=True).start()
+            except RuntimeError as error:  # the system allows no more threads
+                self._failed(task, error)
+
+
+def _came(wanted: _Read, tail: _Tail) -> bool:
+    """Wait until a sample has been read, or is late; return whether it was read."""
+    seconds = _LEAST_LATE_SECONDS
+    late = wanted.began + tail.late_seconds - time.monotonic()
+    if math.isfinite(late):  # it was begun, and how long reads take is known
+        seconds = max(late, seconds)
+    return bool(concurrent.futures.wait((wanted.answer,), seconds).done)
+
+
+class _Tail:
+    """How long reads take, and which are late."""
+
+    def __init__(self) -> None:
+        self._seconds: collections.deque[float] = collections.deque(maxlen=_LAST_READS)
+        self._count = 0
+        self.again = 0  # second reads so far
+        self.late_seconds = math.inf
+
+    def add(self, seconds: float) -> None:
+        """Note how long a read took."""
+        self._seconds.append(seconds)
+        self._count += 1
+        if self._count % _FEWEST_READS == 0:
+            known = sorted(self._seconds)
+            median, longest = known[len(known) // 2], known[len(known) * 19 // 20]
+            self.late_seconds = max(_LEAST_LATE_SECONDS, _LATE * median, longest)
+
+    def may_ask_again(self) -> bool:
+        """Whether one more second read is not one too many."""
+        return self.again + 1 <= _MOST_AGAIN * self._count
 
 
 def _closed() -> LoaderError:

@@ -236,3 +236,119 @@ def test_readers_that_cannot_all_be_started_are_told_of_and_ended(
     for thread in started:
         thread.join(WAIT)
         assert not thread.is_alive()
+
+
+class Late:
+    """A source of which the first read of some samples does not end before it is let through."""
+
+    def __init__(self, late: Sequence[int]) -> None:
+        self.late = set(late)
+        self.asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.let_through = threading.Event()
+        self.errors: dict[int, list[Exception]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return 1000
+
+    def read(self, index: int) -> Any:
+        with self._lock:
+            is_late = index in self.late
+            self.late.discard(index)
+            error = self.errors[index].pop() if self.errors.get(index) else None
+        self.asked.put(index)
+        if is_late:
+            assert self.let_through.wait(WAIT)
+        if error is not None:
+            raise error
+        return index * 10
+
+
+QUICK = range(200, 240)  # as many as it takes to know how long reads take
+
+
+def reading_ahead(source: Late, readers: int) -> ReadAhead:
+    ahead = ReadAhead(source, readers)
+    ahead.begin(QUICK)
+    assert read(ahead, QUICK) == [index * 10 for index in QUICK]
+    assert sorted(source.asked.get(timeout=WAIT) for _ in QUICK) == list(QUICK)
+    return ahead
+
+
+def threads_of_readers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("autopipe-reader")]
+
+
+def test_a_late_read_is_made_a_second_time_and_leaves_no_thread_behind() -> None:
+    source = Late([3])
+    before = threads_of_readers()
+    ahead = reading_ahead(source, 1)
+    ahead.begin([3])
+    assert read(ahead, [3]) == [30]
+    assert [source.asked.get(timeout=WAIT) for _ in range(2)] == [3, 3]
+    left = [thread for thread in threads_of_readers() if thread not in before]
+    ahead.close()
+    source.let_through.set()
+    for thread in left:
+        thread.join(WAIT)
+        assert not thread.is_alive()
+    assert source.asked.empty()
+
+
+def test_second_reads_are_at_most_one_for_twenty_others() -> None:
+    source = Late(range(10))
+    ahead = reading_ahead(source, 10)
+    ahead.begin(range(10))
+    found: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+    reader = threading.Thread(target=lambda: found.put(read(ahead, range(10))))
+    reader.start()
+    assert sorted(source.asked.get(timeout=WAIT) for _ in range(12)) == sorted([*range(10), 0, 1])
+    source.let_through.set()
+    assert found.get(timeout=WAIT) == [index * 10 for index in range(10)]
+    reader.join(WAIT)
+    assert source.asked.empty()
+    ahead.close()
+
+
+def test_a_source_that_is_not_idempotent_is_never_read_a_second_time() -> None:
+    class Once(Late):
+        idempotent = False
+
+        def read(self, index: int) -> Any:
+            if index == 3:
+                self.let_through.wait(0.2)  # four times what is late here
+            return super().read(index)
+
+    source = Once([])
+    ahead = reading_ahead(source, 2)
+    ahead.begin([3])
+    assert read(ahead, [3]) == [30]
+    assert asked_so_far(source) == [3]
+    ahead.close()
+
+
+def asked_so_far(source: Late) -> list[int]:
+    return [source.asked.get(timeout=WAIT) for _ in range(source.asked.qsize())]
+
+
+@pytest.mark.parametrize("second", [None, OSError("the second")])
+def test_an_error_counts_only_if_both_reads_fail(second: Exception | None) -> None:
+    source = Late([3])
+    ahead = reading_ahead(source, 1)
+    source.errors[3] = [OSError("the first"), *([second] if second is not None else [])][::-1]
+    ahead.begin([3])
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def wait() -> None:
+        try:
+            answers.put(read(ahead, [3]))
+        except OSError as error:
+            answers.put(str(error))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert [source.asked.get(timeout=WAIT) for _ in range(2)] == [3, 3]
+    source.let_through.set()
+    assert answers.get(timeout=WAIT) == ([30] if second is None else "the first")
+    waiting.join(WAIT)
+    ahead.close()
