@@ -61,6 +61,35 @@ class ReadRung(Value):
     images_per_second: float = pydantic.Field(gt=0)
 
 
+FEWEST_OF_A_TAIL = 100
+"""Samples that it takes to tell what the slowest in a hundred do."""
+
+
+class SampleTail(Value):
+    """How unequal samples are: seconds of reading and of all ops one after the other; or of reading, many at a time.
+
+    Attributes:
+        samples: how many were timed.
+        p50_seconds: half of them take less.
+        p95_seconds: 95 % take less.
+        p99_seconds: 99 % take less.
+        slowest_share: the part of all time that the slowest 1 % take, 0 to 1.
+        slowest: name of the slowest one.
+    """
+
+    samples: int = pydantic.Field(ge=1)
+    p50_seconds: float = pydantic.Field(ge=0)
+    p95_seconds: float = pydantic.Field(ge=0)
+    p99_seconds: float = pydantic.Field(ge=0)
+    slowest_share: float = pydantic.Field(ge=0, le=1)
+    slowest: str = ""
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the slowest 1 % take more than a tenth of the time."""
+        return self.samples >= FEWEST_OF_A_TAIL and self.slowest_share > 0.1
+
+
 class ReadCosts(Value):
     """What reading does when several samples are read at a time, as far as it was measured.
 
@@ -70,12 +99,14 @@ class ReadCosts(Value):
         rungs: images/s by the number of reads at a time, ascending; the last brought little over the one before, or
             time was up. Of reads that do not wait there is the first only.
         bytes_per_image: as they are read.
+        tail: how unequal the reads of all rungs are, if they wait; None if they do not, and in older artefacts.
     """
 
     latency_seconds: float = pydantic.Field(gt=0)
     cpu_seconds: float = pydantic.Field(ge=0)
     rungs: tuple[ReadRung, ...] = pydantic.Field(min_length=1)
     bytes_per_image: float = pydantic.Field(ge=0)
+    tail: SampleTail | None = None
 
     @property
     def wait_seconds(self) -> float:
@@ -128,31 +159,6 @@ _WAITING_SECONDS = 0.0001  # a read from the page cache waits for less
 _BUSY = 0.7  # of a core: beyond it the reader's own work may be the limit
 STILL_GAINS = 1.3
 """Four times as many reads at a time that bring less than this much more have come to what the storage gives."""
-
-
-class SampleTail(Value):
-    """How unequal samples are: seconds of reading and of all ops, one sample after the other.
-
-    Attributes:
-        samples: how many were timed.
-        p50_seconds: half of them take less.
-        p95_seconds: 95 % take less.
-        p99_seconds: 99 % take less.
-        slowest_share: the part of all time that the slowest 1 % take, 0 to 1.
-        slowest: name of the slowest one.
-    """
-
-    samples: int = pydantic.Field(ge=1)
-    p50_seconds: float = pydantic.Field(ge=0)
-    p95_seconds: float = pydantic.Field(ge=0)
-    p99_seconds: float = pydantic.Field(ge=0)
-    slowest_share: float = pydantic.Field(ge=0, le=1)
-    slowest: str = ""
-
-    @property
-    def heavy(self) -> bool:
-        """Whether the slowest 1 % take more than a tenth of the time."""
-        return self.samples >= 100 and self.slowest_share > 0.1
 
 
 _OF_THE_LOADER = (

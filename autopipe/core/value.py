@@ -46,7 +46,9 @@ def rate_text(value: float) -> str:
 
 
 def milliseconds_text(seconds: float) -> str:
-    """Return seconds as milliseconds, with two or three digits."""
+    """Return seconds as milliseconds, with two or three digits; as seconds from one on."""
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 

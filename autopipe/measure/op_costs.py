@@ -109,7 +109,7 @@ def op_costs(
             else op
             for op, may, share in zip(ops, differs, alone, strict=True)
         )
-    return SampleCosts(ops=ops, tail=_tail(whole, slowest))
+    return SampleCosts(ops=ops, tail=tail_of(whole, slowest))
 
 
 def _shares_alone(
@@ -150,7 +150,8 @@ def _costs(plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> 
     )
 
 
-def _tail(whole: NDArray[np.float64], slowest: str) -> SampleTail:
+def tail_of(whole: NDArray[np.float64], slowest: str) -> SampleTail:
+    """Return how unequal samples are, of the seconds that each took and the name of the slowest."""
     p50, p95, p99 = np.quantile(whole, [0.5, 0.95, 0.99])
     most = np.sort(whole)[-max(1, len(whole) // 100) :]
     total = float(whole.sum())

@@ -1,22 +1,24 @@
 """How reading samples scales with the number of reads at a time: the latency of the storage, and its bandwidth.
 
 A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up; of
-slow reads each thread makes one or two a rung, so that the ladder ends no sooner for them.
+slow reads each thread makes one or two a rung, so that the ladder ends no sooner for them. If reads wait, it is noted
+how long each took, and some more are read if these are too few to tell which of a hundred are slow.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from autopipe.core.ceiling import STILL_GAINS, ReadCosts, ReadRung
+from autopipe.core.ceiling import FEWEST_OF_A_TAIL, STILL_GAINS, ReadCosts, ReadRung, SampleTail
 from autopipe.core.sample import Source
 from autopipe.errors import BadSampleError
 from autopipe.measure import gil
-from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, thread_clock
+from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, tail_of, thread_clock
 from autopipe.ops import reading
 
 _LADDER = (4, 16, 64, 256)
@@ -25,6 +27,8 @@ _RUNG_SECONDS = 0.25
 _ALONE_SECONDS = 0.4
 _FEWEST = 3  # reads one after the other
 _MOST = 400  # reads one after the other
+_OF_THE_TAIL = 2 * FEWEST_OF_A_TAIL  # reads: of 200, hardly ever none is one of those that are slow once in fifty
+_AT_ONCE_FOR_THE_TAIL = 64
 
 
 def read_costs(
@@ -51,7 +55,8 @@ def read_costs(
     """
     turns = itertools.cycle(indices)
     prepare()
-    waits, busy = _alone(source, turns, clock)
+    took: list[tuple[float, int]] = []
+    waits, busy = _alone(source, turns, clock, took)
     if not busy:
         return None
     cpu = float(np.mean(busy))
@@ -59,23 +64,33 @@ def read_costs(
     wait = float(np.mean(waits)) if np.median(waits) > certain else 0.0
     latency = max(cpu + wait, 1e-7)
     rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]
+    tail: SampleTail | None = None
     if wait > cpu:
-        rungs += _ladder(lambda: _read(source, next(turns)), prepare, latency, rungs[0].images_per_second)
+        read = functools.partial(_timed, source, turns, took)
+        rungs += _ladder(read, prepare, latency, rungs[0].images_per_second)
+        tail = _tail(source, read, took, latency)
     return ReadCosts(
-        latency_seconds=latency, cpu_seconds=cpu, rungs=tuple(rungs), bytes_per_image=max(0.0, bytes_per_image)
+        latency_seconds=latency,
+        cpu_seconds=cpu,
+        rungs=tuple(rungs),
+        bytes_per_image=max(0.0, bytes_per_image),
+        tail=tail,
     )
 
 
-def _alone(source: Source, turns: Iterator[int], clock: Clock) -> tuple[list[float], list[float]]:
-    """Return the waiting and the processor seconds of reads one after the other."""
+def _alone(
+    source: Source, turns: Iterator[int], clock: Clock, took: list[tuple[float, int]]
+) -> tuple[list[float], list[float]]:
+    """Return the waiting and the processor seconds of reads one after the other; note how long each took."""
     waits: list[float] = []
     busy: list[float] = []
     began = clock()[0]
     for _ in range(_MOST):
-        before = clock()
-        if not _read(source, next(turns)):
+        index, before = next(turns), clock()
+        if not _read(source, index):
             continue
         after = clock()
+        took.append((after[0] - before[0], index))
         cpu = max(0.0, after[1] - before[1])
         waits.append(max(0.0, after[0] - before[0] - cpu))
         busy.append(cpu)
@@ -102,6 +117,21 @@ def _rate(read: Callable[[], object], threads: int, seconds: float) -> float:
     """Return reads a second, all threads together."""
     took = gil.side_by_side(read, threads, seconds, fewest=1)
     return max(sum(count / wall for count, wall, _ in took), 1e-3)
+
+
+def _tail(source: Source, read: Callable[[], object], took: Sequence[tuple[float, int]], latency: float) -> SampleTail:
+    """Return how unequal reads are; of too few that `took` their time, more are read unless it lasts too long."""
+    turns = -(-(_OF_THE_TAIL - len(took)) // _AT_ONCE_FOR_THE_TAIL)
+    if turns > 0 and turns * latency <= _SECONDS:
+        gil.side_by_side(read, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
+    return tail_of(np.array([seconds for seconds, _ in took]), reading.sample_name(source, max(took)[1]))
+
+
+def _timed(source: Source, turns: Iterator[int], took: list[tuple[float, int]]) -> None:
+    """Read the next sample, and note how long it took."""
+    index, began = next(turns), time.perf_counter()
+    if _read(source, index):
+        took.append((time.perf_counter() - began, index))
 
 
 def _read(source: Source, index: int) -> bool:

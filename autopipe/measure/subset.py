@@ -22,6 +22,7 @@ class Subset:
         self.x_kind = getattr(source, "x_kind", None)
         self.y_kind = getattr(source, "y_kind", None)
         self.remote = data_source.remote(source)
+        self.idempotent = getattr(source, "idempotent", True)
 
     def __len__(self) -> int:
         return self._count

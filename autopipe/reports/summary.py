@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from autopipe.core import bottleneck as core_bottleneck
 from autopipe.core import limits as core_limits
 from autopipe.core.bottleneck import Bottleneck
-from autopipe.core.ceiling import SampleTail
+from autopipe.core.ceiling import FEWEST_OF_A_TAIL, Ceiling, SampleTail
 from autopipe.core.limits import Limits
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.devices.simulated import SimulatedAccelerator
@@ -105,8 +105,8 @@ def _warnings(result: SearchResult) -> list[str]:
         )
     said += [*_uncompared(result), *_unready(result), *_single_epoch(result)]
     said += payback_table.sentences(result.paybacks, result.epochs)
-    if result.ceiling is not None and result.ceiling.tail is not None and result.ceiling.tail.heavy:
-        said.append(_heavy(result.ceiling.tail))
+    if result.ceiling is not None:
+        said += _slow_samples(result.ceiling)
     return said
 
 
@@ -189,9 +189,26 @@ def _only_baselines(result: SearchResult) -> str:
     )
 
 
-def _heavy(tail: SampleTail) -> str:
+def _slow_samples(ceiling: Ceiling) -> list[str]:
+    """Say which reads, or else samples, take much longer than others; or that it is not known of reads that wait."""
+    reads, tail = ceiling.reads, ceiling.tail
+    if reads is not None and reads.waits and reads.tail is not None:
+        if (timed := reads.tail.samples) < FEWEST_OF_A_TAIL:
+            return [
+                "Whether some reads take much longer than others is not known: "
+                f"{wording.count(timed, 'read')} could be timed, and {FEWEST_OF_A_TAIL} are needed."
+            ]
+        if reads.tail.heavy:
+            said = _heavy(reads.tail, "reads")
+            return [
+                f"{said} With `read_ahead`, threads and processes make a late read twice and take the first answer."
+            ]
+    return [_heavy(tail, "samples")] if tail is not None and tail.heavy else []
+
+
+def _heavy(tail: SampleTail, what: str) -> str:
     half, most = wording.milliseconds(tail.p50_seconds), wording.milliseconds(tail.p99_seconds)
     return (
-        f"The slowest 1 % of the samples take {tail.slowest_share:.0%} of the time: {most} and more each, where half "
+        f"The slowest 1 % of the {what} take {tail.slowest_share:.0%} of the time: {most} and more each, where half "
         f"of all take less than {half}. The slowest is {tail.slowest}."
     )

@@ -101,3 +101,27 @@ def test_an_error_that_is_not_the_fault_of_a_sample_is_raised() -> None:
 
     with pytest.raises(DataError, match="denied"):
         read_costs(Gone(), range(3), 4.0)
+
+
+class SeldomSlow(Source):
+    """Reads that wait 5 ms, and one in fifty 200 ms."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def read(self, index: int) -> np.ndarray:
+        threading.Event().wait(0.2 if index % 50 == 7 else 0.005)
+        return super().read(index)
+
+    def name(self, index: int) -> str:
+        return f"photo {index}"
+
+
+def test_reads_that_wait_are_enough_to_tell_of_one_in_fifty_that_takes_long() -> None:
+    found = read_costs(SeldomSlow(), range(400), 4.0, taken=lambda: 0.0)
+    assert found is not None
+    assert found.tail is not None
+    assert found.tail.samples >= 200
+    assert found.tail.heavy
+    assert found.tail.p99_seconds >= 0.2
+    assert int(found.tail.slowest.removeprefix("photo ")) % 50 == 7

@@ -10,6 +10,7 @@ import re
 import pytest
 from rich.console import Console, RenderableType
 
+from autopipe.core.ceiling import ReadCosts, ReadRung, SampleTail
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.stats import Comparison, Interval
@@ -264,6 +265,29 @@ def test_an_interval_that_means_nothing_is_not_printed(result: SearchResult) -> 
 
 def test_a_quiet_search_has_no_warnings(result: SearchResult) -> None:
     assert summary_of(dataclasses.replace(result, drift=0.01)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("samples", "share", "said"),
+    [
+        (200, 0.17, r"slowest 1 % of the reads take 17% .*2 s and more .*less than 80 ms.*photo 7.*read_ahead"),
+        (200, 0.05, None),
+        (12, 0.17, "not known: 12 reads could be timed, and 100 are needed"),
+    ],
+)
+def test_reads_of_which_few_take_most_of_the_time_are_told_of(
+    result: SearchResult, samples: int, share: float, said: str | None
+) -> None:
+    assert result.ceiling is not None
+    tail = SampleTail(
+        samples=samples, p50_seconds=0.08, p95_seconds=0.1, p99_seconds=2.0, slowest_share=share, slowest="photo 7"
+    )
+    rungs = tuple(ReadRung(at_once=many, images_per_second=12.0 * many) for many in (1, 4))
+    reads = ReadCosts(latency_seconds=0.08, cpu_seconds=0.001, rungs=rungs, bytes_per_image=4.0, tail=tail)
+    ceiling = result.ceiling.model_copy(update={"reads": reads})
+    found = summary_of(dataclasses.replace(result, drift=0.01, ceiling=ceiling)).warnings
+    assert len(found) == (said is not None)
+    assert said is None or re.search(said, found[0])
 
 
 def test_the_text_has_the_winner_each_baseline_the_limit_the_trust_and_why_it_stopped(
