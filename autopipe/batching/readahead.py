@@ -4,8 +4,8 @@ A worker says which batches it will make next, and what it then reads has been b
 are, and in which order batches are handed on, is no business of this module. What is begun belongs to its batch: the
 last batches of an epoch and the first of the next may hold the same sample, and each gets its own.
 
-A read that takes much longer than others (a server of an object store that is slow to answer, a lost packet) is made a
-second time, and the first answer counts: J. Dean and L. A. Barroso, "The Tail at Scale", 2013.
+A read that takes much longer than others (a server of an object store that is slow to answer, a lost packet) is made
+again beside it, and the first answer counts: J. Dean and L. A. Barroso, "The Tail at Scale", 2013.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _LEAST_LATE_SECONDS = 0.05  # what takes less is waited for: the machine itself 
 _LATE = 2.0  # times the median of the last reads, and more than 19 of 20 of them take
 _LAST_READS = 200  # by which it is known how long reads take
 _FEWEST_READS = 40  # before any of them counts as late
-_MOST_AGAIN = 0.05  # second reads for each first one
+_MOST_AGAIN = 0.05  # of all reads may be made again
+_MOST_AT_WORK = 3  # threads that read one sample: of 2,500 reads, both of one are late if one in 50 is
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -42,9 +43,8 @@ class _Read:
 
     index: int
     answer: Future[Any]
-    began: float = math.inf  # when; not yet
+    began: float = math.inf  # when the last attempt did; not yet
     at_work: int = 0  # threads that read it
-    again: bool = False  # whether it was asked for a second time
 
 
 _Batch = dict[int, collections.deque[_Read]]  # the reads that were begun for a batch, by sample
@@ -70,8 +70,8 @@ class ReadAhead:
     """A source whose samples may be read before they are asked for. It looks like the source that it reads from.
 
     Samples that were begun and not taken are at most those of the batches that workers have said ahead. If a worker
-    waits for a read that takes longer than twice the median of the last reads, and longer than 19 of 20 of them, the
-    sample is read a second time, unless the source says `idempotent = False`. Of 21 reads, at most one is a second one.
+    waits, reads that take longer than twice the median of the last reads, and longer than 19 of 20 of them, are made
+    again, unless the source says `idempotent = False`. That is done to one read in 20 at most, on average.
     """
 
     read_many = None  # what is read ahead comes sample by sample
@@ -154,7 +154,7 @@ class ReadAhead:
         wanted = reads.popleft()
         if self._tail is not None:
             while not _came(wanted, self._tail):
-                self._ask_again([wanted, *itertools.chain.from_iterable(batch.values())], self._tail)
+                self._ask_again(self._tail)
         return wanted.answer.result()
 
     def forget(self, indices: Sequence[int]) -> None:
@@ -218,21 +218,26 @@ class ReadAhead:
     def _failed(self, task: _Read, error: BaseException) -> None:
         with self._lock:
             task.at_work -= 1
-            if task.at_work:  # the other read of the two may still succeed
+            if task.at_work:  # another attempt may still succeed
                 return
             self._unfinished.discard(task)
         with contextlib.suppress(InvalidStateError):
             task.answer.set_exception(error)
 
-    def _ask_again(self, reads: Sequence[_Read], tail: _Tail) -> None:
-        """Read a second time what is late, as far as that is allowed."""
-        for task in reads:
-            with self._lock:
-                is_late = task.at_work == 1 and time.monotonic() - task.began > tail.late_seconds
-                if self._closed or task.again or not is_late or not tail.may_ask_again():
-                    continue
-                tail.again += 1
-                task.again, task.at_work = True, 2
+    def _ask_again(self, tail: _Tail) -> None:
+        """Read again what is late, the longest first, as far as that is allowed."""
+        with self._lock:
+            now = time.monotonic()
+            late = [
+                task
+                for task in self._unfinished
+                if now - task.began > tail.late_seconds and task.at_work < _MOST_AT_WORK
+            ]
+            late = sorted(late, key=lambda task: task.began)[: 0 if self._closed else tail.left()]
+            tail.again += len(late)
+            for task in late:
+                task.began, task.at_work = now, task.at_work + 1
+        for task in late:
             try:
                 threading.Thread(target=self._read, args=(task,), name="autopipe-reader-again", daemon=True).start()
             except RuntimeError as error:  # the system allows no more threads
@@ -254,7 +259,7 @@ class _Tail:
     def __init__(self) -> None:
         self._seconds: collections.deque[float] = collections.deque(maxlen=_LAST_READS)
         self._count = 0
-        self.again = 0  # second reads so far
+        self.again = 0  # reads that were made again so far
         self.late_seconds = math.inf
 
     def add(self, seconds: float) -> None:
@@ -266,9 +271,9 @@ class _Tail:
             median, longest = known[len(known) // 2], known[len(known) * 19 // 20]
             self.late_seconds = max(_LEAST_LATE_SECONDS, _LATE * median, longest)
 
-    def may_ask_again(self) -> bool:
-        """Whether one more second read is not one too many."""
-        return self.again + 1 <= _MOST_AGAIN * self._count
+    def left(self) -> int:
+        """Return how many more reads may be made again."""
+        return max(0, int(_MOST_AGAIN * self._count) - self.again)
 
 
 def _closed() -> LoaderError:

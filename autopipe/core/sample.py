@@ -117,8 +117,8 @@ class Source(Protocol):
 
     `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
     pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
-    `files()`, `remote`, what kind of URL the samples are behind ("s3") where they lie on no disk, and `idempotent`: False
-    if a read must not be made a second time because the first one is late, as loaders with `read_ahead` may do.
+    `files()`, `remote`, what kind of URL the samples are behind ("s3") where they lie on no disk, and `idempotent`,
+    False if a read that is late must not be made again, as loaders with `read_ahead` may do.
 
     For a model with several inputs or targets, x, y or both are tuples or dictionaries of parts; `x_kind` and `y_kind`,
     where given, are then built alike. A third part weights the sample in the loss.

@@ -201,7 +201,7 @@ def _slow_samples(ceiling: Ceiling) -> list[str]:
         if reads.tail.heavy:
             said = _heavy(reads.tail, "reads")
             return [
-                f"{said} With `read_ahead`, threads and processes make a late read twice and take the first answer."
+                f"{said} With `read_ahead`, threads and processes make a late read again and take the first answer."
             ]
     return [_heavy(tail, "samples")] if tail is not None and tail.heavy else []
 
