@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,7 +68,9 @@ def retune(
     if retuned.result is None or retuned.profile is None:
         _without_search(retuned, stored.artifact, as_json=as_json)
     else:
-        _searched(retuned.result, retuned.profile, known.path, kept=retuned.kept, as_json=as_json)
+        before = {each.key for each in known.artifact.profiles}
+        what = _changed(retuned.profile, before, kept=retuned.kept)
+        _searched(retuned.result, retuned.profile, known.path, what, kept=retuned.kept, as_json=as_json)
         workload = None if retuned.converted else _workload(known)
         say_renewed(known.path, retuned.profile, workload, stored.arguments)
     if retuned.result is not None and retuned.result.interrupted:
@@ -96,7 +99,14 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
     screen.say(said)
 
 
-def _searched(result: SearchResult, profile: Profile, path: Path, *, kept: bool, as_json: bool) -> None:
+def _changed(profile: Profile, before: Collection[str], *, kept: bool) -> str:
+    """Say what of the artefact, which held the configurations `before`, is new."""
+    if kept:
+        return "the former configuration stays: no other was proved faster"
+    return "the same configuration, with new figures" if profile.key in before else "a new configuration"
+
+
+def _searched(result: SearchResult, profile: Profile, path: Path, what: str, *, kept: bool, as_json: bool) -> None:
     from autopipe.reports import document, headline, text
     from autopipe.reports.summary import summary_of
 
@@ -106,7 +116,6 @@ def _searched(result: SearchResult, profile: Profile, path: Path, *, kept: bool,
         print(json.dumps({**done, **document.document(summary, str(path))}, indent=2))
     else:
         screen.show(text.render(summary, headline.sentence(profile)))
-    what = "the former configuration stays: no other was proved faster" if kept else "a new configuration"
     screen.say(f"wrote     {path}: {what}")
 
 

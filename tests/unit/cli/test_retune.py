@@ -52,6 +52,17 @@ def retuned(
     return ended.err.splitlines()
 
 
+@pytest.mark.parametrize("same", [False, True])
+def test_only_a_configuration_that_was_not_there_before_is_called_new(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, same: bool
+) -> None:
+    path, known = stored(tmp_path)
+    found = known if same else known.model_copy(update={"key": "another"})
+    said = "\n".join(retuned(autopipe, monkeypatch, path, found))
+    assert ("a new configuration" in said) is not same
+    assert ("the same configuration" in said) is same
+
+
 @pytest.mark.parametrize("simulated", [False, True])
 def test_what_to_do_next_is_said_as_after_a_tune(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, simulated: bool
