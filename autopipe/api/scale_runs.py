@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from autopipe.api.search_facts import devices_of
 from autopipe.api.searching import description, refuse_in_trial, runner_for
 from autopipe.api.trial_measurer import succeeded
-from autopipe.core import scaling
+from autopipe.core import footprint, scaling
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup
 from autopipe.core.scaling import INTERCONNECTS, USUAL, Interconnect, Measured, Scaling
 from autopipe.core.value import JsonObject
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
-from autopipe.hardware import gpu
+from autopipe.hardware import gpu, memory
 from autopipe.search.settings import Settings
 from autopipe.trial.supervise import TrialRunner
 
@@ -61,13 +61,17 @@ def scale(
         refused = {count: why for count in counts if (why := described.against("devices", count)) is not None}
         able = [count for count in counts if 1 < count <= here and count not in refused]
         together, found = runs.together(able, interconnect)
+    # As a tune would: whatever fits into memory is kept there.
+    kept = described.fixed_bytes
+    cached = kept is not None and kept <= footprint.CACHE_SHARE * memory.detect().available_bytes
     measured = Measured(
         batch_size=size,
         step_seconds=alone,
         gradient_bytes=whole.gradient_bytes or 0,
         interconnect=found,
         together=together,
-        loader_core_seconds=sum(op.seconds_per_image for op in whole.op_costs if op.part != "finish"),
+        loader_core_seconds=scaling.loader_core_seconds(whole.op_costs, cached=cached),
+        cached=cached,
         model_core_seconds=whole.model_core_seconds_per_image,
         cores=whole.cores or 1.0,
         shared=split and settings.simulate is None,

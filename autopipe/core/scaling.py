@@ -14,6 +14,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autopipe.core.ceiling import OpCost
+
 HIDDEN_SHARE = 1 / 2
 """Of the exchange, at most: gradients become known one after the other, and the last wait for the whole of it."""
 HIDDEN_STEP_SHARE = 1 / 3
@@ -68,15 +70,21 @@ class Measured:
     # seconds of a step that was measured on several devices, by (devices, samples over all of them)
     together: Mapping[tuple[int, int], float] = field(default_factory=dict)
     loader_core_seconds: float = 0.0  # that making an image costs the cores; 0 where it is not known
+    cached: bool = False  # whether that is with all samples in a cache in memory
     model_core_seconds: float = 0.0  # that an image costs the cores while the model trains
     cores: float = 1.0  # that both share
     shared: bool = False  # whether the devices share one processor, as virtual ones do
 
     @property
     def fed_images_per_second(self) -> float:
-        """What the cores can feed, without a cache; infinite where that is not known."""
+        """What the cores can feed; infinite where that is not known."""
         busy = self.loader_core_seconds + self.model_core_seconds
         return self.cores / busy if self.loader_core_seconds > 0 else math.inf
+
+    @property
+    def cache(self) -> str:
+        """How messages name the cache that feeding is reckoned with."""
+        return f"{'with' if self.cached else 'without'} a cache"
 
     def compute_seconds(self, samples: int) -> float:
         """Return how long one device takes for so many samples, on a line through the measurements on both sides.
@@ -120,6 +128,11 @@ class Scaling:
     measured: Measured  # what the rows were made of
     virtual: bool = False  # whether devices are virtual: parts of the CPU
     notes: tuple[str, ...] = ()  # what was not measured, and why
+
+
+def loader_core_seconds(ops: Sequence[OpCost], *, cached: bool) -> float:
+    """Return what making an image costs the cores: with all samples in a cache, only the ops of every epoch."""
+    return sum(op.seconds_per_image for op in ops if op.part == "fresh" or (op.part == "fixed" and not cached))
 
 
 def judge(measured: Measured, counts: Sequence[int], *, virtual: bool = False, notes: Sequence[str] = ()) -> Scaling:
@@ -204,7 +217,7 @@ def verdict(measured: Measured, rows: Sequence[Row]) -> str:
     starved = next((each for each in more if each.limit is Limit.INPUT), None)
     if starved is not None:
         parts.append(
-            f"feeding {starved.devices} takes {math.ceil(starved.cores)} cores without a cache, here are "
+            f"feeding {starved.devices} takes {math.ceil(starved.cores)} cores {measured.cache}, here are "
             f"{measured.cores:g}"
         )
     return f"{'; '.join(parts)}."

@@ -26,7 +26,7 @@ def render(found: Scaling) -> RenderableType:
     link = f"{known.interconnect.bytes_per_second / 1e9:,.3g} GB/s ({known.interconnect.source})"
     lines = [
         ("Weights", f"{size_text(known.gradient_bytes)} of gradients a step, over {link}"),
-        ("Input", f"{loader}, without a cache" if math.isfinite(fed) else "unknown"),
+        ("Input", f"{loader}, {known.cache}" if math.isfinite(fed) else "unknown"),
         ("Verdict", found.verdict),
     ]
     lines += [("Note", f"{note[:1].upper()}{note[1:]}.") for note in found.notes]

@@ -8,6 +8,7 @@ import pytest
 
 from autopipe.core import scaling
 from autopipe.core.scaling import Interconnect, Limit, Measured
+from tests.fakes.ceilings import COSTS
 
 TEN_GB = Interconnect(bytes_per_second=10e9, source="a test")
 
@@ -102,6 +103,14 @@ def test_the_loader_stands_above_all_of_it() -> None:
     assert "feeding 2 takes 5 cores without a cache, here are 4" in said
     assert scaling.row(measured(), 4).cores == 0.0
     assert math.isinf(measured().fed_images_per_second)
+
+
+def test_samples_that_a_cache_holds_cost_the_cores_only_their_ops_of_every_epoch() -> None:
+    assert scaling.loader_core_seconds(COSTS, cached=False) == pytest.approx(0.74e-3)
+    assert scaling.loader_core_seconds(COSTS, cached=True) == pytest.approx(0.12e-3)
+    few_cores = measured(loader_core_seconds=0.004, cores=4.0, cached=True)
+    said = scaling.verdict(few_cores, [scaling.row(few_cores, devices) for devices in (1, 2, 4)])
+    assert "with a cache" in said
 
 
 def test_what_was_measured_on_several_devices_counts_more_than_the_prediction() -> None:
