@@ -27,6 +27,7 @@ _WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not wo
 
 def run_baselines(session: Session, baselines: Sequence[Baseline]) -> None:
     """Measure each baseline, unless that was done; where time is short the required or the first only."""
+    session.required = {each.config.key() for each in baselines if each.required}
     in_turn = sorted((each for each in baselines if each.unable is None), key=lambda each: not each.required)
     for number, baseline in enumerate(in_turn if session.settings.seeding else ()):
         if number > 0 and not baseline.required and budget.is_short(session):

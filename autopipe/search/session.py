@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -57,6 +57,7 @@ class Session:
         self.record, self.on_event, self.others = record, on_event, others
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
+        self.required: Collection[str] = ()  # the keys of baselines that have to be beaten
         self.believed: tuple[int, Belief] | None = None  # after so many trials
         self._costs: Costs | None = None
         self._points: dict[str, Point] = {}
@@ -102,10 +103,21 @@ class Session:
             return math.inf
         return max(0.0, (1.0 + _SLACK * proving) * budget - self.seconds())
 
-    def _limit(self, origin: AskedBy) -> None:
-        """Tell the measurer when what it runs next has to end; a baseline and one other take their time."""
-        no_end = self.settings.budget_seconds is None or origin.asker is Asker.BASELINE or self.best() is None
-        self.measurer.allow(None if no_end else self.seconds_left(proving=origin.asker is Asker.PROOF))
+    def _limit(self, origin: AskedBy, key: str = "") -> float:
+        """Tell the measurer how many seconds what it runs next may take, and return them.
+
+        The first baseline, a required one and one other configuration take their time: the result needs them.
+
+        Another baseline has half of what is left: what has not been tried yet is worth more than a slow comparison.
+        """
+        if origin.asker is Asker.BASELINE:
+            needed, share = key in self.required or not self.record.rows(), 0.5
+        else:
+            needed, share = self.best() is None, 1.0
+        no_end = self.settings.budget_seconds is None or needed
+        allowed = math.inf if no_end else share * self.seconds_left(proving=origin.asker is Asker.PROOF)
+        self.measurer.allow(None if no_end else allowed)
+        return allowed
 
     def search_rows(self) -> list[Row]:
         """Return the trials so far that are no blocks of a confirmation run."""
@@ -276,14 +288,15 @@ class Session:
         proving = origin.asker is Asker.PROOF
         # A one-time cost can make up for a lower rate and the other way round: then nothing is cut short.
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
-        self._limit(origin)
+        allowed = self._limit(origin, config.key())
         before = settings.clock()
         outcome = self.measurer.measure(config, effort=Effort.PROOF if proving else Effort.SEARCH, must_reach=hopeless)
         value, constraints = self._judged(config, outcome)
-        if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and self.seconds_left() == 0.0:
-            self.record.give_up(trial)  # it says nothing of the configuration
+        seconds = settings.clock() - before
+        if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and seconds >= allowed:
+            self.record.give_up(trial)  # it was cut, and says nothing of the configuration
         else:
-            self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=settings.clock() - before)
+            self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
         self.others.require_here()
         now = self.best()
         self.on_event(

@@ -408,7 +408,7 @@ class Busy(Surface):
         if self.allowed is None or self.allowed >= 30.0:
             return found
         self.now = before + self.allowed
-        message = "The budget ended before this trial did."
+        message = "The budget has no more time for this trial."
         return TrialFailure(kind=FailureKind.INTERRUPTED, phase=Phase.FILL, message=message)
 
 
@@ -420,6 +420,41 @@ def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: S
     (cut,) = [row for row in result.trials if row.outcome is None]
     assert cut.key not in {each.config.key() for each in result.baselines}
     assert result.best_config is not None
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_slow_second_baseline_leaves_half_of_the_time_unless_it_has_to_be_beaten(
+    space: Space, *, required: bool
+) -> None:
+    class Slow(Surface):
+        """A second baseline that reads sample by sample from a network."""
+
+        allowed: float | None = None
+
+        def baselines(self) -> Sequence[Baseline]:
+            first, second = super().baselines()
+            return [first, dataclasses.replace(second, required=required)]
+
+        def allow(self, seconds: float | None) -> None:
+            self.allowed = seconds
+
+        def measure(
+            self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            began, second = self.now, config.key() == self.baselines()[1].config.key()
+            found = super().measure(config, effort=effort, must_reach=must_reach)
+            if second and self.allowed is not None and self.allowed < 60.0:
+                self.now = began + self.allowed
+                return TrialFailure(kind=FailureKind.INTERRUPTED, phase=Phase.FIRST_BATCH, message="cut")
+            self.now = began + 60.0 if second and effort is Effort.SEARCH else self.now
+            return found
+
+    result = run(space, Slow(model_rate=60_000.0, quirks=1), budget_seconds=90.0, blocks=(0, 0))
+    second = result.baselines[1]
+    assert (second.estimate is not None) is required
+    if not required:
+        assert second.failure is None
+        assert len([row for row in result.trials if row.value is not None]) > 5
 
 
 @pytest.mark.parametrize("end_seconds", [0.0, 20.0])
