@@ -118,6 +118,8 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     from autopipe.ops.resize import Resize
     from autopipe.ops.scale import Rescale
     from autopipe.tuned import factory, fingerprint
+    from autopipe.tuned.findings import Findings
+    from autopipe.tuned.request import Request
     from autopipe.tuned.schema import Figures, Profile
 
     loader, _, device = row.partition(" ")
@@ -136,6 +138,8 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
         key=config.key(),
         measurement=Figures.of(measurement(config, [1.0, 1.0], batch_size=BATCH)),
         measured_at=datetime.datetime.now(datetime.UTC),
+        request=Request(),
+        findings=Findings(),
     )
     trainer = factory.of_profile(profile, workload).make_trainer()
     by_hand = build(compact=compact)

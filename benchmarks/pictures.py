@@ -23,8 +23,7 @@ def recorded(path: Path) -> Artifact:
     """Return the first profile of an artefact, without where it lay."""
     profile = files.read(path).profiles[0]
     findings = profile.findings
-    if findings is None or findings.asked is None:
-        raise SystemExit(f"{path} was written by an earlier version: it has nothing to draw")
+    assert findings.asked is not None
     command = f"{COMMAND} {findings.asked.budget_seconds or 0:.0f}s"
     asked = findings.asked.model_copy(update={"command": command})
     ceiling = findings.ceiling

@@ -77,13 +77,13 @@ def kept(settings: Settings, *, retune: bool = False) -> Request:
     )
 
 
-def again(request: Request | None, settings: Settings, given: Collection[str], folder: Path) -> Settings:
+def again(request: Request, settings: Settings, given: Collection[str], folder: Path) -> Settings:
     """Return the settings of a retune: as the tune was asked, but for what is given now.
 
     Virtual devices that the environment asks for are given, too: a training there will have as many.
 
     Args:
-        request: what the tune was asked for; None where that is not known.
+        request: what the tune was asked for.
         settings: of the command, with the defaults of a retune where nothing was given.
         given: names of the fields of `Settings` and `Limits` that were; in place of what the tune was asked for.
         folder: the artefact's.
@@ -91,8 +91,6 @@ def again(request: Request | None, settings: Settings, given: Collection[str], f
     Raises:
         SpaceError: the file of the tune's search space is not there any more.
     """
-    if request is None:
-        return settings
     known = {
         "space": request.space if "space" in given else _space(request.space, folder),
         "trials": max(1, math.ceil(request.trials * TRIALS)),
@@ -112,10 +110,8 @@ def again(request: Request | None, settings: Settings, given: Collection[str], f
     )
 
 
-def rehearsal(request: Request | None) -> Settings:
+def rehearsal(request: Request) -> Settings:
     """Return settings with what stood in for hardware in a tune: a simulated accelerator, virtual devices, hosts."""
-    if request is None:
-        return Settings()
     simulated = request.simulate
     return Settings(
         simulate=None if simulated is None else SimulatedAccelerator(simulated.step_seconds, simulated.batch_size),

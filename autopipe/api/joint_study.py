@@ -80,7 +80,7 @@ def find(settings: Settings, workload: str, data: str, hardware: Hardware) -> Jo
             return joint
         silent = [number for number, times in tried.items() if times >= _TRIES]  # whoever made them has died
         number = 1 + max([highest, *silent])
-        name, known = f"joint-{digests.digest(workload)[:8]}-{number}", hardware.model_dump_json()
+        name, known = f"joint-{digests.digest(workload)[:8]}-{number}", digests.canonical(hardware)
         if studies.promise(settings.storage, name, {**ours, "workload": workload, "hardware": known}):
             return dataclasses.replace(joint, name=name, hardware=known)
         tried[number] += 1

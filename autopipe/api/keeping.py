@@ -34,8 +34,8 @@ def step_time(path: Path, found: StepTime, described: Description) -> Profile:
     known = files.read(path)
     profile, match = pick.nearest(known, hardware_of(machine.detect(), described))
     renew = f"Run: {again.autopipe('retune', path)}"
-    if match.level is not MatchLevel.SAME or profile.findings is None:
-        raise ArtifactError(f"`{path}` has no full profile of this machine to keep a step's time in.", hint=renew)
+    if match.level is not MatchLevel.SAME:
+        raise ArtifactError(f"`{path}` has no profile of this machine to keep a step's time in.", hint=renew)
     if profile.workload.model is not None and profile.workload.model != described.model_digest:
         raise ArtifactError(f"`{path}` is of another model than the one that was measured.", hint=renew)
     others = (each for each in profile.findings.step_times if each.mode != found.mode)

@@ -86,7 +86,7 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
     here = fingerprint.detect()
     if _is_known(path, here):
         return
-    kind = digests.digest(here.model_dump_json())[:8]
+    kind = digests.digest(digests.canonical(here))[:8]
     lock = filelock.FileLock(
         path.with_name(f".{path.name}.{kind}.lock"), timeout=max(_AT_LEAST_SECONDS, _PATIENCE * seconds)
     )

@@ -19,10 +19,10 @@ def measured(artifact: Path) -> Measured:
     """
     profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
     findings = profile.findings
-    if findings is None or findings.ceiling is None or not findings.ceiling.op_costs:
+    if findings.ceiling is None or not findings.ceiling.op_costs:
         raise ArtifactError(
             f"Predictions need what each op costs, which the profile in `{artifact}` does not keep.",
-            hint="A wrapped dataset's cannot be told apart; a profile of an earlier version is renewed by: "
+            hint="The ops of a wrapped dataset cannot be told apart; those of other workloads are measured by: "
             + again.autopipe("retune", artifact),
         )
     winner = pick.config_of(profile)

@@ -276,5 +276,5 @@ def _warm(
 def _study_name(former: Profile | None, here: Hardware) -> str:
     """Name the study after what it renews: a retune that was killed is gone on with, one that ended is not."""
     if former is None:
-        return f"retune-{digests.digest(here.model_dump_json())[:8]}"
+        return f"retune-{digests.digest(digests.canonical(here))[:8]}"
     return f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"

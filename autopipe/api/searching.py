@@ -220,7 +220,7 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value
     name, measured = settings.study_name, _measured_as(settings)
     if storage.is_shared(settings.storage):  # by workloads and machines, and by tunes that run at once
         workload = digests.digest(workload_key(described), *measured.values())
-        kind = digests.digest(hardware.model_dump_json())
+        kind = digests.digest(digests.canonical(hardware))
         where = digests.digest(socket.gethostname(), site.folder.absolute())
         name = "-".join([name, workload[:8], kind[:8], where[:8]])
     return dataclasses.replace(
@@ -231,7 +231,7 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value
         digests={
             "workload": workload_key(described),
             "data": described.data_digest,
-            "hardware": hardware.model_dump_json(),
+            "hardware": digests.canonical(hardware),
             **({} if settings.join else measured),  # whose request has it
         },
     )

@@ -128,7 +128,7 @@ def use_beside(artifact: Path, profile: Profile) -> str:
 
 def is_simulated(profile: Profile) -> bool:
     """Whether an accelerator stood in the model's place."""
-    return profile.request is not None and profile.request.simulate is not None
+    return profile.request.simulate is not None
 
 
 def use(module: Path, *, simulated: bool) -> str:

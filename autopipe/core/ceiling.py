@@ -187,9 +187,9 @@ class Ceiling(OfSetup, Value):
         tail: how unequal samples are.
         read_bytes_per_second: how fast the files come from the disk; None where trials find them in memory.
         bytes_per_image: as it is read.
-        compact_bytes: of a sample as it is handed over with `finish="device"`; None in older artefacts, too.
+        compact_bytes: of a sample as it is handed over with `finish="device"`.
         finished_bytes: the same with `finish="host"`.
-        depths: how many ops can be done before a storage form keeps a sample, by its name; empty in older artefacts.
+        depths: how many ops can be done before a storage form keeps a sample, by its name.
         transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
         cores: how many cores the model and the loader share.
         gradient_bytes: what devices exchange in each step; None where it was not asked for.

@@ -7,7 +7,7 @@ writes one to a file or a study writes `model_dump_json()` and reads it back wit
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -67,12 +67,6 @@ class Resources(Value):
     gpu_idlest_percent: float | None = None
     gpu_memory_bytes: int | None = None
     gpu_watts: float | None = None
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _without_what_is_gone(cls, data: Any) -> Any:
-        """Read former studies and tables, which have `shm_bytes`: what /dev/shm held."""
-        return {key: value for key, value in data.items() if key != "shm_bytes"} if isinstance(data, dict) else data
 
 
 class Ran(Value):

@@ -49,7 +49,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         sizes=digests.sizes,
         storage_kind=fingerprint.storage_of(workload.data),
         ops_digest=digests.ops,
-        ops=tuple(OpSettings(name=op.name, settings=op.settings) for op in digests.op_list or ()),
+        ops=tuple(OpSettings(name=op.name, settings=op.settings) for op in digests.op_list),
         model_digest=digests.model or "",
         epochs=workload.epochs,
         wrapped=_wrapped(workload),

@@ -105,4 +105,4 @@ def _told(profile: Profile) -> list[tuple[str, str]]:
     hardware = profile.hardware
     versions = ", ".join(f"{name} {version}" for name, version in hardware.packages.items())
     found += [("machine", headline.machine(profile)), ("data on", hardware.storage), ("versions", versions)]
-    return [*found, ("trust", "" if profile.findings is None else profile.findings.trust)]
+    return [*found, ("trust", profile.findings.trust)]

@@ -78,11 +78,10 @@ def _undecided(profile: Profile, rival: Baseline, contest: Contest) -> str:
 
 def action(profile: Profile) -> str:
     """Return the one thing to do."""
-    findings = profile.findings
     rival = _rival(profile)
     if rival is not None and (_is_winner(rival, profile) or _keeps_the_model_busy(profile, rival)):
         return "Leave the pipeline as it is; a faster model, or a faster device for it, is what would help."
-    if findings is not None and not findings.proved:
+    if not profile.findings.proved:
         return f"Search on until it is proved: {_how_to_go_on(profile)}."
     contest = _contest(profile, rival)
     if contest is not None and contest.low <= 1.0:
@@ -143,11 +142,11 @@ def _how_to_go_on(profile: Profile) -> str:
     kind, findings = (profile.study or "").partition("-")[0], profile.findings
     if kind == "retune":  # each begins a study of its own, with what is known
         return "give `autopipe retune` a longer `--budget`"
-    budget = None if findings is None or findings.asked is None else findings.asked.budget_seconds
-    spent = findings is not None and budget is not None and findings.seconds > _SPENT * budget
+    budget = None if findings.asked is None else findings.asked.budget_seconds
+    spent = budget is not None and findings.seconds > _SPENT * budget
     if spent and kind != "joint":
         return "the same command with a longer `--budget` goes on with the study, and with `--fresh` begins a new one"
-    if findings is None or findings.proved or kind == "joint":
+    if findings.proved or kind == "joint":
         return "the same command with `--fresh` begins a new study"
     return "the same command again goes on with the study"
 
@@ -208,7 +207,7 @@ def _keeps_the_model_busy(profile: Profile, rival: Baseline) -> bool:
 
 
 def _contest(profile: Profile, rival: Baseline | None) -> Contest | None:
-    if rival is None or profile.findings is None or not profile.findings.proved:
+    if rival is None or not profile.findings.proved:
         return None
     return next((each for each in profile.findings.contests if each.baseline and each.name == rival.name), None)
 
@@ -220,7 +219,7 @@ def share(profile: Profile) -> float | None:
 
 def _cause(profile: Profile, rival: Baseline) -> str:
     """Return what keeps a baseline from being faster, or nothing where that is not known, as of somebody's own code."""
-    ceiling = None if profile.findings is None else profile.findings.ceiling
+    ceiling = profile.findings.ceiling
     if ceiling is None or not ceiling.op_costs or rival.config is None or _is_own(rival):
         return ""
     config = pick.parse_config(rival.config)

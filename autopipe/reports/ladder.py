@@ -46,7 +46,7 @@ class Rung:
 def rungs(profile: Profile) -> list[Rung]:
     """Return the lines of the ladder, parts first."""
     config = pick.config_of(profile)
-    ceiling = None if profile.findings is None else profile.findings.ceiling
+    ceiling = profile.findings.ceiling
     found = [] if ceiling is None else _parts(profile, config, ceiling)
     if ceiling is None and profile.ceiling is not None:
         found.append(_measured("model alone", profile.ceiling.model_images_per_second, "model"))

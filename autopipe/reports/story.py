@@ -14,22 +14,22 @@ from autopipe.tuned import pick, reference
 from autopipe.tuned.schema import Artifact, Profile
 
 SCHEMA_VERSION = 1
-OLD = "An earlier version wrote this profile: it holds the rates alone. `autopipe retune` adds the rest."
 
 
 def sections(profile: Profile) -> list[Section]:
     """Return the sections of a profile for which there is something to show, in their order."""
     findings = profile.findings
-    found: list[Section | None] = [ladder.section(profile), waterfall.section(profile)]
-    if findings is not None:
-        found += [
-            forest.confirmation(findings),
-            forest.settings(findings),
-            history.section(findings),
-            payoff.section(findings, profile.workload.samples),
-            step_lines.section(findings),
-        ]
-    return [*(each for each in found if each is not None), _circumstances(profile)]
+    found = [
+        ladder.section(profile),
+        waterfall.section(profile),
+        forest.confirmation(findings),
+        forest.settings(findings),
+        history.section(findings),
+        payoff.section(findings, profile.workload.samples),
+        step_lines.section(findings),
+        _circumstances(profile),
+    ]
+    return [each for each in found if each is not None]
 
 
 def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
         "measured_at": profile.measured_at.isoformat(),
         "config": profile.config,
         "images_per_second": profile.measurement.images_per_second.model_dump(),
-        "trust": None if profile.findings is None else profile.findings.trust,
-        "limit": None if profile.findings is None else profile.findings.limit,
-        "notes": [] if profile.findings is None else list(profile.findings.notes),
+        "trust": profile.findings.trust,
+        "limit": profile.findings.limit,
+        "notes": list(profile.findings.notes),
         **{
             each.key: {"title": each.title, "rows": [dict(row) for row in each.table.rows]}
             for each in sections(profile)
@@ -101,9 +101,8 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
     share = headline.share(profile)
     if share is not None:
         items.append(("of the model alone", f"{min(1.0, share):.0%}", "no loader can bring more than all of it"))
-    if profile.findings is not None:
-        good, _, why = profile.findings.trust.partition(": ")
-        items.append(("trust in these figures", good, why))
+    good, _, why = profile.findings.trust.partition(": ")
+    items.append(("trust in these figures", good, why))
     return items
 
 
@@ -117,8 +116,6 @@ def _action(profile: Profile, use: str) -> str:
 
 
 def _notes(profile: Profile) -> str:
-    if profile.findings is None:
-        return f"<p>{page.words(OLD)}</p>"
     limit = profile.findings.limit or ""
     kept = [each for each in (limit[:1].upper() + limit[1:], *profile.findings.notes) if each]
     return page.listed(kept) if kept else ""
@@ -127,7 +124,7 @@ def _notes(profile: Profile) -> str:
 def _circumstances(profile: Profile) -> Section:
     """Return what the figures depend on, and the command that repeats them."""
     hardware, workload = profile.hardware, profile.workload
-    asked = None if profile.findings is None else profile.findings.asked
+    asked = profile.findings.asked
     found = [] if asked is None else [("command", asked.command), ("seed", str(asked.seed))]
     found += [
         ("machine", headline.machine(profile)),
@@ -138,9 +135,8 @@ def _circumstances(profile: Profile) -> Section:
         ("samples", f"{workload.samples:,} of {size_text(round(workload.mean_bytes))} on average"),
         ("batch size", str(workload.batch_size)),
         ("files were", "in memory" if profile.measurement.page_cache == "warm" else "on disk"),
+        ("ops", ", ".join(op.text for op in workload.op_list)),
     ]
-    if workload.op_list is not None:
-        found.append(("ops", ", ".join(op.text for op in workload.op_list)))
     if asked is not None:
         budget = "none" if asked.budget_seconds is None else wording.seconds(asked.budget_seconds)
         found += [("search space", asked.space), ("budget", budget)]

@@ -33,7 +33,7 @@ class Step:
 
 def steps(profile: Profile) -> list[Step]:
     """Return what an image costs: each op, then the model; nothing where ops were not measured."""
-    ceiling = None if profile.findings is None else profile.findings.ceiling
+    ceiling = profile.findings.ceiling
     if ceiling is None or not ceiling.op_costs:
         return []
     config = pick.config_of(profile)

@@ -35,7 +35,7 @@ class Kept:
     trials: int  # how many were finished
     best: tuple[PipelineConfig, float] | None  # the fastest that was measured, and its images/s; None where none was
     last_at: datetime.datetime | None  # when its last trial ended or began; None where it has none
-    began_at: datetime.datetime | None  # when it was opened first; None where an early version, which kept no time, did
+    began_at: datetime.datetime | None  # when it was opened first; None where it is only promised
 
 
 def every(storage_url: str, workload: str | None = None) -> list[Kept]:

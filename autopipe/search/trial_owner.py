@@ -8,7 +8,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import psutil
 from optuna.trial import FrozenTrial
 
 from autopipe.hardware import mounts
@@ -32,18 +31,12 @@ def is_orphan(trial: FrozenTrial, ownerless_seconds: float, lost: Collection[str
         return True
     if owner["host"] != socket.gethostname() or owner.get("processes", _processes()) != _processes():
         return False
-    if owner.get("ticks") is not None:
-        return bool(_ticks(owner["pid"]) != owner["ticks"])
-    try:  # a study of an earlier version, by a clock that may have been set since
-        return bool(abs(psutil.Process(owner["pid"]).create_time() - owner["started"]) > 1.0)
-    except psutil.NoSuchProcess:
-        return True
+    return bool(_ticks(owner["pid"]) != owner["ticks"])
 
 
 def me(participant: str | None = None) -> dict[str, Any]:
     """Return what this process is known by in a trial; `participant` is its id where others share the study."""
-    mine = {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
-    mine["ticks"] = _ticks(os.getpid())
+    mine = {"host": socket.gethostname(), "pid": os.getpid(), "ticks": _ticks(os.getpid())}
     return mine if participant is None else {**mine, "participant": participant, "processes": _processes()}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -102,12 +101,6 @@ class Header(Sealed):
     others: tuple[FieldRecord, ...] = ()  # what is kept of further parts
     # where each part belongs, as in `Structure.paths`; none of a plain (x, y)
     paths: tuple[tuple[str, str | int | None], ...] = ()
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_what_is_not_there(self, serialise: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Leave out, where there is none, what sets have not had from the beginning: their seals hold."""
-        body = serialise(self)
-        return {name: value for name, value in body.items() if value or name not in ("looked_up", "others", "paths")}
 
     @pydantic.model_validator(mode="after")
     def _few_shards(self) -> Self:

@@ -6,16 +6,13 @@ mean is in `autopipe.tuned.schema`; which profile fits a machine, in `autopipe.t
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pydantic
 import pydantic_core
 
-from autopipe.core.value import JsonObject
 from autopipe.errors import ArtifactError, near, shortened
 from autopipe.hardware import atomic
 from autopipe.hardware.memory import size_text
@@ -24,20 +21,7 @@ from autopipe.tuned.schema import SCHEMA_VERSION, Artifact
 MAX_BYTES: Final = 16 * 2**20
 """A profile takes some ten kilobytes, so that anything larger is no artefact."""
 
-Migration = Callable[[JsonObject], JsonObject]
-
-
-def _only_added_to(content: JsonObject) -> JsonObject:
-    """Give a file that holds all that version 4 must.
-
-    Version 2 added the Keras backend of a profile, 3 the ops of a workload by name, 4 what a search found and was asked
-    for: all of it may be unknown.
-    """
-    return {**content, "schema_version": 4}
-
-
-MIGRATIONS: Final[Mapping[int, Migration]] = dict.fromkeys((1, 2, 3), _only_added_to)
-"""From the version that a function takes to the function; what it returns is of a later version."""
+_RENEW: Final = "Restore it from a backup, or run `autopipe tune` again, which writes a new one."
 
 
 def read(path: str | os.PathLike[str]) -> Artifact:
@@ -57,7 +41,7 @@ def read(path: str | os.PathLike[str]) -> Artifact:
     return parse(text, str(file))
 
 
-def parse(text: bytes, name: str = "autopipe.json", migrations: Mapping[int, Migration] = MIGRATIONS) -> Artifact:
+def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
     """Return the artefact that `text` is. `name` is what messages call it.
 
     Raises:
@@ -68,16 +52,21 @@ def parse(text: bytes, name: str = "autopipe.json", migrations: Mapping[int, Mig
     try:
         content = pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise ArtifactError(
-            f"`{name}` is no JSON, or was cut: {error}.", hint="Restore it from a backup, or run `autopipe tune` again."
-        ) from None
+        raise ArtifactError(f"`{name}` is no JSON, or was cut: {error}.", hint=_RENEW) from None
     if not isinstance(content, dict):
         raise ArtifactError(f"`{name}` must hold a JSON object, but holds {shortened(content)}.")
-    current = _migrated(content, name, migrations)
+    if "schema_version" not in content:
+        raise ArtifactError(f"`{name}` has no `schema_version`, so it is no artefact of autopipe.")
+    version = content["schema_version"]
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise ArtifactError(
+            f"`{name}` has schema_version={shortened(version)}, but this autopipe reads version {SCHEMA_VERSION}.",
+            hint="Run `autopipe tune` again, which writes a new one.",
+        )
     try:
-        return Artifact.model_validate_json(text if current is content else json.dumps(current))
+        return Artifact.model_validate_json(text)
     except pydantic.ValidationError as error:
-        raise ArtifactError(f"`{name}`: {_sentence(error)}") from None
+        raise ArtifactError(f"`{name}`: {_sentence(error)}", hint=_RENEW) from None
 
 
 def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
@@ -126,24 +115,6 @@ def _no_file(file: Path) -> ArtifactError:
     return ArtifactError(
         f"There is no artefact `{file}`.{near(file.name, beside)}",
         hint=f"`autopipe tune` writes one. Paths are taken from the working directory, {Path.cwd()}.",
-    )
-
-
-def _migrated(content: JsonObject, name: str, migrations: Mapping[int, Migration]) -> JsonObject:
-    """Return what a file of this version would hold."""
-    if "schema_version" not in content:
-        raise ArtifactError(f"`{name}` has no `schema_version`, so it is no artefact of autopipe.")
-    version = content["schema_version"]
-    if type(version) is int and version == SCHEMA_VERSION:
-        return content
-    if type(version) is int and version in migrations:
-        return _migrated(migrations[version](content), name, migrations)
-    newer = isinstance(version, int) and version > SCHEMA_VERSION
-    raise ArtifactError(
-        f"`{name}` has schema_version={shortened(version)}, but this autopipe reads version {SCHEMA_VERSION}.",
-        hint="A newer autopipe wrote it; upgrade this one."
-        if newer
-        else "Run `autopipe tune` again to write a new one.",
     )
 
 

@@ -9,10 +9,6 @@ from typing import Final
 
 from autopipe.tuned.schema import OpRecord
 
-UNKNOWN: Final = "the ops or their settings are others than they were"
-"""Where an artefact does not say which they were."""
-
-
 _MODULE: Final = re.compile(r"[\w.<>-]+\.([\w<>]+:?[0-9a-f]{16})")
 """A function, or an object that can be called, by its module, name and the digest of its code."""
 

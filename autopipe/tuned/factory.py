@@ -119,7 +119,7 @@ class Tuned:
 
     def _repr_html_(self) -> str:
         """Return the verdict and the ladder of rates for a notebook, or the same as a small table."""
-        if self.shown is not None and self.profile.findings is not None:
+        if self.shown is not None:
             return self.shown(self.profile)
         rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in self._facts())
         return f"<table>{''.join(rows)}</table>"
@@ -167,9 +167,8 @@ class Tuned:
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
                 said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
                 warnings.warn(f"{said} {pick.retune(str(self.path or 'autopipe.json'))}", ProfileWarning, stacklevel=2)
-        elif match.level is fingerprint.MatchLevel.SAME and (
-            self.profile.request is None or self.profile.request.simulate is None
-        ):  # figures of another machine, or of a simulated accelerator, promise nothing here
+        elif match.level is fingerprint.MatchLevel.SAME and self.profile.request.simulate is None:
+            # figures of another machine, or of a simulated accelerator, promise nothing here
             trainer.promise = self.promise
         return trainer
 

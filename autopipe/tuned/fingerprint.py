@@ -38,7 +38,6 @@ BACKEND: Final = "Keras backend"
 _PROBES = 16
 _UNKNOWN = "unknown"  # where data lie is not known before the workload is imported
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
-_LATER = frozenset({"kornia-rs"})  # profiles from before it was looked for do not have it
 _LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
 
 
@@ -186,12 +185,7 @@ def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
 
 
 def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
-    """Return in what a workload trains otherwise than the one that was tuned, in words; reads no sample.
-
-    Nothing is said where the artefact does not hold the ops themselves.
-    """
-    if known.op_list is None:
-        return ()
+    """Return in what a workload trains otherwise than the one that was tuned, in words; reads no sample."""
     size = f"the batch size was {known.batch_size} and is {workload.batch_size}"
     found = (
         changes.of_ops(known.op_list, ops_of(workload)),
@@ -201,8 +195,6 @@ def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
 
 
 def _ops_difference(known: WorkloadDigest, here: WorkloadDigest) -> Difference | None:
-    if known.op_list is None or here.op_list is None:
-        return _difference("ops", known.ops, here.ops, changes.UNKNOWN)
     words = changes.of_ops(known.op_list, here.op_list)
     return _difference("ops", known.ops, here.ops, words) if words else None
 
@@ -224,7 +216,7 @@ def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
         "GPU driver": (_minor(known.gpu_driver), _minor(here.gpu_driver)),
         "Python": (_minor(known.python), _minor(here.python)),
     }
-    for name in sorted(known.packages.keys() | (here.packages.keys() - _LATER)):
+    for name in sorted(known.packages.keys() | here.packages.keys()):
         pairs[name] = (_minor(known.packages.get(name)), _minor(here.packages.get(name)))
     return tuple(filter(None, (_difference(name, *pair) for name, pair in pairs.items())))
 

@@ -44,7 +44,6 @@ class Pin:
     """What a generated module says of the artefact beside it."""
 
     workload: Reference | None = None  # the only one that the artefact may name; None if it may name none
-    held: bool = True  # False for a module of an earlier version, which leaves the choice to the artefact
 
 
 def parse(pinned: Mapping[str, Any]) -> Pin:
@@ -77,16 +76,14 @@ def beside(artifact: Path) -> Pin | None:
     if GENERATED not in (ast.get_docstring(tree) or ""):
         return None
     constants = dict(filter(None, map(_constant, tree.body)))
-    if "ARTIFACT" not in constants:
-        return Pin(held=False)
-    if constants["ARTIFACT"] != artifact.name:
+    if constants.get("ARTIFACT") != artifact.name:
         return None
     workload = constants.get("WORKLOAD")
     return parse(workload) if isinstance(workload, dict) else Pin()
 
 
 def is_generated(artifact: Path) -> bool:
-    """Return whether there is a generated module for an artefact beside it, of whatever version, sound or not."""
+    """Return whether there is a generated module for an artefact beside it, sound or not."""
     try:
         return beside(artifact) is not None
     except ArtifactError:
@@ -121,14 +118,8 @@ def workload_of(
             " --workload train.py:workload",
         )
     pin = beside(file) if pin is None else pin
-    if pin is not None and pin.held:
+    if pin is not None:
         return _located(_agreed(named, pin, file), file, anywhere=True)
-    if pin is not None and allow_outside and below is None:
-        raise ArtifactError(
-            f"`{file.with_name(MODULE_NAME)}` was written by an earlier version: it lets the artefact choose any file"
-            " to run, and is not followed any more.",
-            hint=f"Write it again, with the workload in it: {_repoint(named, file)}",
-        )
     if allow_outside:
         return _located(named, file, anywhere=True)
     if isinstance(named, ModuleReference):

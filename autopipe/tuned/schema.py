@@ -1,7 +1,7 @@
 """The artefact's values: what `autopipe.json` holds, and nothing that a study needs only while it runs.
 
 The file outlives the release that wrote it. So these are values of their own, and not the ones that trials exchange,
-which change more freely; a change here is a new `SCHEMA_VERSION` and a migration in `autopipe.tuned.artifact`.
+which change more freely; a change here that older files do not fit is a new `SCHEMA_VERSION`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autopipe.core.value import Estimate, JsonObject
 from autopipe.tuned.findings import Findings
 from autopipe.tuned.request import Request
 
-SCHEMA_VERSION: Literal[4] = 4
+SCHEMA_VERSION: Literal[1] = 1
 
 _NAME = r"^[^\W\d]\w*$"
 _MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
@@ -70,13 +70,6 @@ class Hardware(Record):
     keras_backend: str | None = None
     visible_gpus: str | None = None
     virtual_devices: int = pydantic.Field(default=0, ge=0)
-
-    @pydantic.model_serializer(mode="wrap")
-    def _as_before(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Leave out what came later where it says nothing, so that digests and files stay as they were."""
-        later: dict[str, object] = {"visible_gpus": None, "virtual_devices": 0}
-        written: dict[str, object] = write(self)
-        return {name: value for name, value in written.items() if name not in later or value != later[name]}
 
 
 class FileReference(Record):
@@ -144,7 +137,7 @@ class WorkloadDigest(Record):
         mean_bytes: of a sample as it is read.
         sizes: bytes of some samples, spread over the data.
         ops: a digest of the ops and their settings.
-        op_list: the ops themselves, in order; None in artefacts of versions before 3.
+        op_list: the ops themselves, in order.
         batch_size: samples a batch.
         model: a digest of the model's structure, without its weights; None where no model was built.
     """
@@ -153,7 +146,7 @@ class WorkloadDigest(Record):
     mean_bytes: float = pydantic.Field(ge=0)
     sizes: tuple[int, ...] = ()
     ops: str
-    op_list: tuple[OpRecord, ...] | None = None
+    op_list: tuple[OpRecord, ...]
     batch_size: int = pydantic.Field(ge=1)
     model: str | None = None
 
@@ -227,9 +220,9 @@ class Profile(Record):
         tried: other configurations that did well.
         study: the Optuna study's name.
         study_url: the storage it is in; never with a password.
-        request: what the search was asked for; None in artefacts of versions before 4.
+        request: what the search was asked for.
         measured_at: when, with time zone.
-        findings: all that the search found; None where an earlier version wrote the profile.
+        findings: all that the search found.
     """
 
     hardware: Hardware
@@ -242,9 +235,9 @@ class Profile(Record):
     tried: tuple[Tried, ...] = ()
     study: str | None = None
     study_url: str | None = None
-    request: Request | None = None
+    request: Request
     measured_at: pydantic.AwareDatetime
-    findings: Findings | None = None
+    findings: Findings
 
     @property
     def share_of_ceiling(self) -> float | None:
@@ -257,7 +250,7 @@ class Profile(Record):
     @property
     def reached_share(self) -> float | None:
         """How much of the model alone it reaches, side by side where that was measured; None: not known."""
-        measured = None if self.findings is None else self.findings.share_of_model
+        measured = self.findings.share_of_model
         return self.share_of_ceiling if measured is None else measured
 
 
@@ -269,6 +262,6 @@ class Artifact(Record):
         profiles: one for each kind of machine that was tuned on.
     """
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     workload: Reference | None = None
     profiles: tuple[Profile, ...] = pydantic.Field(min_length=1, max_length=1000)

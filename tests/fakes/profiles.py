@@ -5,13 +5,19 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.loaders.threads import Threads
-from autopipe.tuned.schema import Artifact, Baseline, Figures, Gpu, Hardware, Limit, Profile, WorkloadDigest
+from autopipe.ops.scale import Rescale
+from autopipe.tuned.findings import Findings
+from autopipe.tuned.request import Request
+from autopipe.tuned.schema import Artifact, Baseline, Figures, Gpu, Hardware, Limit, OpRecord, Profile, WorkloadDigest
 
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB)
+HALVED = (OpRecord(name="Rescale", settings=digests.op_settings(Rescale(0.5))),)
+"""The ops of `tests.fakes.workload_script`."""
 NOON = datetime.datetime(2025, 6, 1, 12, tzinfo=datetime.UTC)
 
 
@@ -36,6 +42,7 @@ def config(**changes: Any) -> JsonObject:
 def digest(**changes: Any) -> WorkloadDigest:
     """Return the digest of a workload."""
     plain: dict[str, Any] = {"samples": 2000, "mean_bytes": 38000.0, "ops": "0123456789abcdef", "batch_size": 32}
+    plain["op_list"] = ()
     return WorkloadDigest(**{**plain, **changes})
 
 
@@ -50,6 +57,8 @@ def profile(**changes: Any) -> Profile:
         "baselines": (Baseline(name="keras", images_per_second=Estimate(value=400.0, low=390.0, high=410.0)),),
         "ceiling": Limit(model_images_per_second=Estimate(value=1250.0, low=1240.0, high=1260.0)),
         "measured_at": NOON,
+        "request": Request(),
+        "findings": Findings(proved=True),
     }
     return Profile(**{**plain, **changes})
 

@@ -14,22 +14,23 @@ import pytest
 from autopipe.cli.output import say_where, write_outputs
 from autopipe.tuned import factory, fingerprint, reference
 from autopipe.tuned.request import Request, SimulatedStep
-from tests.fakes.profiles import digest, profile
+from tests.fakes.profiles import HALVED, digest, profile
 from tests.fakes.workload_script import TRAIN
 
 ROOT = Path(__file__).parents[2]
+_ASKED = Request()
 SAVE = "import os\nimport autopipe as ap\nnp.save(os.path.dirname(__file__) + '/x.npy', np.zeros((256, 4), 'float32'))"
 RELATIVE = TRAIN.replace("import autopipe as ap", SAVE).replace('np.zeros((256, 4), "float32"), ', '"x.npy", ')
 
 
 def _printed(
-    home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatch, request: Request | None = None
+    home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatch, request: Request = _ASKED
 ) -> list[str]:
     """Return the lines that a tune of `home/train.py` prints at its end, run in folder `stands` with `--out out`."""
     monkeypatch.chdir(stands)
     named = reference.parse(os.path.relpath(home / "train.py", stands) + ":workload")
     here = fingerprint.detect().model_copy(update={"keras_backend": "jax"})
-    known = profile(hardware=here, workload=digest(samples=256, batch_size=4), request=request)
+    known = profile(hardware=here, workload=digest(samples=256, batch_size=4, op_list=HALVED), request=request)
     out.mkdir(parents=True, exist_ok=True)
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
     with contextlib.redirect_stderr(io.StringIO()) as shown:

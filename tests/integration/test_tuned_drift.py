@@ -32,7 +32,8 @@ workload = ap.Workload(data=data, ops=[ap.Rescale(2.0)], batch_size=4, model=mod
 here = fingerprint.detect(data)
 
 def train(promised):
-    tuned = factory.of_profile(profile(hardware=here, measurement=figures(promised)), workload)
+    known = profile(hardware=here, workload=fingerprint.workload_digest(workload), measurement=figures(promised))
+    tuned = factory.of_profile(known, workload)
     with warnings.catch_warnings(record=True) as seen, tuned.make_trainer() as trainer:
         warnings.simplefilter("always")
         loader = trainer.loader

@@ -12,7 +12,7 @@ import pytest
 from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import codegen, factory, fingerprint
 from autopipe.tuned.schema import FileReference
-from tests.fakes.profiles import digest, profile
+from tests.fakes.profiles import HALVED, digest, profile
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +48,7 @@ def project(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]
     folder.mkdir(parents=True)
     (home / "train.py").write_text(TRAIN)
     machine = fingerprint.detect().model_copy(update={"keras_backend": "tensorflow"})
-    here = profile(hardware=machine, workload=digest(samples=16, batch_size=4))
+    here = profile(hardware=machine, workload=digest(samples=16, batch_size=4, op_list=HALVED))
     named = FileReference(path=str(home / "train.py"))
     tuned = factory.of_profile(here, lambda: load_workload(f"{home / 'train.py'}:workload"), named=named)
     codegen.write(tuned, folder)
@@ -135,10 +135,10 @@ def test_it_works_in_a_notebook(project: tuple[Path, Path], tmp_path: Path) -> N
 
 
 def test_a_workload_that_was_changed_after_tuning_still_trains(project: tuple[Path, Path]) -> None:
-    """What is trained is the workload's matter; that the figures are old is said by `autopipe check`."""
+    """What is trained is the workload's matter; a warning says that the figures are old."""
     home, folder = project
     (home / "train.py").write_text(TRAIN.replace("batch_size=4", "batch_size=8"))
-    assert _run(USE.format(root=str(ROOT), folder=str(folder))) == "batches 16 2\n"
+    assert _run(USE.format(root=str(ROOT), folder=str(folder)), warnings="default") == "batches 16 2\n"
 
 
 @pytest.mark.slow

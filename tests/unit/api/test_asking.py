@@ -50,10 +50,6 @@ def test_a_retune_of_a_retune_asks_for_as_much() -> None:
     assert asking.kept(once, retune=True) == asking.kept(ASKED)
 
 
-def test_a_profile_of_which_nothing_is_known_takes_the_defaults() -> None:
-    assert asking.again(None, RETUNE, (), Path()) is RETUNE
-
-
 def test_no_time_limit_stays_none() -> None:
     endless = dataclasses.replace(ASKED, budget_seconds=None)
     assert asking.again(asking.kept(endless), RETUNE, (), Path()).budget_seconds is None
@@ -94,7 +90,6 @@ def test_a_check_rehearses_what_the_tune_rehearsed() -> None:
     settings = asking.rehearsal(asking.kept(ASKED))
     assert (settings.simulate, settings.virtual_devices) == (ASKED.simulate, 2)
     assert (settings.epochs, settings.limits) == (None, Limits())
-    assert asking.rehearsal(None).simulate is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])

@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from autopipe.api import joint_study
+from autopipe.core import digests
 from autopipe.core.facts import Limits
 from autopipe.errors import ConfigError, TrialError
 from autopipe.search import studies
@@ -50,7 +51,7 @@ def test_machines_that_are_alike_take_part_in_one_study(settings: Settings) -> N
     name = begin(settings, hardware())
     joint = joint_study.find(settings, "w", "d", hardware(memory_bytes=8 * GIB - 2**20))
     assert joint.name == name
-    assert joint.hardware == hardware().model_dump_json()
+    assert joint.hardware == digests.canonical(hardware())
     assert joint.differing == ()
 
 
@@ -130,13 +131,13 @@ def test_of_machines_that_come_at_once_those_that_are_alike_take_part_in_one_stu
     later = hardware(memory_bytes=8 * GIB - 2**20, packages={"tensorflow": "2.21.1", "keras": "3.15.0"})
     first, second = at_once(hardware(), later)
     assert first == second
-    assert first.hardware == hardware().model_dump_json()
+    assert first.hardware == digests.canonical(hardware())
 
 
 def test_of_machines_that_come_at_once_another_begins_its_own(at_once: AtOnce) -> None:
     first, second = at_once(hardware(), hardware(memory_bytes=4 * GIB))
     assert first.name != second.name
-    assert second.hardware == hardware(memory_bytes=4 * GIB).model_dump_json()
+    assert second.hardware == digests.canonical(hardware(memory_bytes=4 * GIB))
 
 
 def test_a_study_that_nobody_opened_refuses_nobody_who_asks_for_something_else(settings: Settings) -> None:

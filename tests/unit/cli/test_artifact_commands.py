@@ -66,7 +66,7 @@ def test_from_where_a_tune_was_run_its_artefact_is_named(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 4"),
+        ('{"schema_version": 99, "profiles": []}', "schema_version=99, but this autopipe reads version 1"),
         ('{"schema_version": 1, "profi', "is no JSON, or was cut"),
         ('{"profiles": []}', "has no `schema_version`"),
         ('{"schema_version": 1, "profiles": []}', "`profiles` is wrong"),

@@ -40,7 +40,7 @@ def test_the_artefact_and_its_module_name_the_new_file(
 
 def test_another_workload_is_told_from_the_one_that_was_tuned(autopipe: Autopipe, renamed: Path) -> None:
     ended = autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:photos")
-    assert "note      the ops or their settings are others than they were" in ended.err
+    assert "was added" in ended.err
     assert "batch size" not in ended.err
 
 

@@ -51,9 +51,3 @@ def test_measured_time_is_the_sum_of_the_windows() -> None:
 def test_another_schema_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(pydantic.ValidationError):
         parse_outcome(json.dumps({**FAILURE.model_dump(mode="json"), **change}))
-
-
-def test_a_measurement_from_before_worker_memory_was_anonymous_is_read() -> None:
-    former = MEASUREMENT.model_dump(mode="json")
-    former["resources"]["shm_bytes"] = 1 << 26
-    assert parse_outcome(json.dumps(former)) == MEASUREMENT

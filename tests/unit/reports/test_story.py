@@ -14,7 +14,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.mode import Mode
 from autopipe.core.step_time import StepTime
 from autopipe.core.value import Estimate
-from autopipe.reports import comparison, page, story
+from autopipe.reports import comparison, story
 from autopipe.reports.figure import NARROW, WIDE, Section
 from autopipe.tuned import pick
 from autopipe.tuned.findings import Findings, Origin
@@ -240,12 +240,6 @@ def test_one_epoch_and_one_trial_are_called_that(profile: Profile) -> None:
     shown = _found(asked=once, trials=profile.findings.trials[:1])
     assert section(shown, "settings").text.endswith(" One-time costs are charged over 1 epoch.")
     assert section(shown, "history").text.startswith("1 trial, ")
-
-
-def test_a_profile_of_an_earlier_version_shows_its_rates_and_says_what_is_wanting() -> None:
-    old = profiles.profile()
-    assert [each.key for each in story.sections(old)] == ["ladder", "circumstances"]
-    assert page.words(story.OLD) in story.html_page(profiles.artifact(old), old)
 
 
 def test_nothing_of_a_users_gets_through_as_html(profile: Profile) -> None:

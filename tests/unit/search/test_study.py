@@ -1046,6 +1046,27 @@ def test_another_space_is_refused(space: Space, tmp_path: Path) -> None:
         assert study.space_digest(each) not in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"schema_version": "0"}, "another schema_version (schema_version: '0' there, '1' here)"),
+        ({"hardware": '{"cores": 8, "system": "Linux"}'}, "another hardware (hardware: cores 8 there, 4 here)"),
+    ],
+)
+def test_a_study_of_another_version_or_machine_says_so_and_what_to_do(
+    space: Space, tmp_path: Path, other: dict[str, str], said: str
+) -> None:
+    url, hardware = f"sqlite:///{tmp_path}/study.db", '{"cores": 4, "system": "Linux"}'
+    first = run(space, Surface(), url, trials=2, digests={"hardware": hardware})
+    first.study.set_user_attr("digests", {**first.study.user_attrs["digests"], **other})
+    surface = Surface()
+    with pytest.raises(TrialError) as refused:
+        run(space, surface, url, trials=2, digests={"hardware": hardware})
+    assert said in refused.value.message
+    assert refused.value.hint == "Use --fresh to begin anew, or another --out or --storage to keep both."
+    assert surface.measured == []
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LaterParameter(Parameter):
     """A parameter as a later version may have it: with one more field."""

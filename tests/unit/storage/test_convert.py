@@ -255,12 +255,6 @@ def test_a_set_that_was_made_with_another_value_beside_a_function_is_named(tmp_p
             open_set(tmp_path, conversion(looked_up=others), ARRAY)
 
 
-def test_a_set_that_does_not_tell_what_its_functions_looked_up_is_as_it_always_was(tmp_path: Path) -> None:
-    convert(conversion(), ARRAY, tmp_path)
-    assert b"looked_up" not in b"".join(content(tmp_path).values())
-    open_set(tmp_path, conversion(looked_up={"train.MEAN": "1"}), ARRAY)
-
-
 def test_another_form_in_the_folder_is_named(tmp_path: Path) -> None:
     convert(conversion(), ARRAY, tmp_path)
     with pytest.raises(StorageError, match="is kept as array, not as tfrecord"):

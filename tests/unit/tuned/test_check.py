@@ -191,7 +191,7 @@ def test_rounds_that_disagree_are_no_drift_and_rounds_that_agree_are() -> None:
 def test_half_of_a_rate_that_was_recorded_in_one_window_is_drift() -> None:
     recorded = profile()
     measured = recorded.measurement.model_copy(update={"images_per_second": Estimate.of_one(1000.0)})
-    recorded = recorded.model_copy(update={"measurement": measured, "ceiling": None, "findings": None})
+    recorded = recorded.model_copy(update={"measurement": measured, "ceiling": None})
 
     def checked(rate: float) -> Verdict:
         now = Rates(images_per_second=Estimate(value=rate, low=0.98 * rate, high=1.02 * rate), share=None)

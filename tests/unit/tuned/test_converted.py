@@ -24,7 +24,7 @@ from autopipe.tuned import artifact as files
 from autopipe.tuned import factory, kept_sets
 from autopipe.tuned.factory import Tuned
 from tests.fakes.facts import DESCRIBED
-from tests.fakes.profiles import artifact, config, hardware, profile
+from tests.fakes.profiles import artifact, config, digest, hardware, profile
 
 ARRAY = STORAGES["array"]
 
@@ -39,7 +39,9 @@ def doubled(numbers: np.ndarray) -> np.ndarray:
 
 
 def tuned(folder: Path, made: Workload) -> Tuned:
-    path = files.write(artifact(profile(config=config(storage="array"))), folder / "autopipe.json")
+    path = files.write(
+        artifact(profile(workload=digest(batch_size=2), config=config(storage="array"))), folder / "autopipe.json"
+    )
     return factory.load(path, import_workload=lambda reference, may_call: made, here=hardware(), workload=made)
 
 

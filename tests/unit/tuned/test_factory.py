@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,19 @@ from autopipe.errors import ArtifactError
 from autopipe.loaders.threads import Threads
 from autopipe.tuned import artifact as files
 from autopipe.tuned import factory
-from autopipe.tuned.schema import FileReference, ModuleReference
-from tests.fakes.profiles import artifact, config, figures, hardware, profile
+from autopipe.tuned.schema import Artifact, FileReference, ModuleReference, Profile
+from tests.fakes import profiles
+from tests.fakes.profiles import config, digest, figures, hardware
 
 WORKLOAD = Workload(data=Arrays(np.arange(16.0).reshape(8, 2)), ops=[], batch_size=2, shuffle=False)
+
+
+def profile(**changes: Any) -> Profile:
+    return profiles.profile(workload=digest(batch_size=2), **changes)
+
+
+def artifact(*known: Profile, **changes: Any) -> Artifact:
+    return profiles.artifact(*(known or (profile(),)), **changes)
 
 
 class _Importer:

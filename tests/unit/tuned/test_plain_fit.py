@@ -23,7 +23,7 @@ from autopipe.errors import ConfigError
 from autopipe.loaders.tfdata import TfData
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.scale import Rescale
-from autopipe.tuned import factory
+from autopipe.tuned import factory, fingerprint
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.profiles import config, profile
 
@@ -67,7 +67,9 @@ WORKLOAD = Workload(data=Arrays(X, Y), ops=[RandomFlip(), Rescale(1 / 255)], bat
 
 
 def tuned(**settings: Any) -> factory.Tuned:
-    return factory.of_profile(profile(config=config(**settings)), WORKLOAD)
+    return factory.of_profile(
+        profile(workload=fingerprint.workload_digest(WORKLOAD), config=config(**settings)), WORKLOAD
+    )
 
 
 def test_it_trains_and_validates_what_the_trainer_does() -> None:
