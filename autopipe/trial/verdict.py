@@ -36,7 +36,8 @@ def silent(phase: Phase, seconds: float) -> TrialFailure:
 
 def cut(phase: Phase) -> TrialFailure:
     """Return the failure of a trial that was under way when the time for all of them was over."""
-    return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message="The budget has no more time for this trial.")
+    message = "The budget has no time left for this trial."
+    return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message=message)
 
 
 def overdue(phase: Phase, seconds: float) -> TrialFailure:
