@@ -64,6 +64,11 @@ class Mirrored(SharingStrategy):
         return 0, 1
 
     @classmethod
+    def prepare(cls) -> None:
+        if virtual.asked() > 1 and not tf.config.list_physical_devices("GPU"):
+            _split_cpu(virtual.asked())
+
+    @classmethod
     def split(cls) -> int:
         return len(tf.config.list_logical_devices("CPU"))
 

@@ -124,6 +124,10 @@ class SharingStrategy(DeviceStrategy):
         """
 
     @classmethod
+    def prepare(cls) -> None:
+        """Do in this process what must come before anything else runs on the backend; nothing, where nothing must."""
+
+    @classmethod
     def split(cls) -> int:
         """Return into how many devices this process has split the CPU already; 1 where it has not."""
         return 1

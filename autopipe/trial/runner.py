@@ -30,7 +30,7 @@ import cloudpickle
 from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.core.workload import Workload
 from autopipe.errors import DataWarning, TrialError, WorkloadError
-from autopipe.hardware import backend
+from autopipe.hardware import backend, virtual
 from autopipe.trial import group, protocol, workload_import
 from autopipe.trial.channel import Channel
 from autopipe.trial.classify import failure_of
@@ -121,6 +121,7 @@ class _Server:
         backend.require_installed()  # before Keras, which names no extra
         sys.path += [folder for folder in request.sys_path if folder not in sys.path]
         with _warnings_told(self._report):
+            _prepare_devices()
             workload = _workload(request.workload)
             if request.simulate is not None:
                 workload = dataclasses.replace(workload, model=request.simulate)
@@ -130,6 +131,15 @@ class _Server:
             self._report.phase(Phase.BUILD)
             self._session = make_session(workload, *code)  # its ops look at the first samples
         return protocol.Ready()
+
+
+def _prepare_devices() -> None:
+    """Make virtual devices before the workload is imported, whose own code may run the framework."""
+    if virtual.asked() > 1:
+        from autopipe.devices import choose  # imports Keras
+
+        if (several := choose.sharing()) is not None:
+            several.prepare()
 
 
 def _of_one_host(workload: Workload, hosts: int) -> Workload:

@@ -59,9 +59,11 @@ def test_a_step_is_timed_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_two_virtual_devices_are_measured(backend: str, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN)
+@pytest.mark.parametrize(
+    ("backend", "before"), [("tensorflow", "import tensorflow as tf; tf.constant(0)"), ("jax", "")]
+)
+def test_two_virtual_devices_are_measured(backend: str, before: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{before}\n{TRAIN}")
     line = [
         "measure",
         "train.py:workload",
