@@ -50,10 +50,10 @@ def _over_all(verification: Verification) -> Text:
     ran = [each for each in verification.agreements if each.has_run]
     count, failed = len(verification.agreements), len(verification.agreements) - len(ran)
     wrong = sum(not _agrees(each) for each in ran)
-    said = [f"{failed} of {count} configurations could not run: the table says why."] * (failed > 0)
+    said = [f"{failed} of {count} configurations could not run (the table says why)"] * (failed > 0)
     if ran or not failed:
         said.append(_of_those_that_ran(verification.compared, ran, wrong, "that ran " * (failed > 0)))
-    return Text(f"verdict   {' '.join(said)}", style="bold red" if wrong or failed else "bold green")
+    return Text(f"verdict   {'; '.join(said)}", style="bold red" if wrong or failed else "bold green")
 
 
 def _of_those_that_ran(compared: bool, ran: Sequence[Agreement], wrong: int, which: str) -> str:
