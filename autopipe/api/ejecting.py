@@ -70,8 +70,9 @@ def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
 
     Args:
         named: the workload, or its name.
-        to: "tf.data", with AUTOTUNE everywhere; "keras", a PyDataset with Keras's defaults; "grain", a Grain dataset
-            with its default threads; "fit", arrays for `fit(x, y)`.
+        to: "tf.data", with AUTOTUNE everywhere; "tf.data-cache", which keeps decoded samples in memory; "keras", a
+            PyDataset with Keras's defaults; "keras-workers", with a thread a core; "grain", a Grain dataset with its
+            default threads; "directory", `image_dataset_from_directory`; "fit", arrays for `fit(x, y)`.
 
     Raises:
         ConfigError: there is no such form, or plain code cannot express the pipeline; the message says why.

@@ -19,6 +19,7 @@ from autopipe.loaders.foreign import Foreign
 from autopipe.search.measurer import LEFT_OUT, Baseline, Effort
 from autopipe.search.settings import Settings
 from autopipe.trial.supervise import TrialRunner
+from autopipe.tuned.eject import module
 
 T = TypeVar("T")
 
@@ -27,11 +28,16 @@ _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
 _GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
 _NARROWEST, _WIDEST = 0.02, 0.05  # half widths that are asked of a trial's interval on the stillest and any machine
 
-BASELINES = (("fit(x, y)", "fit"), ("tf.data AUTOTUNE", "tf.data"), ("Keras PyDataset", "keras"))
-"""What people have today: by the form in which `autopipe eject --to` writes it, with its usual settings. Arrays for
-`fit(x, y)` are compared with only where that can be.
-"""
-_WHERE_POSSIBLE = ("fit",)
+BASELINES = (
+    ("fit(x, y)", "fit"),
+    ("tf.data AUTOTUNE", "tf.data"),
+    ("tf.data AUTOTUNE, cached", "tf.data-cache"),
+    ("Keras PyDataset, defaults", "keras"),
+    (f"Keras PyDataset, {module.WORKERS} workers", "keras-workers"),
+    ("image_dataset_from_directory", "directory"),
+)
+"""What people have today: by the form in which `autopipe eject --to` writes it, with its usual settings."""
+_WHERE_POSSIBLE = ("fit", "tf.data-cache", "keras-workers", "directory")  # of others the reason against is told
 
 
 class TrialMeasurer:

@@ -18,7 +18,7 @@ class Foreign(LoaderConfig):
     """Plain code, or a function of the user's.
 
     Attributes:
-        code: "tf.data", "keras" or "fit", what `autopipe eject --to` writes; or the user's own "FILE.py:function".
+        code: "tf.data", "keras", "fit" ..., what `autopipe eject --to` writes; or the user's own "FILE.py:function".
     """
 
     kind: Literal["foreign"] = "foreign"

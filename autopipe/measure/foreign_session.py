@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import gc
 import importlib.util
+import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -21,12 +22,14 @@ import keras
 from autopipe import assembly
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.outcome import Measurement, Phase
+from autopipe.core.plan import Plan
 from autopipe.core.report import Options, Report
 from autopipe.core.sample import Field
 from autopipe.core.structure import SLOTS, leaves, mapped
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import DataError, WorkloadError, shortened
+from autopipe.hardware import cpu
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
 from autopipe.measure import measurement
@@ -35,9 +38,11 @@ from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter,
 from autopipe.measure.options import MeasureOptions
 from autopipe.measure.pages import PageCache
 from autopipe.measure.probe import Probe
-from autopipe.ops.planner import make_plan
-from autopipe.tuned.eject import module
+from autopipe.ops.planner import looked_at, make_plan
+from autopipe.tuned.eject import module, tfdata_form
 
+_FILL_SECONDS: Final = 2.0  # about
+_FEWEST_BATCHES: Final = 8  # that a cache holds
 _ENDLESS: Final = 10**9  # epochs, or steps of a dataset that does not end; the probe ends the training
 _RETURNS: Final = (
     "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y), perhaps with weights third."
@@ -132,6 +137,11 @@ class ForeignSession:
     def _plain(self, form: str) -> Any:
         """Return what the code that `eject` writes gives to `fit`."""
         plain = module.module(self._workload, form, plan=self._plan, own=False)
+        every = _kept_of(self._workload, self._plan) if form == module.CACHED else 1
+        if every > 1:  # what is kept takes as long to read as a trial can wait
+            mapped = "    dataset = dataset.map("
+            code = plain.code.replace(mapped, f"    dataset = dataset.shard({every}, 0)\n{mapped}", 1)
+            plain = dataclasses.replace(plain, code=code)
         self._folder = tempfile.TemporaryDirectory(prefix="autopipe-plain-")
         file = Path(self._folder.name) / "plain_pipeline.py"  # a file, of which TensorFlow reads the source
         file.write_text(plain.code, encoding="utf-8")
@@ -142,7 +152,12 @@ class ForeignSession:
         vars(made).update(plain.functions)
         spec.loader.exec_module(made)
         make = next(getattr(made, name) for name in ("make_dataset", "Batches", "arrays") if hasattr(made, name))
-        return make(**plain.given)
+        data = make(**plain.given)
+        if form == module.CACHED:
+            for _ in data:  # the first epoch, in which the cache fills
+                pass
+            return data.repeat() if every > 1 else data  # the epochs of a part are shorter than those of all
+        return _without_last(data) if form == module.DIRECTORY else data
 
     def _require_alike(self, made: Any, name: str) -> None:
         """Refuse data whose first batch is not like the workload's."""
@@ -166,6 +181,16 @@ class ForeignSession:
                     f"The baseline `{name}` must train on what the workload trains on, but its batches have no {part}.",
                     hint="Return batches (x, y).",
                 )
+
+
+def _kept_of(workload: Workload, plan: Plan) -> int:
+    """Return how many samples there are for each one that tf.data keeps in a trial."""
+    numbers, began = looked_at(len(workload.data)), time.perf_counter()
+    tfdata_form.cached_bytes(workload, plan)  # decodes them
+    seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / cpu.usable_cores()
+    return max(
+        1, min(math.ceil(seconds / _FILL_SECONDS), len(workload.data) // (_FEWEST_BATCHES * workload.batch_size))
+    )
 
 
 def _shown(wanted: tuple[int, ...] | None, field: Field | None) -> str:

@@ -85,7 +85,7 @@ class _ColourOp(PixelOp):
     def plain_tensorflow(self, step: Step) -> Lines:
         found, change = self._plain_drawn(step)
         for part in parts(step):
-            lines = plain_changed_tensorflow(change, step, part)
+            lines = plain_changed_tensorflow(change, step, part, leaves_range=False)
             if (shape := part_of(step.before, part).shape) is None:
                 lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
             found += lines if shape is None or shape[2:] == (3,) else []

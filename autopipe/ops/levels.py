@@ -68,8 +68,14 @@ def plain_levels_tensorflow(values: str, step: Step, part: str) -> str:
     return f"tf.saturate_cast({rounded}, {tensor_type(part_of(step.before, part))})"
 
 
-def plain_changed_tensorflow(change: str, step: Step, part: str) -> Lines:
-    """Return lines of TensorFlow that change a part as floating point, by code with `{}` where the part stands."""
+def plain_changed_tensorflow(change: str, step: Step, part: str, *, leaves_range: bool = True) -> Lines:
+    """Return lines of TensorFlow that change a part as floating point, by code with `{}` where the part stands.
+
+    `leaves_range` says whether levels may come out that there are not.
+    """
     cast, named = f"tf.cast({part}, tf.float32)", tensor_type(part_of(step.before, part))
     found = [f"{part} = {change.format(part if named == 'tf.float32' else cast)}"]
-    return found if named == "tf.float32" else [*found, f"{part} = {plain_levels_tensorflow(part, step, part)}"]
+    if named == "tf.float32":
+        return found
+    levels = plain_levels_tensorflow(part, step, part)
+    return [*found, f"{part} = {levels if leaves_range else levels.replace('saturate_cast', 'cast', 1)}"]

@@ -21,6 +21,7 @@ from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Reading
 
+MOST_OF_OTHERS = 2  # pieces of other people's code that are proved against; of the rest a trial tells enough
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
 _MAYBE = 0.03  # what is measured farther behind the best, in log units, is not tried for being cheap
 _SHORTEST_SECONDS = 1e-3
@@ -38,7 +39,7 @@ class Confirmation(decision.Verdict):
 
 
 def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
-    """Return who is in it: the best few points, a cheap one that may be as good, and every baseline that ran.
+    """Return who is in it: the best few points, a cheap one that may be as good, and the baselines to beat.
 
     The best are those that were measured highest. Before anything has been repeated, what is noise cannot be told from
     what a configuration has of its own, and a belief that takes both for noise leaves out the best
@@ -54,8 +55,17 @@ def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.
         maybe = [finalist(session, each, None) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)
-    keys = [*best, *(key for key in names if key in points and key not in best)]
+    keys = [*best, *(key for key in to_beat(session, baselines) if key not in best)]
     return [finalist(session, points[key], names.get(key)) for key in keys]
+
+
+def to_beat(session: Session, baselines: Sequence[Baseline]) -> list[str]:
+    """Return the keys of the baselines that ran: all that are the user's, and of other people's code the fastest."""
+    points = session.points()
+    ran = [each for each in baselines if each.config.key() in points]
+    theirs = [each.config.key() for each in ran if each.config.loader.is_foreign and not each.required]
+    slower = sorted(theirs, key=lambda key: -points[key].estimate.value)[MOST_OF_OTHERS:]
+    return [key for each in ran if (key := each.config.key()) not in slower]
 
 
 def named(session: Session, keys: Sequence[str], baselines: Sequence[Baseline]) -> list[decision.Finalist]:

@@ -22,15 +22,18 @@ from autopipe.search.stopping import Stop
 Over: TypeAlias = Callable[[], Stop | None]
 """Returns why the search is over, or None."""
 
+_BASELINES_SHARE = 1 / 4  # of the time that is left, for baselines beyond the second
 _WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not worth a trial of one
 
 
 def run_baselines(session: Session, baselines: Sequence[Baseline]) -> None:
-    """Measure each baseline, unless that was done; where time is short the required or the first only."""
+    """Measure each baseline, unless that was done; where time is short the required or the first few only."""
     session.required = {each.config.key() for each in baselines if each.required}
     in_turn = sorted((each for each in baselines if each.unable is None), key=lambda each: not each.required)
+    began, most = session.seconds(), _BASELINES_SHARE * session.seconds_left()
     for number, baseline in enumerate(in_turn if session.settings.seeding else ()):
-        if number > 0 and not baseline.required and budget.is_short(session):
+        late = budget.is_short(session) or (number > 1 and session.seconds() - began > most)
+        if number > 0 and not baseline.required and late:
             continue  # what has not been tried yet is worth more than another comparison
         _run_unless_done(session, baseline.config, AskedBy(Asker.BASELINE, baseline.name))
 

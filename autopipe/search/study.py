@@ -268,7 +268,9 @@ class _Search:
         return seconds
 
     def _trials_in_confirmation(self) -> int:
-        return (self._settings.finalists + len(self._baselines)) * self._settings.blocks[0]
+        theirs = sum(each.config.loader.is_foreign and not each.required for each in self._baselines)
+        left_out = max(0, theirs - confirmation.MOST_OF_OTHERS)
+        return (self._settings.finalists + len(self._baselines) - left_out) * self._settings.blocks[0]
 
     def _nothing_to_confirm(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling: no gain is claimed then, but over one that has to be beaten."""

@@ -22,9 +22,11 @@ from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import WorkloadError
 from autopipe.hardware import allocator, pagecache
 from autopipe.loaders.foreign import Foreign
+from autopipe.measure import foreign_session
 from autopipe.measure.foreign_session import ForeignSession
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
+from autopipe.ops.flip import RandomFlip
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
 
@@ -100,6 +102,22 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
     session.close()
     assert (found.page_cache, found.files_ready) == (page_cache, True)
     assert set(touched) == set(tmp_path.glob("*/*.png"))
+
+
+@pytest.mark.parametrize("form", ["tf.data-cache", "directory", "keras-workers"])
+@pytest.mark.parametrize("seconds", [1e-9, 60.0], ids=["a part", "all"])
+def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(foreign_session, "_FILL_SECONDS", seconds)
+    for number in range(70):
+        (tmp_path / str(number % 2)).mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / str(number % 2) / f"{number}.png"), IMAGES[number])
+    ops = [Decode(), Resize(8, 8), RandomFlip(), Rescale(1 / 255)]
+    photos = Workload(data=ImageFolder(tmp_path), ops=ops, model=classifier, batch_size=4)
+    session = ForeignSession(photos, form, form)
+    found = measured(session, form)
+    session.close()
+    assert found.images_per_second.value > 0
+    assert all(window.images % 4 == 0 for window in found.windows)
 
 
 def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_code() -> None:

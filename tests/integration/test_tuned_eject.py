@@ -156,6 +156,10 @@ def cases(root: Path) -> dict[str, Case]:
             workload(ImageFolder(jpegs), Decode(), CenterCrop(21, 20), Rescale(1 / 255)), smooth, forms=("tf.data",),
             jpegs=True,
         ),
+        "read": Case(
+            workload(ImageFolder(root / "photos"), *small), smooth, forms=("directory", "tf.data-cache"),
+            trained=("directory", "tf.data-cache"),
+        ),
         "drawn": Case(
             workload(
                 ImageFolder(jpegs), Decode(), RandomResizedCrop(9, 9, area=(0.3, 0.6)), RandomFlip(),

@@ -17,7 +17,7 @@ def eject(
     to: Annotated[
         str | None,
         typer.Option(
-            metavar="tf.data|keras|grain|fit",
+            metavar="tf.data|tf.data-cache|keras|keras-workers|grain|directory|fit",
             help="The workload as it is usually written in that form, which a tune takes for a baseline: not as tuned. "
             "With --workload, no artefact is needed.",
         ),

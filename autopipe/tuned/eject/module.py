@@ -18,26 +18,35 @@ from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import PlainCodeError
-from autopipe.hardware import memory
+from autopipe.hardware import cpu, memory
 from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.ops.planner import make_plan
-from autopipe.tuned.eject import arrays_form, call_form, grain_form, pydataset_form, tfdata_form
-from autopipe.tuned.eject.written import Written, filled, own_name, written
+from autopipe.tuned.eject import arrays_form, call_form, directory_form, grain_form, pydataset_form, tfdata_form
+from autopipe.tuned.eject.written import MOST_OF_MEMORY, Written, filled, own_name, written
 
 FIT: Final = "fit"
+DIRECTORY: Final = "directory"
+CACHED: Final = "tf.data-cache"
+WORKERS: Final = max(2, cpu.usable_cores())
 FORMS: Final = {
     "tf.data": PipelineConfig(loader=TfData(), finish="host", device_prefetch=0),
+    CACHED: PipelineConfig(loader=TfData(), cache="memory", finish="host", device_prefetch=0),
     "keras": PipelineConfig(loader=Keras(), finish="host", device_prefetch=0),
+    "keras-workers": PipelineConfig(loader=Keras(workers=WORKERS), finish="host", device_prefetch=0),
     "grain": PipelineConfig(loader=Grain(num_threads=16, buffer_size=16), finish="host", device_prefetch=0),
+    DIRECTORY: None,
     FIT: None,
 }
-"""What plain code can be, and the configuration by which it is what people have: arrays have none."""
+"""What plain code can be, and the configuration by which it is what people have: two have none.
+
+With `CACHED`, tf.data keeps what it has decoded; with "keras-workers", a PyDataset has `WORKERS` threads instead of
+Keras's one; `DIRECTORY` is `keras.utils.image_dataset_from_directory`, and `FIT` arrays for `fit(x, y)`.
+"""
 
 _FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {TfData: tfdata_form, Keras: pydataset_form, Grain: grain_form}
 _FINISHED_HERE: Final = "Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device."
-_MOST_OF_MEMORY: Final = 0.5  # that arrays may take
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +87,7 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
 
 def _other_forms(config: PipelineConfig | str) -> str:
     if isinstance(config, str):
-        others = " or ".join(f"`--to {form}`" for form in FORMS if form not in (config, FIT))
+        others = " or ".join(f"`--to {form}`" for form in ("tf.data", "keras", "grain") if form != config)
         return f"{others} may be able to: each form has limits of its own."
     return "`autopipe eject --to tf.data`, `--to keras` and `--to grain` write any loader's pipeline in that form."
 
@@ -102,6 +111,10 @@ def module(
     plan = make_plan(workload) if plan is None else plan
     if config == FIT:
         return _arrays(workload, plan, own=own)
+    if config == DIRECTORY:
+        return _directory(workload, plan, own=own)
+    if config == CACHED and (why := tfdata_form.against_cache(workload, plan)) is not None:
+        raise PlainCodeError(why)
     asked = FORMS[config] if isinstance(config, str) else config
     assert asked is not None
     reasons = _reasons(workload, asked)
@@ -132,7 +145,7 @@ def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
     if plan.body:
         raise PlainCodeError("`fit(x, y)` does all ops once beforehand, and random ones differ from epoch to epoch")
     needed, free = plan.finished.bytes * len(workload.data), memory.detect().available_bytes
-    if needed > _MOST_OF_MEMORY * free:
+    if needed > MOST_OF_MEMORY * free:
         raise PlainCodeError(
             f"`fit(x, y)` holds all samples in memory: {memory.size_text(needed)}, of {memory.size_text(free)} free"
         )
@@ -142,6 +155,13 @@ def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
         raise PlainCodeError("`fit(x, y)` takes data that are arrays, as those of ap.Arrays are")
     texts = {**arrays_form.texts(workload, parts), "notes": _notes(None, parts), "given": parts.given}
     return _made(arrays_form.TEMPLATE, parts, texts, own=own)
+
+
+def _directory(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
+    config = PipelineConfig(loader=TfData(), finish="host", device_prefetch=0)
+    parts = written(workload, config, plan, "tf", of_batches=True)
+    texts = {**directory_form.texts(workload, plan, parts), "notes": _notes(None, parts), "given": ""}
+    return _made(directory_form.TEMPLATE, directory_form.listed_by_keras(parts), texts, own=own)
 
 
 def _made(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> PlainModule:

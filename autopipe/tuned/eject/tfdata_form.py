@@ -8,11 +8,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import numpy as np
+
 from autopipe.core.config import PipelineConfig
 from autopipe.core.plain_code import Lines
+from autopipe.core.plan import Plan
+from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
+from autopipe.hardware import memory
 from autopipe.loaders.tfdata import TfData
-from autopipe.tuned.eject.written import Written, function, indented
+from autopipe.ops.planner import looked_at, normalise
+from autopipe.tuned.eject.written import MOST_OF_MEMORY, Written, function, indented
 
 _ROUNDED: Final = re.compile(r"(?P<part>\w+) = tf\.(?P<how>\w*cast)\(tf\.round\((?P=part)\), tf\.uint(?P<bits>\d+)\)")
 _MOVED: Final = r"{0} = (tf\.image\.\w*random_flip_\w+\({0}(, seed=seed)?\)|{0}\[top : .*\])|{0}\.set_shape\(.*\)"
@@ -61,6 +67,27 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     ]
     made = [f"dataset = {source.opened}", *(f"dataset = dataset.{step}" for step in steps if step)]
     return {"load": load, "augment": augment, "mix": mix, "finish": parts.finish, "dataset": indented(made)}
+
+
+def against_cache(workload: Workload, plan: Plan) -> str | None:
+    """Return why tf.data cannot keep in memory what it has loaded, or None if it can."""
+    if workload.on_bad_sample == "skip" or not any(field.kind is FieldKind.ENCODED for field in plan.source.fields):
+        return "the samples are in memory already, or nothing is decoded"
+    needed, free = cached_bytes(workload, plan), memory.detect().available_bytes
+    if needed > MOST_OF_MEMORY * free:
+        return f"a cache of decoded samples takes {memory.size_text(needed)}, of {memory.size_text(free)} free"
+    return None
+
+
+def cached_bytes(workload: Workload, plan: Plan) -> int:
+    """Return what all samples take after the ops that are the same in every epoch, by those that are looked at."""
+    numbers, found = looked_at(len(workload.data)), 0
+    for number in numbers:
+        sample = normalise(workload.data.read(number), plan.source.structure)
+        for step in plan.prefix:
+            sample = step.op.apply(sample, step.before, np.empty(0))
+        found += sum(np.asarray(part).nbytes for part in sample if part is not None)
+    return found * len(workload.data) // len(numbers)
 
 
 def _kept_in_float(lines: Lines) -> Lines:

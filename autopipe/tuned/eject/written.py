@@ -43,6 +43,7 @@ _IMPORTS: Final = (
 )
 """What stands in code that needs an import: of Python's own library, and of others."""
 
+MOST_OF_MEMORY: Final = 0.5  # that arrays, or what is kept of samples, may take
 _NO_JPEG: Final = (".png", ".gif", ".bmp")  # of what TensorFlow's `decode_jpeg` reads
 _OF_BATCHES: Final = re.compile(r"(\w+) = tf\.image\.random_flip_\w+\(\1\)")  # which flips each image by itself
 _JPEG: Final = b"\xff\xd8"
@@ -109,8 +110,10 @@ class Written:
         return _code("finish", says, self.suffix, self.finished, self.packed)
 
 
-def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Literal["np", "tf"]) -> Written:
-    """Return what a workload's ops and source write of themselves.
+def written(
+    workload: Workload, config: PipelineConfig, plan: Plan, dialect: Literal["np", "tf"], *, of_batches: bool = False
+) -> Written:
+    """Return what a workload's ops and source write of themselves; `of_batches`, if tf.data gives whole batches.
 
     Raises:
         PlainCodeError: some of them cannot; the message gives every reason.
@@ -140,7 +143,8 @@ def written(workload: Workload, config: PipelineConfig, plan: Plan, dialect: Lit
         raise PlainCodeError("; ".join(dict.fromkeys(reasons)))
     own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {workload.seed}"]
     loads = config.cache != "memory" and (source.reading or plan.prefix)
-    body, by_batch = found[1], not loads and not plan.prefix and all(map(_OF_BATCHES.fullmatch, found[1]))
+    whole = of_batches or not (loads or plan.prefix)
+    body, by_batch = found[1], whole and all(map(_OF_BATCHES.fullmatch, found[1]))
     is_joined = dialect == "tf" and not mixing and not by_batch and bool(body or loads)  # one map is faster than two
     suffix = [*found[2], *_channels_first(config, plan, dialect, of_batches=not is_joined)]
     if dialect == "tf" and by_batch and not mixing:  # a fifth of the time for rows of 32 x 32 pixels

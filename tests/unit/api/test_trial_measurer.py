@@ -105,14 +105,17 @@ def measurer(description: Description, made: Sequence[Runner] = (), own: str | N
 
 
 def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written() -> None:
-    found = measurer(described(("fit", "no arrays"), ("tf.data", "no TensorFlow half"))).baselines()
+    optional = [(form, "no such") for form in ("fit", "tf.data-cache", "keras-workers", "directory")]
+    found = measurer(described(*optional, ("tf.data", "no TensorFlow half"))).baselines()
     assert [(each.name, each.config.loader.whose) for each in found] == [
         ("tf.data AUTOTUNE", "plain code: autopipe eject --to tf.data"),
-        ("Keras PyDataset", "plain code: autopipe eject --to keras"),
+        ("Keras PyDataset, defaults", "plain code: autopipe eject --to keras"),
     ]
     reasons = [None if each.unable is None else each.unable.message for each in found]
     assert reasons == ["left out: no TensorFlow half", None]
-    assert next(each.name for each in measurer(described()).baselines()) == "fit(x, y)"
+    assert [each.config.loader.model_dump()["code"] for each in measurer(described()).baselines()] == [
+        "fit", "tf.data", "tf.data-cache", "keras", "keras-workers", "directory",
+    ]  # fmt: skip
 
 
 def test_a_wrapped_dataset_is_compared_with_itself() -> None:
@@ -123,7 +126,7 @@ def test_a_wrapped_dataset_is_compared_with_itself() -> None:
 
 def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -> None:
     keras = Runner("keras")
-    made = measurer(described(), [keras])
+    made = measurer(described(("directory", "no folder"), ("keras-workers", "no threads")), [keras])
     *_, baseline = made.baselines()
     made.measure(baseline.config)
     assert [each["code"] for each in keras.asked] == ["keras"]
@@ -132,8 +135,9 @@ def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -
 
 
 def test_processes_of_foreign_code_that_can_run_are_started_side_by_side() -> None:
-    runners = [Runner("keras"), Runner("tf.data")]
-    measurer(described(("fit", "no arrays")), runners).start_all()
+    runners = [Runner("keras"), Runner("keras-workers"), Runner("tf.data")]
+    against = [(form, "no such") for form in ("fit", "tf.data-cache", "directory")]
+    measurer(described(*against), runners).start_all()
     assert all(runner.begun for runner in runners)
 
 

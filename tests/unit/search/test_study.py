@@ -505,6 +505,24 @@ def test_somebody_elses_code_is_compared_with_and_cannot_win(space: Space) -> No
     assert (unable.estimate, unable.failure and unable.failure.message) == (None, "left out: no arrays")
 
 
+def test_of_other_peoples_code_the_two_fastest_are_proved_against_and_the_others_are_known_by_a_trial(
+    space: Space,
+) -> None:
+    class Many(Surface):
+        rates: ClassVar = {"slow": 100.0, "best": 400.0, "next": 300.0, "last": 50.0}
+
+        def baselines(self) -> Sequence[Baseline]:
+            made = ((name, PipelineConfig(loader=Foreign(code=name), finish="host")) for name in self.rates)
+            return [Baseline(name=name, config=config) for name, config in made]
+
+        def true_rate(self, config: PipelineConfig) -> float:
+            return self.rates[str(config.loader.model_dump()["code"])] if config.loader.is_foreign else 4000.0
+
+    result = run(space, Many(model_rate=60_000.0), trials=12)
+    assert [each.name for each in result.baselines if each.gain is not None] == ["best", "next"]
+    assert all(each.estimate is not None for each in result.baselines)
+
+
 class Unlasting(Theirs):
     """A machine on which whatever is not somebody else's code fails in the confirmation run."""
 

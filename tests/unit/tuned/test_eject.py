@@ -19,6 +19,7 @@ from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.table import Table
 from autopipe.errors import ConfigError
+from autopipe.hardware import memory
 from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
@@ -32,9 +33,11 @@ from autopipe.ops.flip import RandomFlip
 from autopipe.ops.hue import RandomHue
 from autopipe.ops.mask import MaskToClass
 from autopipe.ops.onehot import OneHot
+from autopipe.ops.planner import make_plan
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Rescale
-from autopipe.tuned.eject.module import FORMS, eject
+from autopipe.tuned.eject.module import CACHED, DIRECTORY, FORMS, eject
+from autopipe.tuned.eject.tfdata_form import cached_bytes
 
 LOADERS = [TfData(num_parallel_calls=2), Keras(workers=2)]
 ROWS = Arrays(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
@@ -78,7 +81,7 @@ def test_photographs_are_one_map_of_tensorflows_own_ops_without_roundings_in_bet
     assert loaded(photos, Resize(4, 4), RandomFlip()) == [*plain, flipped, SCALED, "return x, y"]
     colours = loaded(photos, Resize(4, 4), RandomBrightness(0.2), RandomHue(0.1))
     kept = "x = tf.clip_by_value(x, 0.0, 255.0)"
-    changed = ["x = tf.image.random_brightness(x, 51.0)", kept, "x = tf.image.random_hue(x, 0.1)", kept]
+    changed = ["x = tf.image.random_brightness(x, 51.0)", kept, "x = tf.image.random_hue(x, 0.1)"]
     assert colours == [*plain, *changed, SCALED, "return x, y"]
     cached = loaded(photos, Resize(4, 4), RandomFlip(), cache="memory")
     assert cached[2:4] == ["x = tf.cast(tf.round(x), tf.uint8)", "return x, y"]  # a quarter of the memory
@@ -236,8 +239,42 @@ def test_a_user_function_is_imported_from_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_form_imports_autopipe(form: str) -> None:
-    assert "import autopipe" not in eject(Workload(data=ROWS, ops=[OneHot(2)], batch_size=2), form)
+def test_no_form_imports_autopipe(form: str, tmp_path: Path) -> None:
+    workload = Workload(data=ROWS, ops=[OneHot(2)], batch_size=2)
+    if form in (CACHED, DIRECTORY):
+        photos = ImageFolder(write_images(tmp_path, "cat/1.png", "cat/2.png"))
+        workload = Workload(data=photos, ops=[Decode(), Resize(4, 4), OneHot(2)], batch_size=2)
+    assert "import autopipe" not in eject(workload, form)
+
+
+def test_a_cache_of_decoded_samples_is_for_what_is_decoded_and_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="are in memory already"):
+        eject(Workload(data=ROWS, ops=[RandomFlip()], batch_size=2), CACHED)
+    photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
+    workload = Workload(data=photos, ops=[Decode(), RandomCrop(4, 4)], batch_size=2)
+    assert cached_bytes(workload, make_plan(workload)) == 2 * (8 * 8 * 3 + 8)  # with labels
+    for free, fits in ((1000, True), (500, False)):
+        monkeypatch.setattr(memory, "detect", lambda free=free: memory.Memory(usable_bytes=free, available_bytes=free))
+        if fits:
+            code = eject(workload, CACHED)
+            assert code.index("map(load") < code.index("cache()") < code.index("shuffle(") < code.index("map(augment")
+        else:
+            with pytest.raises(ConfigError, match="a cache of decoded samples takes"):
+                eject(workload, CACHED)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [[Decode(), RandomCrop(4, 4)], [Decode(), Resize(4, 4), RandomBrightness()], [Decode(), Resize(4, 4, "area")]],
+)
+def test_kerass_own_reader_of_a_folder_only_decodes_and_resizes(tmp_path: Path, ops: list[Any]) -> None:
+    photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
+    with pytest.raises(ConfigError, match="only flips and scales may follow"):
+        eject(Workload(data=photos, ops=ops, batch_size=2), DIRECTORY)
+    with pytest.raises(ConfigError, match="reads a folder of classes"):
+        eject(Workload(data=ROWS, ops=[RandomFlip()], batch_size=2), DIRECTORY)
 
 
 class Odd(Arrays):
