@@ -238,7 +238,7 @@ def _mapped(file: Path) -> NDArray[Any]:
         loaded = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise DataError(f"The file `{file}` does not exist.") from error
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+    except Exception as error:  # NumPy evaluates a header, which may be anything
         raise DataError(
             f"`{file}` must be a .npy file of plain numbers, but cannot be read as one: {error}",
             hint="Write it with numpy.save.",

@@ -8,7 +8,8 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from autopipe.core.sample import FieldKind, SampleSpec
 from autopipe.core.structure import SLOTS, Structure, keyed, label, leaves, mapped, slots_of
 from autopipe.data.arrays import looks_like_image, target_kind
 from autopipe.data.paths import spread
-from autopipe.errors import BadSampleError, DataError, near, shortened
+from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened
 
 Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """A column; or several, for as many parts: a list of them, or a dictionary of what the model calls each."""
@@ -83,6 +84,23 @@ def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hi
     return DataError(f"{no}{near(column, names)}", hint=hint)
 
 
+@contextlib.contextmanager
+def read_as(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Raise whatever a library raises of a damaged file as an error that names the file.
+
+    Raises:
+        DataError: the file cannot be read as `what`.
+    """
+    try:
+        yield
+    except AutopipeError:
+        raise
+    except Exception as error:  # of damaged files libraries raise what they stumble over
+        raise DataError(
+            f"`{os.fspath(path)}` cannot be read as {what}: {error.__cause__ or str(error) or type(error).__name__}"
+        ) from error
+
+
 class Columns(abc.ABC):
     """Rows of columns, of which some hold images, encoded or as arrays."""
 
@@ -120,7 +138,12 @@ class Columns(abc.ABC):
     def _values(self, index: int) -> list[Any]:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        return self._row(index)
+        try:
+            return self._row(index)
+        except AutopipeError:
+            raise
+        except Exception as error:  # as above
+            raise BadSampleError(f"row {index} of {self!r} cannot be read: {type(error).__name__}: {error}") from error
 
     def _flat_columns(self) -> tuple[str | None, ...]:
         """Return the column of each part of a flat sample, see `Structure`; None for a target that is missing."""

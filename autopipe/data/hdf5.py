@@ -14,7 +14,7 @@ from autopipe.core.sample import Batch
 from autopipe.core.script import located
 from autopipe.core.structure import leaves
 from autopipe.data.arrays import text_refused
-from autopipe.data.columns import Columns, Names, Selection, missing_column
+from autopipe.data.columns import Columns, Names, Selection, missing_column, read_as
 from autopipe.data.hdf5_rows import Rows, gather_of, rows_of
 from autopipe.data.paths import PathList
 from autopipe.errors import DataError, MissingExtraError
@@ -52,6 +52,11 @@ class HDF5(Columns):
         self._path = str(Path(located(path)).absolute())
         self._selection = Selection.of(x, y, sample_weight)
         self._opened: tuple[int, list[Rows], list[Any]] | None = None
+        with read_as(self._path, "an HDF5 file"):
+            self._look()
+
+    def _look(self) -> None:
+        """Find out what the file holds."""
         datasets = dict(zip(self._selection.columns, self._datasets(), strict=True))
         lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
         if len(lengths) != 1 or lengths == {0}:
@@ -140,8 +145,6 @@ def _open(path: str) -> Any:
         return h5py.File(path, "r")
     except FileNotFoundError as error:
         raise DataError(f"The file `{path}` does not exist.") from error
-    except OSError as error:
-        raise DataError(f"`{path}` cannot be read as an HDF5 file: {error}") from error
 
 
 def _dataset(file: Any, column: str, path: str) -> Any:

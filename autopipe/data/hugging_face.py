@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class HuggingFace(Columns):
         >>> data = ap.HuggingFace(load_dataset("beans", split="train"), label="labels")   # doctest: +SKIP
     """
 
+    _call: ClassVar[str] = "ap.HuggingFace(dataset"
+    _owner = "The dataset"  # of the columns, in messages
+
     def __init__(
         self, dataset: Any, image: Names = "image", label: Names | None = "label", sample_weight: Names | None = None
     ) -> None:
@@ -58,10 +61,10 @@ class HuggingFace(Columns):
         columns = self._selection.columns
         for column in columns:
             if column not in dataset.column_names:
-                hint = 'Name them: ap.HuggingFace(dataset, image="...", label="..." or None).'
-                raise missing_column(column, dataset.column_names, "The dataset", "columns", hint)
+                hint = f'Name them: {self._call}, image="...", label="..." or None).'
+                raise missing_column(column, dataset.column_names, self._owner, "columns", hint)
         if not len(dataset):
-            raise DataError("The dataset has no rows.")
+            raise DataError(f"{self._owner} has no rows.")
         feature = dataset.features[label] if isinstance(label, str) else None
         self.classes = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
         self._stored = [os.fsdecode(each["filename"]) for each in dataset.cache_files]

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import zipfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from autopipe.core.sample import SampleSpec
 from autopipe.core.script import located
 from autopipe.core.structure import mapped
 from autopipe.data.arrays import Arrays
-from autopipe.data.columns import Names, Selection, missing_column
+from autopipe.data.columns import Names, Selection, missing_column, read_as
 from autopipe.data.records import cache_folder, not_unpacked
 from autopipe.errors import DataError
 
@@ -83,7 +82,9 @@ def _of_archive(error: DataError, archive: Path, files: dict[str, Path]) -> Data
 
 def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
     """Return the .npy file of each of some arrays, unpacked unless it is there for this path, size and time."""
-    try:
+    if not archive.exists():
+        raise DataError(f"The file `{archive}` does not exist.")
+    with read_as(archive, "a .npz archive"):
         status = archive.stat()
         with zipfile.ZipFile(archive) as opened:
             known = [name.removesuffix(".npy") for name in opened.namelist() if name.endswith(".npy")]
@@ -99,10 +100,6 @@ def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
                 return {key: _member(opened, key, folder) for key in keys}
             except OSError as error:
                 raise not_unpacked(str(archive), folder, error) from error
-    except FileNotFoundError as error:
-        raise DataError(f"The file `{archive}` does not exist.") from error
-    except (OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"`{archive}` cannot be read as a .npz archive: {error}") from error
 
 
 def _member(opened: zipfile.ZipFile, key: str, folder: Path) -> Path:

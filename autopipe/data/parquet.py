@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autopipe.core.script import located, located_pattern
-from autopipe.data.columns import Names
+from autopipe.data.columns import Names, read_as
 from autopipe.data.hugging_face import HuggingFace
 from autopipe.data.paths import PathList
 from autopipe.data.records import cache_folder, not_unpacked
@@ -36,6 +36,8 @@ class Parquet(HuggingFace):
         >>> data = ap.Parquet("beans/train-*.parquet", label="labels")   # doctest: +SKIP
     """
 
+    _call = "ap.Parquet(files"
+
     def __init__(
         self,
         files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -51,7 +53,9 @@ class Parquet(HuggingFace):
         if not found:
             raise DataError(f"No file matches {files!r}.", hint="A relative pattern starts at the script's folder.")
         self._parquet = PathList(b"/", [os.path.split(os.path.abspath(os.fsencode(path))) for path in found])  # noqa: PTH100  bytes
-        super().__init__(_dataset(self._parquet.files()), image, label, sample_weight)
+        self._owner = f"`{self._parquet.text(0)}`"
+        with read_as(found[0], "Parquet"):
+            super().__init__(_dataset(self._parquet.files()), image, label, sample_weight)
 
     def __repr__(self) -> str:
         return f"Parquet({self._parquet.text(0)!r}, ...: {len(self)} rows in {len(self._parquet)} files)"
@@ -75,8 +79,5 @@ def _dataset(files: list[str]) -> Any:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_unpacked(files[0], folder, error) from error
-    try:
-        patterns = [glob.escape(file) for file in files]  # the library takes names for such
-        return datasets.Dataset.from_parquet(patterns, cache_dir=str(folder))
-    except (OSError, ValueError, datasets.exceptions.DatasetGenerationError) as error:
-        raise DataError(f"`{files[0]}` cannot be read as Parquet: {error.__cause__ or error}") from error
+    patterns = [glob.escape(file) for file in files]  # the library takes names for such
+    return datasets.Dataset.from_parquet(patterns, cache_dir=str(folder))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,19 @@ def test_parquet_files_are_found_in_folders_below(tmp_path: Path) -> None:
         pq.write_table(pa.table({"image": [b"one"], "label": [number]}), tmp_path / name)
     data = Parquet(tmp_path / "**" / "*.parquet")
     assert [data.read(number) for number in range(len(data))] == [(b"one", 0), (b"one", 1)]
+
+
+def test_a_column_that_parquet_files_lack_is_told_with_the_file_and_the_call(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"image": [b"one"], "labels": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet` has no column `label`.*Did you mean `labels`") as caught:
+        Parquet(tmp_path / "a.parquet")
+    assert "ap.Parquet(" in str(caught.value.hint)
+    assert "HuggingFace" not in str(caught.value)
+
+
+def test_the_extra_of_hugging_face_brings_what_its_images_need() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert any(each.startswith("pillow") for each in project["optional-dependencies"]["hf"])
 
 
 def test_a_parquet_files_name_is_no_pattern(tmp_path: Path) -> None:
@@ -287,3 +302,51 @@ def test_no_framework_is_imported_for_them() -> None:
     code = "import sys, datasets, h5py, autopipe.data; print({'tensorflow', 'torch', 'keras'} & set(sys.modules))"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def of_numbers(path: Path) -> Path:
+    rows = np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3)
+    if path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file["x"], file["y"] = rows, np.arange(20)
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, x=rows, y=np.arange(20))
+    else:
+        datasets.Dataset.from_dict({"image": list(map(bytes, rows)), "label": list(range(20))}).to_parquet(str(path))
+    return path
+
+
+@pytest.mark.parametrize(("make", "name", "tries"), [(HDF5, "a.h5", 60), (NPZ, "a.npz", 60), (Parquet, "a.parquet", 4)])
+def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(
+    make: Any, name: str, tries: int, tmp_path: Path
+) -> None:
+    whole, chance = of_numbers(tmp_path / name).read_bytes(), random.Random(1)
+    unnamed = []
+    for number in range(tries):
+        content = bytearray(whole)
+        for _ in range(16):
+            content[chance.randrange(min(len(content), 4096))] = chance.randrange(256)
+        damaged = tmp_path / f"{number}{name}"
+        damaged.write_bytes(content)
+        try:
+            data = make(damaged)
+            for row in range(min(len(data), 20)):
+                data.read(row)
+        except DataError as error:
+            unnamed += [error.message] if str(damaged) not in error.message else []
+    assert unnamed == []
+
+
+def test_an_archive_of_a_later_version_is_refused_by_its_name(tmp_path: Path) -> None:
+    whole = of_numbers(tmp_path / "a.npz").read_bytes()
+    entry = whole.index(b"PK\1\2")  # of the directory; the version that it takes to read it stands 6 bytes behind
+    (tmp_path / "a.npz").write_bytes(whole[: entry + 6] + b"\xff" + whole[entry + 7 :])
+    with pytest.raises(DataError, match=r"a\.npz.*version 25\.5"):
+        NPZ(tmp_path / "a.npz")
+
+
+def test_a_link_to_itself_is_refused_by_the_files_name(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["y"] = np.arange(20), h5py.SoftLink("/y")
+    with pytest.raises(DataError, match=r"a\.h5"):
+        HDF5(tmp_path / "a.h5")

@@ -182,7 +182,7 @@ def test_a_damaged_chunk_spoils_its_own_rows_alone(tmp_path: Path) -> None:
         raw.write(b"\xff" * chunk.size)
     data = HDF5(path, y="labels")
     assert data.read(14) == (image(14), 14)
-    with pytest.raises(OSError, match="read"):
+    with pytest.raises(BadSampleError, match="read"):
         data.read(15)
 
 
