@@ -22,7 +22,7 @@ from autopipe.core.params import Value
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import machine
-from autopipe.reports import plots, story
+from autopipe.reports import story
 from autopipe.search import dashboard
 from autopipe.search.events import OnEvent
 from autopipe.search.result import SearchResult
@@ -192,8 +192,7 @@ def _tuned(found: Found, workload: Workload | str, named: Reference | None) -> T
     profile = None if best is None else found.profile(best)
     if profile is None:
         return None
-    if dashboard.is_installed():
-        dashboard.show(found.result.study, plots.figures(profile), plots.note(profile))
+    dashboard.show(found.result.study, story.note(profile))
     if isinstance(workload, Workload):
         return factory.of_profile(profile, workload, named=named, study=found.result.study, shown=story.piece)
     source = partial(workload_import.load_workload, workload)

@@ -85,6 +85,12 @@ def piece(profile: Profile) -> str:
     )
 
 
+def note(profile: Profile) -> str:
+    """Return the verdict as Markdown."""
+    config = pick.config_of(profile).short()
+    return f"**{headline.sentence(profile)}**\n\n{headline.action(profile)}\n\nThe winner: `{config}`\n"
+
+
 def _head(artifact: Artifact, profile: Profile) -> str:
     said = f"{named(artifact)}, {profile.measured_at:%d %B %Y %H:%M} UTC, {headline.machine(profile)}"
     return f"<p>{page.words(said)}</p><h1>{page.words(headline.sentence(profile))}</h1>"

@@ -42,7 +42,6 @@ OTHER_THINGS = {
 ELSEWHERE = {
     ("core/sample.py", "array"): "a field's kind",
     ("data/arrays.py", "array"): "a key of what Arrays pickles",
-    ("reports/plots.py", "array"): "a key of Plotly's error bars",
     ("data/records.py", "tfrecord"): "the folder of the record index",
     ("search/rules.py", "foreign"): "the name of a rule",
     ("search/trial_owner.py", "processes"): "a key of who runs a trial: in which process numbers count",
