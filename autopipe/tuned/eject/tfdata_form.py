@@ -47,7 +47,10 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
     prefetch = "tf.data.AUTOTUNE" if loader.prefetch == "auto" else str(loader.prefetch)
     source, kept = parts.source, config.cache == "memory"
     done = parts.packed if parts.is_joined else parts.finished
-    loading = [*source.reading, *_decoded_in_part(parts.prefix if kept else [*parts.prefix, *parts.body], parts.jpegs)]
+    loading = [
+        *source.reading,
+        *_decoded_in_part(parts.prefix if kept else _cut_first([*parts.prefix, *parts.body]), parts.jpegs),
+    ]
     load = function("load", "Read a sample.", _kept_in_float(loading), ", ".join(source.arguments),
                     parts.finished if kept else done)  # fmt: skip
     augment = function("augment", "Do to a sample what differs from epoch to epoch.",
@@ -117,6 +120,18 @@ def _is_taken_as_float(part: str, lines: Lines) -> bool:
     named, moved, taken = (re.compile(text.format(part)) for text in (r"\b{0}\b", _MOVED, _TAKEN))
     used = (line for line in lines if named.search(line) and not moved.fullmatch(line))
     return bool(taken.match(next(used, "")))
+
+
+def _cut_first(lines: Lines) -> Lines:
+    """Look up classes of those pixels of a mask that are cut out of it, and not of all."""
+    for number, line in enumerate(lines):
+        if (looked_up := re.match(r"(\w+) = tf\.gather\(CLASSES_", line)) is None:
+            continue
+        named = re.compile(rf"\b{looked_up[1]}\b")
+        later = next((at for at in range(number + 1, len(lines)) if named.search(lines[at])), None)
+        if later is not None and re.fullmatch(_CUT.format(looked_up[1]), lines[later]):
+            return [*lines[:number], *lines[number + 1 : later + 1], line, *_cut_first(lines[later + 1 :])]
+    return lines
 
 
 def _decoded_in_part(lines: Lines, jpegs: frozenset[str]) -> Lines:

@@ -106,6 +106,15 @@ def test_only_the_crop_of_a_jpeg_is_decoded_and_of_what_may_be_no_jpeg_the_whole
         assert "x.set_shape((4, 5, 3))" in lines
 
 
+def test_classes_are_looked_up_behind_a_crop_unless_they_are_kept(tmp_path: Path) -> None:
+    pairs = ImagePairs(*(write_images(tmp_path / name, "1.png", "2.png") for name in ("images", "masks")))
+    workload = Workload(data=pairs, ops=[Decode(), MaskToClass(((0, 0, 0),)), RandomCrop(4, 4)], batch_size=2)
+    code = eject(workload, "tf.data")
+    assert code.index("y = y[top : ") < code.index("tf.gather(CLASSES_") < code.index("y.set_shape((4, 4))")
+    kept = eject(workload, CACHED)
+    assert kept.index("tf.gather(CLASSES_") < kept.index("y = y[top : ")
+
+
 def test_flips_of_rows_are_done_to_whole_batches() -> None:
     code = eject(Workload(data=ROWS, ops=[RandomFlip(), Rescale(1 / 255)], batch_size=2), "tf.data")
     assert code.count("map(") == 1
