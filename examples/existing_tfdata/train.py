@@ -105,7 +105,11 @@ def build_segmenter() -> Any:
     return model
 
 
-PARAMETERS = {"num_parallel_calls": [1, 2, 4], "prefetch": [1, 4], "cache": [False, True]}
+PARAMETERS: dict[str, list[int] | list[bool]] = {
+    "num_parallel_calls": [1, 2, 4],
+    "prefetch": [1, 4],
+    "cache": [False, True],
+}
 workload = ap.wrap(make_dataset, model=build_model, parameters=PARAMETERS)
 one_hots = ap.wrap(make_one_hots, model=build_classifier, parameters=PARAMETERS)
 masks = ap.wrap(make_masks, model=build_segmenter, parameters=PARAMETERS)

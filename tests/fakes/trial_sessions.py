@@ -104,7 +104,8 @@ class FakeSession:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _leave_a_file_and_die(self, options: Options, report: Report) -> None:
-        Path(str(options["path"])).write_text(tempfile.mkdtemp(dir=options.get("folder")))
+        folder = options.get("folder")
+        Path(str(options["path"])).write_text(tempfile.mkdtemp(dir=None if folder is None else str(folder)))
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _terminate(self, options: Options, report: Report) -> None:

@@ -56,6 +56,7 @@ USERS = {
     "measure/ceilings.py": "the loader that shows what an image costs",
     "measure/onlooker.py": "where the batches of somebody else's training are put",
     "measure/verify.py": "the reference that the others are compared with",
+    "tuned/eject/directory_form.py": "which workloads Keras's own reader of a folder can feed",
     "tuned/eject/module.py": "which plain code a loader's settings are written as",
     "tuned/eject/call_form.py": "the call of a wrapped dataset's function, of one loader's settings",
     "tuned/eject/grain_form.py": "a Grain dataset of one loader's settings",

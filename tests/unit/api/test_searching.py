@@ -147,10 +147,11 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
         settings = Settings(space="quick", trials=trials, blocks=(0, 0), budget_seconds=None, storage=url)
         found[name] = searching.search(runner, site, settings, listen).result  # type: ignore[arg-type]  # plays it
 
-    search("one", 7, lambda: None if "other" in ran else search("other", 8))
+    search("one", 12, lambda: None if "other" in ran else search("other", 13))
     assert {name: len(result.study.trials) for name, result in found.items()} == ran
-    search("one", 9)
-    assert opened == [("one", 0), ("other", 0), ("one", 7)]
+    before = ran["one"]
+    search("one", 14)
+    assert opened == [("one", 0), ("other", 0), ("one", before)]
 
 
 def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_starts(

@@ -32,6 +32,7 @@ class Leaves:
     """Fills nothing in, and counts the batches that were begun and not filled or forgotten."""
 
     begun = 0
+    lost = 0
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         self.begun -= 1

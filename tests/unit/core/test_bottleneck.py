@@ -194,7 +194,7 @@ def test_a_storage_that_was_read_slower_than_what_trains_from_it_says_nothing_of
     """Once: "32 at a time bring 309 images/s; more of them bring no more than 62"."""
     read = WAITING["op_costs"][0].model_copy(update={"wait_seconds_per_image": 0.1})
     rungs = _rungs((1, 10.0), (4, 40.0), (16, 62.0), (64, 62.0))
-    disturbed = {"op_costs": (read, *COSTS[1:]), "reads": rungs}
+    disturbed: dict[str, Any] = {"op_costs": (read, *COSTS[1:]), "reads": rungs}
     workers = PipelineConfig(loader=Threads(workers=32))
     found = bottleneck(limits(ceiling(model=1000.0, **disturbed), workers), rate=300.0)
     assert found.kind is Kind.STORAGE_LATENCY

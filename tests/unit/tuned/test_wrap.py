@@ -247,7 +247,7 @@ def test_what_cannot_be_wrapped_is_refused(function: Callable[..., Any], said: s
 
 def test_a_dataset_in_place_of_the_function_that_makes_it_is_refused() -> None:
     with pytest.raises(WorkloadError, match="`make_dataset` must be a function") as refused:
-        wrap.wrap(tf.data.Dataset.range(3), model=len)  # type: ignore[arg-type]  # as people write it
+        wrap.wrap(tf.data.Dataset.range(3), model=len)  # as people write it
     assert "pass the function" in str(refused.value.hint)
 
 
