@@ -122,7 +122,8 @@ class Machine:
 
     def rest(self) -> list[list[Any]]:
         """Let it go on, and return all that it says until it ends."""
-        self.tell("on")
+        with contextlib.suppress(BrokenPipeError):  # it may have ended already
+            self.tell("on")
         said, _ = self._process.communicate()
         return [json.loads(line) for line in said.splitlines()]
 
