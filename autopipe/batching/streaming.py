@@ -83,6 +83,7 @@ class StreamingLoader(WorkloadLoader):
             kernel: tells where that is so; needed where `at_a_time` is more than 1.
         """
         self._left, self._owner, self._fillers = 0, Owner(), frozenset(fillers)
+        self._lost = 0  # of fillers that were let go of
         waiting = groups(queue_size, at_a_time)
         self._queue_size = waiting * at_a_time
         super().__init__(job, self._queue_size + len(fillers) * at_a_time)
@@ -112,7 +113,7 @@ class StreamingLoader(WorkloadLoader):
 
     def lost_workers(self) -> int:
         twin = 0 if self._twin is None else self._twin.lost_workers()
-        return twin + sum(filler.lost for filler in self._fillers)
+        return twin + self._lost + sum(filler.lost for filler in self._fillers)
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         self._left = 0
@@ -145,6 +146,8 @@ class StreamingLoader(WorkloadLoader):
     def close(self) -> None:
         self._close_twin()
         self._shut_down()
+        self._lost += sum(filler.lost for filler in self._fillers)
+        self._fillers = frozenset()  # a filler may hold threads and memory that end with it
 
 
 def batches_held(queue_size: int, workers: int, at_a_time: int) -> int:
