@@ -272,7 +272,7 @@ class _Tail:
             self.late_seconds = max(_LEAST_LATE_SECONDS, _LATE * median, longest)
 
     def left(self) -> int:
-        """Return how many more reads may be made again."""
+        """Count the reads that may still be repeated."""
         return max(0, int(_MOST_AGAIN * self._count) - self.again)
 
 

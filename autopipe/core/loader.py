@@ -178,7 +178,7 @@ class Loader(abc.ABC):
         return None
 
     def lost_workers(self) -> int:
-        """Return how many workers have died so far, and were replaced: each time a batch was made anew."""
+        """Count the workers that died and were replaced; each time a batch was made again."""
         return 0
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
