@@ -1,6 +1,7 @@
 """autopipe: measures how to feed a training, and hands back the fastest way as code to import.
 
-This module holds the public names and nothing else. They are imported when first used, so that the command line, and
+This module holds the public names and nothing else. Those of extensions are listed for type checkers only: Python finds
+them by entry points. They are imported when first used, so that the command line, and
 worker processes, start without what they do not need.
 """
 
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     from autopipe.core.loader import Loader as Loader
     from autopipe.core.workload import Workload as Workload
     from autopipe.data.arrays import Arrays as Arrays
-    from autopipe.data.hdf5 import HDF5 as HDF5
-    from autopipe.data.hugging_face import HuggingFace as HuggingFace
     from autopipe.data.image_folder import ImageFolder as ImageFolder
     from autopipe.data.image_pairs import ImagePairs as ImagePairs
     from autopipe.data.npz import NPZ as NPZ
-    from autopipe.data.parquet import Parquet as Parquet
     from autopipe.data.table import Table as Table
-    from autopipe.data.tfds import TFDS as TFDS
     from autopipe.data.tfrecords import TFRecords as TFRecords
     from autopipe.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
     from autopipe.devices.trainer import Trainer as Trainer
     from autopipe.errors import AutopipeError as AutopipeError
+    from autopipe.extensions.hdf5.source import HDF5 as HDF5
+    from autopipe.extensions.huggingface.source import HuggingFace as HuggingFace
+    from autopipe.extensions.huggingface.source import Parquet as Parquet
+    from autopipe.extensions.tfds import TFDS as TFDS
     from autopipe.loaders.dali import Dali as Dali
     from autopipe.loaders.grain import Grain as Grain
     from autopipe.loaders.keras import Keras as Keras
@@ -85,14 +86,10 @@ _HOMES = {
     "Loader": "core.loader",
     "Workload": "core.workload",
     "Arrays": "data.arrays",
-    "HDF5": "data.hdf5",
-    "HuggingFace": "data.hugging_face",
     "NPZ": "data.npz",
-    "Parquet": "data.parquet",
     "ImageFolder": "data.image_folder",
     "ImagePairs": "data.image_pairs",
     "Table": "data.table",
-    "TFDS": "data.tfds",
     "TFRecords": "data.tfrecords",
     "SimulatedAccelerator": "devices.simulated",
     "Trainer": "devices.trainer",
@@ -134,28 +131,37 @@ _HOMES = {
     "wrap": "tuned.wrap",
 }
 
+_GROUPS = ("autopipe.api", "autopipe.sources", "autopipe.loaders", "autopipe.ops")
+
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
-    value = _of_another_package(name) if home is None else getattr(importlib.import_module(f"autopipe.{home}"), name)
+    value = _of_an_extension(name) if home is None else getattr(importlib.import_module(f"autopipe.{home}"), name)
     globals()[name] = value
     return value
 
 
-def _of_another_package(name: str) -> Any:
-    """Return an op or a source that an installed package adds, by an entry point of that name."""
+def _of_an_extension(name: str) -> Any:
+    """Return what an installed package adds under that name, by an entry point of one of these groups."""
+    from autopipe.errors import ConfigError, near
+
+    why = f"module 'autopipe' has no attribute {name!r}."
     if not name.startswith("_"):
-        from importlib import metadata
+        from autopipe.core import registry
 
-        for group in ("autopipe.ops", "autopipe.sources"):
-            for entry in metadata.entry_points(group=group, name=name):
-                return entry.load()
-    from autopipe.errors import near
-
-    raise AttributeError(f"module 'autopipe' has no attribute {name!r}.{near(name, _HOMES)}")
+        try:
+            found = registry.named(name, *_GROUPS)
+        except ConfigError as error:
+            raise AttributeError(f"{why} {error.hint}") from None
+        if found is not None:
+            return found
+        why += near(name, __dir__())
+    raise AttributeError(why)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from autopipe.core import registry
+
+    return sorted({*__all__, *(entry.name for group in _GROUPS for entry in registry.declared(group))})

@@ -1,6 +1,6 @@
 """What several devices and processes come to: predicted beside measured, work per process, a search over both counts.
 
-Usage: python benchmarks/scaling.py [--only devices,processes,search,ray]
+Usage: python benchmarks/model.py [--only devices,processes,search,ray]
 
 On a machine without accelerators: two virtual devices (halves of the CPU), two JAX processes on loopback, a Ray cluster
 of this machine. Ratios only: they share its cores.
@@ -25,8 +25,7 @@ import cv2
 import numpy as np
 
 import autopipe as ap
-from autopipe.api import scale_runs
-from autopipe.core import scaling
+from autopipe.extensions.scale import model, runs
 from autopipe.search.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -87,10 +86,10 @@ def make_workload(data: Images | None = None) -> ap.Workload:
 
 def devices() -> None:
     """Predict two virtual devices from one, and measure them."""
-    found = scale_runs.scale(make_workload(), [1, 2], settings=Settings(virtual_devices=2))
+    found = runs.scale(make_workload(), [1, 2], settings=Settings(virtual_devices=2))
     for weak in (False, True):
-        measured = scaling.row(found.measured, 2, weak=weak)
-        predicted = scaling.row(found.measured, 2, weak=weak, predict=True)
+        measured = model.row(found.measured, 2, weak=weak)
+        predicted = model.row(found.measured, 2, weak=weak, predict=True)
         off = measured.step_seconds / predicted.step_seconds - 1
         kind, steps = "weak" if weak else "strong", (predicted.step_seconds * 1e3, measured.step_seconds * 1e3)
         print(

@@ -20,11 +20,11 @@ import cv2
 import numpy as np
 
 import autopipe as ap
-from autopipe.api import predicting, searching, tuning
+from autopipe.api import searching, tuning
 from autopipe.core.config import PipelineConfig
 from autopipe.core.facts import Limits
 from autopipe.core.outcome import Measurement
-from autopipe.core.whatif import Machine, what_if
+from autopipe.extensions.whatif.prediction import Machine, read, what_if
 from autopipe.search.settings import Settings
 
 RIGHT = 0.15
@@ -80,7 +80,7 @@ def rate(work: ap.Workload, config: PipelineConfig) -> float:
 
 
 def report(name: str, artifact: Path, machine: Machine, work: ap.Workload) -> None:
-    found = what_if(predicting.measured(artifact), machine)
+    found = what_if(read(artifact), machine)
     config = found.config
     measured = rate(work, config)
     said = found.images_per_second

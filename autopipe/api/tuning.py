@@ -17,13 +17,13 @@ from autopipe.api.found import Found
 from autopipe.api.search_facts import Site
 from autopipe.api.searching import Watcher, description, read_space, refuse_in_trial, runner_for, search
 from autopipe.api.unmeasured import nothing_measured
+from autopipe.core import registry
 from autopipe.core.facts import Limits
 from autopipe.core.params import Value
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import machine
 from autopipe.reports import story
-from autopipe.search import dashboard
 from autopipe.search.events import OnEvent
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
@@ -192,7 +192,8 @@ def _tuned(found: Found, workload: Workload | str, named: Reference | None) -> T
     profile = None if best is None else found.profile(best)
     if profile is None:
         return None
-    dashboard.show(found.result.study, story.note(profile))
+    for _, write in registry.loaded("autopipe.study_notes", "note of a study"):
+        write(found.result.study, story.note(profile))
     if isinstance(workload, Workload):
         return factory.of_profile(profile, workload, named=named, study=found.result.study, shown=story.piece)
     source = partial(workload_import.load_workload, workload)

@@ -26,6 +26,7 @@ import typer
 from autopipe import _version
 from autopipe.cli import commands
 from autopipe.cli.option_groups import ungrouped
+from autopipe.core import registry
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 
 USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
@@ -51,7 +52,11 @@ def _common(
 
 
 def application() -> typer.Typer:
-    """Return the command. Each module of `autopipe.cli.commands` has a sub-command: the function of the same name."""
+    """Return the command.
+
+    Each module of `autopipe.cli.commands` has a sub-command: the function of the same name. So has each module that an
+    extension names in the entry point group `autopipe.commands`.
+    """
     app = typer.Typer(
         name="autopipe",
         no_args_is_help=True,
@@ -61,11 +66,13 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
-    for module in pkgutil.iter_modules(commands.__path__):
-        found = importlib.import_module(f"{commands.__name__}.{module.name}")
-        name, context = module.name.replace("_", "-"), getattr(found, "CONTEXT", None)
-        command = ungrouped(getattr(found, module.name))
-        app.command(name, hidden=module.name in _HIDDEN, context_settings=context)(command)
+    names = [module.name for module in pkgutil.iter_modules(commands.__path__)]
+    modules = {name: importlib.import_module(f"{commands.__name__}.{name}") for name in names}
+    modules |= registry.loaded("autopipe.commands", "command")
+    for name, module in sorted(modules.items()):
+        context = getattr(module, "CONTEXT", None)
+        command = ungrouped(getattr(module, name))
+        app.command(name.replace("_", "-"), hidden=name in _HIDDEN, context_settings=context)(command)
     return app
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from autopipe.core.config import LOADERS, PipelineConfig
 from autopipe.core.description import WrappedDataset
 from autopipe.core.params import Value, from_config, near_parameter, parameter_types, to_config
-from autopipe.core.scaling import INTERCONNECTS, Interconnect
 from autopipe.devices.simulated import PRESETS, SimulatedAccelerator
 from autopipe.errors import ConfigError, near
 
@@ -20,8 +19,6 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)", re.IGNORECASE)
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(B|bits?)/s", re.IGNORECASE)
-_DECIMAL = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -52,28 +49,6 @@ def _with_a_unit(text: str, option: str, *units: str) -> str | None:
     if _NUMBER.fullmatch(text.strip()) is None:
         return None
     return f"A number needs a unit: {' or '.join(f'{option} {text.strip()}{unit}' for unit in units)}."
-
-
-def counts(text: str, option: str) -> list[int]:
-    """Return the numbers that a list such as `1,2,4` holds, each at least 1."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ConfigError(f"`{option}` must be whole numbers from 1 on, such as 1,2,4, but got {text!r}.")
-    return [int(part) for part in parts]
-
-
-def interconnect(text: str, option: str) -> Interconnect:
-    """Return what lies between devices: a preset by name, or a rate such as `12GB/s` or `25Gbit/s`."""
-    if text in INTERCONNECTS:
-        return INTERCONNECTS[text]
-    match = _RATE.fullmatch(text.strip())
-    if match is None or float(match[1]) == 0:
-        raise ConfigError(
-            f"`{option}` must be a rate such as 12GB/s or 25Gbit/s, or one of {', '.join(INTERCONNECTS)}; "
-            f"but got {text!r}.{near(text, INTERCONNECTS)}"
-        )
-    bits = 8 if match[3].lower().startswith("bit") else 1
-    return Interconnect(bytes_per_second=float(match[1]) * _DECIMAL[match[2].upper()] / bits, source=f"{option} {text}")
 
 
 def accelerator(text: str, option: str) -> SimulatedAccelerator:

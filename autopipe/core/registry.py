@@ -1,21 +1,27 @@
-"""Plugins by name: a plugin is one module of one package, found by looking, so that adding one edits no list.
+"""Plugins by name, found by looking, so that adding one edits no list of the core.
 
-Somebody else's package adds one by an entry point of the group that is called like ours: in its pyproject.toml
-`[project.entry-points."autopipe.loaders"]` with `mine = "their_package.loader"`, a module that registers itself.
+A plugin of the core is a module of one package. Extensions declare theirs as entry points in pyproject.toml, those of
+`autopipe/extensions` as those of other packages: `Mine = "their_package.loader:Mine"` below
+`[project.entry-points."autopipe.loaders"]`. CONTRIBUTING.md lists the groups. The core imports no extension by name.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import pkgutil
 import warnings
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from importlib.metadata import EntryPoint
+from typing import Any, Generic, TypeVar
 
 from autopipe.errors import ConfigError, near
 
 T = TypeVar("T")
+
+_OURS = "autopipe.extensions."
 
 
 class Registry(Generic[T]):
@@ -36,7 +42,10 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         self._discover()
         if name not in self._plugins:
-            raise ConfigError(f"`{self._kind}` must be one of {', '.join(self)}, but got {name!r}.{near(name, self)}")
+            hint = next((_absence(entry) for entry in absent(self._package) if entry.name.lower() == name), None)
+            raise ConfigError(
+                f"`{self._kind}` must be one of {', '.join(self)}, but got {name!r}.{near(name, self)}", hint=hint
+            )
         return self._plugins[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -50,13 +59,70 @@ class Registry(Generic[T]):
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self._package}.{module.name}")
-        for entry in importlib.metadata.entry_points(group=self._package):
-            try:
-                entry.load()
-            except Exception as error:  # noqa: BLE001  # somebody else's code: the other plugins work without it
-                owner = "?" if entry.dist is None else entry.dist.name
-                warnings.warn(
-                    f"The {self._kind} `{entry.name}` of the package {owner} cannot be imported: {error!r}.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+        for _ in loaded(self._package, self._kind):
+            pass
+
+
+def declared(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group, without those of extensions of ours whose folder is not here."""
+    return tuple(entry for entry in _all(group) if _is_here(entry))
+
+
+def absent(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of extensions of ours that were installed and whose folder is not here."""
+    return tuple(entry for entry in _all(group) if not _is_here(entry))
+
+
+def loaded(group: str, kind: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names and objects of a group; warn of each that cannot be imported, and go on without it."""
+    for entry in declared(group):
+        try:
+            found = entry.load()
+        except Exception as error:  # noqa: BLE001  # code of another package: the other plugins work without it
+            owner = "?" if entry.dist is None else entry.dist.name
+            warnings.warn(
+                f"The {kind} `{entry.name}` of the package {owner} cannot be imported: {error!r}.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        else:
+            yield entry.name, found
+
+
+def named(name: str, *groups: str) -> Any:
+    """Return the object that the first of some groups has under a name; None if none has it.
+
+    Raises:
+        ConfigError: it belongs to an extension of ours whose folder is not here.
+    """
+    for group in groups:
+        for entry in _all(group):
+            if entry.name == name and not _is_here(entry):
+                raise ConfigError(f"`{name}` is not available.", hint=_absence(entry))
+            if entry.name == name:
+                return entry.load()
+    return None
+
+
+@functools.cache
+def _all(group: str) -> tuple[EntryPoint, ...]:
+    return tuple(importlib.metadata.entry_points(group=group))
+
+
+@functools.cache
+def _is_here(entry: EntryPoint) -> bool:
+    if not entry.module.startswith(_OURS):
+        return True
+    try:
+        found = importlib.util.find_spec(_extension(entry))
+    except ModuleNotFoundError:  # all extensions are gone
+        return False
+    return found is not None and found.origin is not None  # else only caches of compiled modules are left
+
+
+def _absence(entry: EntryPoint) -> str:
+    return f"It needs the extension `{_extension(entry)}`, which this copy of autopipe does not have."
+
+
+def _extension(entry: EntryPoint) -> str:
+    return ".".join(entry.module.split(".")[:3])

@@ -6,12 +6,12 @@ point of the group `autopipe.device_strategies`, which has the backend's name an
 
 from __future__ import annotations
 
-from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Final
 
 import keras
 
+from autopipe.core import registry
 from autopipe.devices.strategy import DeviceStrategy, SharingStrategy
 from autopipe.errors import ModelError
 from autopipe.hardware import virtual
@@ -50,7 +50,7 @@ def sharing() -> type[SharingStrategy] | None:
 
 
 def _strategies() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in (*metadata.entry_points(group=_GROUP), *_OURS)}
+    return {entry.name: entry for entry in (*registry.declared(_GROUP), *_OURS)}
 
 
 def accelerators() -> int:

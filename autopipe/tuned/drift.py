@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +20,6 @@ from autopipe.hardware import cpu
 from autopipe.tuned import exports
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
-
     from autopipe.devices.monitor import EpochFigures, EpochMonitor
 
 LEAST_SHARE: Final = 0.5
@@ -101,7 +100,7 @@ def DriftMonitor(
     *,
     jsonl: str | os.PathLike[str] | None = None,
     prometheus: str | os.PathLike[str] | None = None,
-    otel: bool | MeterProvider = False,
+    **exporters: Any,
 ) -> EpochMonitor:
     """Return a Keras callback that compares a training with what its artefact promises.
 
@@ -114,19 +113,22 @@ def DriftMonitor(
         jsonl: a file to which each epoch adds a line of JSON, for collectors of logs.
         prometheus: a file that holds the figures of the last epoch in Prometheus's text format, as node_exporter's
             textfile collector reads it.
-        otel: whether each epoch sets OpenTelemetry gauges, `autopipe.images_per_second` and so on, of the global meter
-            provider, or the provider itself (extra `otel`).
+        exporters: other places for the figures of each epoch, by the names of exporters of extensions. With
+            `otel=True`, each epoch sets OpenTelemetry gauges, `autopipe.images_per_second` and so on, of the global
+            meter provider; another provider may stand in place of True (extra `otel`).
 
     Raises:
-        MissingExtraError: `otel` is asked for and OpenTelemetry is not installed.
+        ConfigError: an exporter is unknown.
+        MissingExtraError: an exporter needs a package that is not installed.
 
     Example:
         >>> tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])  # doctest: +SKIP
     """
-    gauges = None if otel is False else exports.Gauges(tuple(Cause), None if otel is True else otel)
+    asked = {name: value for name, value in exporters.items() if value is not False}
+    made = [exports.exporter(name, value, tuple(Cause)) for name, value in asked.items()]
     from autopipe.devices.monitor import EpochMonitor  # imports Keras
 
-    return EpochMonitor(_Judge(jsonl, prometheus, gauges))
+    return EpochMonitor(_Judge(jsonl, prometheus, made))
 
 
 class _Judge:
@@ -136,11 +138,11 @@ class _Judge:
         self,
         jsonl: str | os.PathLike[str] | None,
         prometheus: str | os.PathLike[str] | None,
-        gauges: exports.Gauges | None = None,
+        exporters: Sequence[exports.Exporter] = (),
     ) -> None:
         self._jsonl = jsonl
         self._prometheus = prometheus
-        self._gauges = gauges
+        self._exporters = exporters
         self._warned = False
         self._unwritten = False
 
@@ -160,8 +162,8 @@ class _Judge:
 
     def _export(self, values: dict[str, Any]) -> None:
         """Hand the figures on; no training ends because a file cannot be written."""
-        if self._gauges is not None:
-            self._gauges.set(values)
+        for exporter in self._exporters:
+            exporter.set(values)
         try:
             if self._jsonl is not None:
                 exports.append_line(self._jsonl, values)

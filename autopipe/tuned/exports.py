@@ -1,6 +1,6 @@
-"""Figures of a training for those who collect them: lines of JSON, Prometheus's text format, OpenTelemetry's gauges.
+"""The figures of a training for collectors: lines of JSON, Prometheus's text format, and exporters of extensions.
 
-No dependency but OpenTelemetry's interface, an extra, where it is asked for. What the figures mean is the caller's.
+What the figures mean is the caller's.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from autopipe.errors import MissingExtraError
+from autopipe.core import registry
+from autopipe.errors import ConfigError, near
 from autopipe.hardware import atomic
 
-if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
-
-_HELP: Final = {
+GROUP: Final = "autopipe.exporters"
+HELP: Final = {
     "images_per_second": "Samples trained a second in the last epoch.",
     "promised_images_per_second": "The same when the pipeline was tuned.",
     "data_wait_share": "Part of the time that the training waited for data, 0 to 1.",
     "cores_of_others": "Cores that others kept busy, of those that this process may use.",
     "lost_workers": "Workers of the loader that died in the last epoch, and were replaced.",
 }
-_DRIFTED: Final = "Whether training is slower than promised."
+DRIFTED: Final = "Whether training is slower than promised."
 
 
 def append_line(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
@@ -40,40 +39,41 @@ def write_prometheus(path: str | os.PathLike[str], values: Mapping[str, Any]) ->
     The format is Prometheus's text exposition format, version 0.0.4.
     """
     lines = []
-    for name, help_text in _HELP.items():
+    for name, help_text in HELP.items():
         if values.get(name) is not None:
             metric = f"autopipe_{name}"
             lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge", f"{metric} {values[name]:.6g}"]
     cause = values.get("cause")
     labels = "" if cause is None else f'{{cause="{cause}"}}'
-    lines += [f"# HELP autopipe_drifted {_DRIFTED}", "# TYPE autopipe_drifted gauge"]
+    lines += [f"# HELP autopipe_drifted {DRIFTED}", "# TYPE autopipe_drifted gauge"]
     lines.append(f"autopipe_drifted{labels} {int(cause is not None)}")
     with atomic.replacing(Path(path)) as stream:
         stream.write(("\n".join(lines) + "\n").encode())
 
 
-class Gauges:
-    """OpenTelemetry gauges of the figures; how they leave the process is the meter provider's."""
+class Exporter(Protocol):
+    """Hands the figures of each epoch on."""
 
-    def __init__(self, causes: Collection[str], provider: MeterProvider | None = None) -> None:
-        """Make the gauges, which hold nothing until they are set; each cause has a series of `autopipe.drifted`.
+    def set(self, values: Mapping[str, Any], /) -> None:
+        """Take the figures of an epoch: those of `HELP`, some of them None, and `cause`, None without a drift."""
+        ...
 
-        Raises:
-            MissingExtraError: OpenTelemetry is not installed.
-        """
-        try:
-            from opentelemetry import metrics
-        except ImportError:
-            raise MissingExtraError.of("otel", "opentelemetry-api") from None
-        meter = metrics.get_meter("autopipe", meter_provider=provider)
-        self._causes = causes
-        self._figures = {name: meter.create_gauge(f"autopipe.{name}", description=text) for name, text in _HELP.items()}
-        self._drifted = meter.create_gauge("autopipe.drifted", description=_DRIFTED)
 
-    def set(self, values: Mapping[str, Any]) -> None:
-        """Set the gauges to the figures that there are, and `autopipe.drifted` to 1 for the cause, to 0 for others."""
-        for name, gauge in self._figures.items():
-            if values.get(name) is not None:
-                gauge.set(values[name])
-        for cause in self._causes:
-            self._drifted.set(int(values.get("cause") == cause), {"cause": cause})
+def exporter(name: str, value: Any, causes: Collection[str]) -> Exporter:
+    """Make the exporter that an installed package has under a name, in the entry point group `autopipe.exporters`.
+
+    Args:
+        name: of the exporter.
+        value: what it was asked for with, such as True; the exporter knows what it may be.
+        causes: all that `cause` can be.
+
+    Raises:
+        ConfigError: there is none of that name.
+        MissingExtraError: a package that it needs is not installed.
+    """
+    made = registry.named(name, GROUP)
+    if made is None:
+        known = ["jsonl", "prometheus", *(entry.name for entry in registry.declared(GROUP))]
+        raise ConfigError(f"`DriftMonitor` takes {', '.join(known)}, but got `{name}`.{near(name, known)}")
+    found: Exporter = made(value, causes)
+    return found

@@ -1,6 +1,7 @@
 """What every source must do: give each sample by its number, from any thread and process, and say what it reads.
 
-The sources are found in the package. One that has no case here fails.
+The sources of the core are found in the package. One that has no case here fails. The tests of an extension import the
+contract, and have `CASES` of their own.
 """
 
 from __future__ import annotations
@@ -33,15 +34,11 @@ from autopipe.data import example
 from autopipe.data import source as asked
 from autopipe.data.arrays import Arrays
 from autopipe.data.example import serialise
-from autopipe.data.hdf5 import HDF5
-from autopipe.data.hugging_face import HuggingFace
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.npz import NPZ
-from autopipe.data.parquet import Parquet
 from autopipe.data.records import frame
 from autopipe.data.table import Table
-from autopipe.data.tfds import TFDS
 from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import BadSampleError
 from autopipe.ops import planner
@@ -178,85 +175,6 @@ def row(number: int) -> Parts:
     return x[number], y[number]
 
 
-def hugging_face(root: Path, count: int) -> Source:
-    import datasets
-
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
-    values = {
-        "image": [{"bytes": image(n), "path": None} for n in range(count)],
-        "label": [n % 3 for n in range(count)],
-    }
-    datasets.Dataset.from_dict(values, features=features).save_to_disk(root / "set")
-    return HuggingFace(root / "set")
-
-
-def image_folder_of_hugging_face(root: Path, count: int) -> Source:
-    import datasets
-
-    paths = [str(written(root / f"{number:06}.jpg", image(number))) for number in range(count)]
-    made = datasets.Dataset.from_dict({"image": paths}).cast_column("image", datasets.Image())
-    made.save_to_disk(root / "set")
-    return HuggingFace(root / "set", label=None)
-
-
-def parquet(root: Path, count: int) -> Source:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    root.mkdir(parents=True, exist_ok=True)
-    columns = {"image": [image(n) for n in range(count)], "label": [7 * n for n in range(count)]}
-    pq.write_table(pa.table(columns), root / "set.parquet", row_group_size=4)
-    return Parquet(root / "*.parquet")
-
-
-def tfds(root: Path, count: int) -> Source:
-    import tensorflow_datasets as library
-
-    features = library.features.FeaturesDict(
-        {"image": library.features.Image(), "label": library.features.ClassLabel(num_classes=3)}
-    )
-    library.dataset_builders.store_as_tfds_dataset(
-        "toy",
-        version="1.0.0",
-        features=features,
-        split_datasets={"train": [(n, {"image": image(n), "label": n % 3}) for n in range(count)]},
-        data_dir=root,
-        file_format="array_record",
-        disable_shuffling=True,
-    )
-    tracemalloc.clear_traces()  # what its writer keeps is none of the source's
-    return TFDS("toy", "train", data_dir=root)
-
-
-def hdf5(root: Path, count: int) -> Source:
-    return _hdf5(root, *rows(count))
-
-
-def encoded_hdf5(root: Path, count: int) -> Source:
-    return _hdf5(root, in_bytes([image(number) for number in range(count)]), np.arange(count) * 7)
-
-
-def in_bytes(images: list[bytes]) -> Any:
-    """Return images as h5py writes them at once."""
-    made = np.empty(len(images), object)
-    made[:] = [np.frombuffer(each, np.uint8) for each in images]
-    return made
-
-
-def hdf5_in_chunks(root: Path, count: int) -> Source:
-    return _hdf5(root, *rows(count), chunks=(4, 2, 2, 3))
-
-
-def _hdf5(root: Path, x: Any, y: Any, **settings: Any) -> Source:
-    import h5py
-
-    root.mkdir(parents=True, exist_ok=True)
-    with h5py.File(root / "set.h5", "w") as file:
-        file.create_dataset("x", data=x, dtype=h5py.vlen_dtype(np.uint8) if x.dtype == object else None, **settings)
-        file["y"] = y
-    return HDF5(root / "set.h5")
-
-
 def npz(root: Path, count: int) -> Source:
     root.mkdir(parents=True, exist_ok=True)
     x, y = rows(count)
@@ -281,37 +199,6 @@ def columns_of_several(count: int) -> dict[str, Any]:
     weights = [number / 4 for number in range(count)]
     labels = [7 * number for number in range(count)]
     return {"image": [image(n) for n in range(count)], "features": features, "label": labels, "weight": weights}
-
-
-def hdf5_of_several(root: Path, count: int) -> Source:
-    import h5py
-
-    root.mkdir(parents=True, exist_ok=True)
-    columns = columns_of_several(count)
-    with h5py.File(root / "set.h5", "w") as file:
-        file.create_dataset("image", data=in_bytes(columns["image"]), dtype=h5py.vlen_dtype(np.uint8))
-        file["features"] = np.array(columns["features"], np.float32)
-        file["weight"] = np.array(columns["weight"], np.float32)
-        file["label"] = np.array(columns["label"])
-    return HDF5(root / "set.h5", **SEVERAL)
-
-
-def hdf5_of_several_arrays(root: Path, count: int) -> Source:
-    import h5py
-
-    root.mkdir(parents=True, exist_ok=True)
-    x, y = rows(count)
-    with h5py.File(root / "set.h5", "w") as file:
-        file["image"], file["label"] = x, y
-        file["features"], file["weight"] = np.arange(2 * count).reshape(count, 2), np.arange(count, dtype=np.float32)
-    return HDF5(root / "set.h5", x=["features", "image"], y={"kind": "label"}, sample_weight="weight")
-
-
-def hugging_face_of_several(root: Path, count: int) -> Source:
-    import datasets
-
-    datasets.Dataset.from_dict(columns_of_several(count)).save_to_disk(root / "set")
-    return HuggingFace(root / "set", SEVERAL["x"], SEVERAL["y"], SEVERAL["sample_weight"])
 
 
 def npz_of_several(root: Path, count: int) -> Source:
@@ -363,28 +250,14 @@ CASES = {
     "Arrays with gaps": Case(sliced, every_other_row, None, None),
     "Arrays in files": Case(mapped, row, "x.npy", None),
     "NPZ": Case(npz, row, "set.npz", None),
-    "HDF5": Case(hdf5, row, "set.h5", None),
-    "HDF5 in chunks": Case(hdf5_in_chunks, row, "set.h5", None),
-    "HDF5 of several arrays": Case(hdf5_of_several_arrays, of_several_arrays, "set.h5", None),
-    "HDF5 of encoded images": Case(encoded_hdf5, lambda number: (image(number), 7 * number), "set.h5", None),
-    "HDF5 of several parts": Case(hdf5_of_several, of_several, "set.h5", None),
-    "HuggingFace of several parts": Case(hugging_face_of_several, of_several, "set/data-00000-of-00001.arrow", None),
     "NPZ of several parts": Case(npz_of_several, of_several_arrays, "set.npz", None),
-    "HuggingFace": Case(
-        hugging_face, lambda number: (image(number), number % 3), "set/data-00000-of-00001.arrow", None
-    ),
-    "HuggingFace of files": Case(
-        image_folder_of_hugging_face, lambda number: (image(number),), "set/data-00000-of-00001.arrow", None
-    ),
-    "TFDS": Case(
-        tfds,
-        lambda number: (image(number), number % 3),
-        "toy/1.0.0/toy-train.array_record-00000-of-00001",
-        None,
-    ),
-    "Parquet": Case(parquet, lambda number: (image(number), 7 * number), "set.parquet", None),
 }
-every_source = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the contract on the cases of the module that it stands in: here, or in an extension's tests."""
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", metafunc.module.CASES.values(), ids=metafunc.module.CASES)
 
 
 def parts(value: object) -> Parts:
@@ -401,7 +274,7 @@ def assert_same(wanted: Parts, found: object) -> None:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
-def test_every_source_of_the_package_is_here() -> None:
+def test_every_source_of_the_core_is_here() -> None:
     modules = [importlib.import_module(f"{data.__name__}.{each.name}") for each in pkgutil.iter_modules(data.__path__)]
     found = {
         name
@@ -413,7 +286,6 @@ def test_every_source_of_the_package_is_here() -> None:
     assert found == {name.split()[0] for name in CASES}
 
 
-@every_source
 def test_samples_come_by_number_in_any_order_from_any_thread(case: Case, tmp_path: Path) -> None:
     made = case.make(tmp_path, COUNT)
     assert len(made) == COUNT
@@ -425,7 +297,6 @@ def test_samples_come_by_number_in_any_order_from_any_thread(case: Case, tmp_pat
         made.read(COUNT)
 
 
-@every_source
 def test_a_batch_half_gives_the_same_samples(case: Case, tmp_path: Path) -> None:
     made: Any = case.make(tmp_path, COUNT)
     if getattr(made, "read_many", None) is None:
@@ -439,7 +310,6 @@ def test_a_batch_half_gives_the_same_samples(case: Case, tmp_path: Path) -> None
             np.testing.assert_array_equal(part, None if rows_of_it is None else rows_of_it[place])
 
 
-@every_source
 def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,7 +318,6 @@ def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(
     test_a_batch_half_gives_the_same_samples(case, tmp_path / "batch")
 
 
-@every_source
 def test_kinds_are_those_of_the_samples(case: Case, tmp_path: Path) -> None:
     made: Any = case.make(tmp_path, COUNT)
     read, kinds = slots_of(made.read(0)), [kind for kind in (made.x_kind, made.y_kind) if kind is not None]
@@ -458,7 +327,6 @@ def test_kinds_are_those_of_the_samples(case: Case, tmp_path: Path) -> None:
         assert (kind is FieldKind.LABEL) == (np.ndim(part) == 0 and not isinstance(part, bytes))
 
 
-@every_source
 def test_a_pickle_reads_the_same_and_stays_small(case: Case, tmp_path: Path) -> None:
     made: Any = case.make(tmp_path, COUNT)
     made.read(0)  # what that opened must not be in the pickle
@@ -469,7 +337,6 @@ def test_a_pickle_reads_the_same_and_stays_small(case: Case, tmp_path: Path) -> 
     assert again.digest() == asked.digest(made)
 
 
-@every_source
 def test_the_digest_is_the_same_until_something_changes(case: Case, tmp_path: Path) -> None:
     made = case.make(tmp_path, COUNT)
     assert asked.digest(made) == asked.digest(made)
@@ -482,7 +349,6 @@ def test_the_digest_is_the_same_until_something_changes(case: Case, tmp_path: Pa
         assert asked.difference(before, asked.digest(made))
 
 
-@every_source
 def test_sizes_are_those_of_what_is_read(case: Case, tmp_path: Path) -> None:
     made = case.make(tmp_path, COUNT)
 
@@ -493,7 +359,6 @@ def test_sizes_are_those_of_what_is_read(case: Case, tmp_path: Path) -> None:
     assert read <= asked.mean_bytes(made) <= read + 120  # a record has its keys and checksums, and a label 8 bytes
 
 
-@every_source
 def test_files_and_names_lead_to_the_samples(case: Case, tmp_path: Path) -> None:
     made: Any = case.make(tmp_path, COUNT)
     assert len({made.name(number) for number in range(COUNT)}) == COUNT
@@ -506,7 +371,6 @@ def test_files_and_names_lead_to_the_samples(case: Case, tmp_path: Path) -> None
     assert asked.remote(made) is None
 
 
-@every_source
 def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: Path) -> None:
     """The NumPy half; both are run as whole files in tests/integration/test_tuned_eject.py."""
     made: Any = case.make(tmp_path, COUNT)
@@ -540,7 +404,6 @@ def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: P
         assert_same(case.sample(number), found)
 
 
-@every_source
 def test_a_bad_sample_is_an_error_of_its_own_that_names_the_file_and_the_others_are_read(
     case: Case, tmp_path: Path
 ) -> None:
@@ -553,7 +416,6 @@ def test_a_bad_sample_is_an_error_of_its_own_that_names_the_file_and_the_others_
     assert_same(case.sample(COUNT - 1), made.read(COUNT - 1))
 
 
-@every_source
 def test_a_million_samples_would_take_at_most_64_mb_in_memory_and_in_a_pickle(case: Case, tmp_path: Path) -> None:
     """Judged by what a thousand more take. Each worker process gets a copy of it."""
     own = 12 + 8 if case.file is None else 0  # an array in memory is its samples

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from autopipe.core.sample import Source
+from autopipe.errors import DataError
 
 
 def truncate(path: Path) -> None:
@@ -34,3 +38,21 @@ def read_in_pieces(monkeypatch: pytest.MonkeyPatch, most: int = 5) -> None:
 
     monkeypatch.setattr(os, "pread", lambda descriptor, count, start: whole(descriptor, min(count, most), start))
     monkeypatch.setattr(os, "preadv", few)
+
+
+def unnamed(make: Callable[[Path], Source], file: Path, tries: int) -> list[str]:
+    """Return what a source says of copies of a file with damaged bytes, where it does not name the copy."""
+    whole, chance, found = file.read_bytes(), random.Random(1), []
+    for number in range(tries):
+        content = bytearray(whole)
+        for _ in range(16):
+            content[chance.randrange(min(len(content), 4096))] = chance.randrange(256)
+        damaged = file.with_name(f"{number}{file.name}")
+        damaged.write_bytes(content)
+        try:
+            data = make(damaged)
+            for row in range(min(len(data), 20)):
+                data.read(row)
+        except DataError as error:
+            found += [error.message] if str(damaged) not in error.message else []
+    return found

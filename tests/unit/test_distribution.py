@@ -25,6 +25,7 @@ def _anchors(page: Path) -> set[str]:
 
 def test_every_link_of_a_page_leads_somewhere() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    pages += (ROOT / "autopipe" / "extensions").rglob("*.md")
     pages += [ROOT / "benchmarks" / "RESULTS.md", ROOT / "search_spaces" / "README.md"]
     broken = []
     for page in pages:

@@ -174,27 +174,6 @@ def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: 
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "bytes_per_second"),
-    [("12GB/s", 12e9), ("25Gbit/s", 3.125e9), ("800 MB/s", 8e8), ("1.5gb/s", 1.5e9), ("25gbe", 3.125e9)],
-)
-def test_an_interconnect_is_a_rate_in_bytes_or_bits_or_a_name(text: str, bytes_per_second: float) -> None:
-    assert option_values.interconnect(text, "--interconnect").bytes_per_second == bytes_per_second
-
-
-@pytest.mark.parametrize("text", ["12", "12GB", "0GB/s", "pcie5x", "-1GB/s"])
-def test_what_is_no_interconnect_is_refused_with_the_names_that_are(text: str) -> None:
-    with pytest.raises(ConfigError, match="`--interconnect` must be a rate such as 12GB/s"):
-        option_values.interconnect(text, "--interconnect")
-
-
-def test_counts_are_whole_numbers_from_one_on() -> None:
-    assert option_values.counts("1, 2,8", "--devices") == [1, 2, 8]
-    for text in ("0", "1,,2", "two", "-1", ""):
-        with pytest.raises(ConfigError, match="`--devices` must be whole numbers"):
-            option_values.counts(text, "--devices")
-
-
 def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
     with pytest.raises(ConfigError, match="held once, but got loader=threads and loader=tfdata,threads") as raised:
         option_values.allowed(["loader=threads", "cache=none", "loader=tfdata,threads"])

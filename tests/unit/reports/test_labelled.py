@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
-import pytest
 from rich.console import Console, RenderableType
 
-from autopipe.reports import fleet_table, fleets, labelled
-from autopipe.tuned import artifact as files
-from tests.fakes.profiles import NOON, artifact
+from autopipe.reports import labelled
 
 PATH = "/home/somebody/projects/segmentation-of-streets/train_with_a_long_name.py:workload"
 
@@ -24,10 +20,3 @@ def narrow(shown: RenderableType) -> str:
 
 def test_of_a_path_that_is_longer_than_a_line_nothing_is_left_out() -> None:
     assert f"note{PATH}" in narrow(labelled.table([("note", PATH)]))
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_a_fleet_leaves_nothing_out_either(tmp_path: Path, width: int) -> None:
-    files.write(artifact(), tmp_path / "a.json")
-    shown = narrow(fleet_table.render(fleets.of_folder(tmp_path, NOON), NOON, width=width))
-    assert "…" not in shown

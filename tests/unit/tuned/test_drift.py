@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import types
 from pathlib import Path
-from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from autopipe import again
 from autopipe.core.value import Estimate
 from autopipe.devices.monitor import EpochFigures
-from autopipe.errors import MissingExtraError
-from autopipe.tuned import drift, exports
+from autopipe.errors import ConfigError
+from autopipe.tuned import drift
 from autopipe.tuned.drift import Cause, Drift, DriftMonitor, DriftWarning, Promise, shortfall
 
 PROMISE = Promise(images_per_second=Estimate(value=1000.0, low=980.0, high=1020.0), data_wait_share=0.05, cores=4)
@@ -121,41 +117,6 @@ def test_a_file_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
     judge(types.SimpleNamespace(), 1, EpochFigures(images_per_second=1.0, data_wait_share=1.0))  # told once
 
 
-def _points(reader: InMemoryMetricReader) -> dict[str, dict[str | None, float]]:
-    """Return what a collector would see: the value of each series by its cause, of each metric."""
-    data: Any = reader.get_metrics_data()
-    metrics = [metric for each in data.resource_metrics for scope in each.scope_metrics for metric in scope.metrics]
-    return {
-        metric.name: {point.attributes.get("cause"): point.value for point in metric.data.data_points}
-        for metric in metrics
-    }
-
-
-def test_each_epoch_sets_the_gauges_of_open_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autopipe.hardware.cpu.usable_cores", lambda: 4)
-    reader = InMemoryMetricReader()
-    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
-    judge = drift._Judge(None, None, exports.Gauges(tuple(Cause), provider))
-    trainer = types.SimpleNamespace(promise=PROMISE)
-    with pytest.warns(DriftWarning, match="others on this machine"):
-        judge(trainer, 0, EpochFigures(images_per_second=500.0, data_wait_share=0.5, cores_of_others=2.0))
-    causes = dict.fromkeys(Cause, 0)
-    assert _points(reader) == {
-        "autopipe.images_per_second": {None: 500.0},
-        "autopipe.promised_images_per_second": {None: 1000.0},
-        "autopipe.data_wait_share": {None: 0.5},
-        "autopipe.cores_of_others": {None: 2.0},
-        "autopipe.lost_workers": {None: 0},
-        "autopipe.drifted": {**causes, Cause.NEIGHBOURS: 1},
-    }
-    judge(trainer, 1, EpochFigures(images_per_second=1000.0, data_wait_share=0.05))
-    recovered = _points(reader)
-    provider.shutdown()
-    assert recovered["autopipe.images_per_second"] == {None: 1000.0}
-    assert recovered["autopipe.drifted"] == causes
-
-
-def test_open_telemetry_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(MissingExtraError, match="the extra `otel` brings it"):
-        DriftMonitor(otel=True)
+def test_an_exporter_that_no_package_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"takes jsonl, prometheus.*but got `promtheus`\. Did you mean `prometheus`"):
+        DriftMonitor(promtheus="drift.prom")

@@ -1,0 +1,78 @@
+"""`autopipe fleet`: what is tuned on which machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autopipe.cli import given_options, screen
+
+
+def fleet(
+    context: typer.Context,
+    place: Annotated[str, typer.Argument(metavar="DIR|STORAGE", help="A folder with artefacts, or a storage URL.")],
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete old studies of a storage; without --yes, only list them.")
+    ] = False,
+    older_than: Annotated[str, typer.Option(help="How old, with --prune: 180d.")] = "180d",
+    yes: Annotated[bool, typer.Option("--yes", help="With --prune: really delete.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the table as a page, too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show what is tuned on which machines.
+
+    Of each workload on each machine: winner, gain, age, whether it fits here, and what similar machines reach.
+    """
+    import datetime
+
+    from autopipe.extensions.fleet import members, table
+    from autopipe.reports.terminal import Console
+    from autopipe.tuned import artifact as files
+
+    now = datetime.datetime.now(datetime.UTC)
+    if prune:
+        given_options.refuse_idle(context, "html", "as_json", why="with `--prune`, which shows what it deletes")
+        _prune(place, older_than, really=yes)
+        return
+    given_options.refuse_idle(context, "older_than", "yes", why="without `--prune`: it says what is deleted")
+    found = members.of_storage(place, now) if "://" in place else members.of_folder(Path(place), now)
+    if html is not None:
+        files.replace_text(html, table.html_page(found, now), usual="fleet.html")
+        screen.say(f"wrote     {html}")
+    if as_json:
+        print(json.dumps(table.document(found, now), indent=2))
+    else:
+        console = Console()
+        console.print(table.render(found, now, width=console.width))
+
+
+def _prune(place: str, older_than: str, *, really: bool) -> None:
+    import datetime
+
+    from autopipe.errors import ConfigError
+    from autopipe.extensions.fleet import members
+    from autopipe.reports import wording
+    from autopipe.search import studies
+
+    number, unit = older_than[:-1], older_than[-1:]
+    if unit != "d" or not number.isdecimal():
+        raise ConfigError(f"`--older-than` must be a number of days such as 180d, but got {older_than!r}.")
+    if "://" not in place:
+        raise ConfigError(
+            f"`--prune` deletes studies of a storage, but `{place}` is none.", hint="Give its URL: sqlite:///study.db"
+        )
+    found = members.old(place, int(number), datetime.datetime.now(datetime.UTC))
+    if not found:
+        screen.say("nothing is so old")
+        return
+    for each in found:
+        last = "never" if each.last_at is None else f"{each.last_at:%Y-%m-%d}"
+        done = "deleted" if really else "would delete"
+        screen.say(f"{done}  {each.name} ({wording.count(each.trials, 'trial')}, the last {last})")
+    if really:
+        studies.remove(place, [each.name for each in found])
+    else:
+        screen.say("next      the same with --yes deletes them")

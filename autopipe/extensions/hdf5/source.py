@@ -1,0 +1,159 @@
+"""`HDF5`: samples that are rows of datasets in an HDF5 file; encoded images or arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.core.sample import Batch
+from autopipe.core.script import located
+from autopipe.core.structure import leaves
+from autopipe.data.arrays import text_refused
+from autopipe.data.columns import Columns, Names, Selection, missing_column, read_as
+from autopipe.data.paths import PathList
+from autopipe.errors import DataError, MissingExtraError
+from autopipe.extensions.hdf5.rows import Rows, gather_of, rows_of
+
+
+class HDF5(Columns):
+    """Rows of an HDF5 file: `(file[x][i], file[y][i])`. It needs the extra `hdf5`.
+
+    Each process opens the file for itself, once. A dataset of variable-length bytes (`h5py.vlen_dtype("uint8")`) holds
+    encoded images; others are taken for images, labels and masks as by `Arrays`.
+
+    Datasets in one piece, or in chunks of whole rows, and encoded images that are not compressed again, are read
+    without the lock that h5py has for a process, so that threads do not wait for each other; small arrays, whole
+    batches by one call. Others, such as those with `compression=`, are read by h5py, and slowly in a shuffled order
+    where they are cut into chunks of many rows: chunks of one row are best.
+
+    Args:
+        path: the file; a relative path starts at the folder of the script that writes it.
+        x: the name of the dataset that holds the images or other arrays. For a model with several inputs: a dictionary
+            of such names by what the model calls its inputs, or a list of them.
+        y: the same for the targets; None for x alone.
+        sample_weight: the same for what weights each sample in the loss, as in Keras's `fit`.
+
+    Raises:
+        DataError: the file is missing or no HDF5 file, lacks a dataset, or they are not equally long.
+        MissingExtraError: h5py is not installed.
+
+    Example:
+        >>> data = ap.HDF5("photos.h5", x="images", y="labels")   # doctest: +SKIP
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], x: Names = "x", y: Names | None = "y", sample_weight: Names | None = None
+    ) -> None:
+        self._path = str(Path(located(path)).absolute())
+        self._selection = Selection.of(x, y, sample_weight)
+        self._opened: tuple[int, list[Rows], list[Any]] | None = None
+        with read_as(self._path, "an HDF5 file"):
+            self._look()
+
+    def _look(self) -> None:
+        """Find out what the file holds."""
+        datasets = dict(zip(self._selection.columns, self._datasets(), strict=True))
+        lengths = {dataset.shape[0] if dataset.shape else 0 for dataset in datasets.values()}
+        if len(lengths) != 1 or lengths == {0}:
+            shown = ", ".join(f"`{column}` {dataset.shape}" for column, dataset in datasets.items())
+            raise DataError(f"Datasets of `{self._path}` must be equally long and not empty, but they are {shown}.")
+        self._require_numbers(datasets)
+        self._count: int = lengths.pop()
+        self._described = " ".join(
+            f"{place}={column.replace(' ', '_')}:{datasets[column].dtype.str}"
+            f"[{'x'.join(map(str, datasets[column].shape))}]"
+            for place, column in self._selection.places
+        )
+        self._find_kinds()
+        self._flat = self._flat_columns()
+        self._gathers = all(gather_of(rows) is not None for rows in self._all_rows())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"HDF5({self._path!r}: {self._count} rows of {', '.join(self._selection.columns)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.int64], Batch], None] | None:
+        """What writes rows to the arrays of a batch, see `Source`; None where some are encoded, or read by h5py."""
+        return self._read_many if self._gathers else None
+
+    def name(self, index: int) -> str:
+        """Return the number of a row, and the file it is in."""
+        return f"row {index} of {self._path}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the file, whichever samples are asked for."""
+        return [self._path]
+
+    def digest(self) -> str:
+        """Describe the file (name, size, time) and the shapes and dtypes of the datasets, without reading rows."""
+        return f"{_listed(self._path).digest()} {self._described}"
+
+    def _row(self, index: int) -> list[Any]:
+        return [rows[index] for rows in self._all_rows()]
+
+    def _read_many(self, indices: NDArray[np.int64], out: Batch) -> None:
+        rows_of_column = dict(zip(self._selection.columns, self._all_rows(), strict=True))
+        for column, room in zip(self._flat, out, strict=True):
+            if column is not None:
+                gather = gather_of(rows_of_column[column])
+                assert gather is not None  # else there is no batch half
+                gather(indices, room)
+
+    def _all_rows(self) -> list[Rows]:
+        """Return the rows of each dataset, opened by this process: a handle that came by a fork is the parent's."""
+        opened = self._opened
+        if opened is None or opened[0] != os.getpid():
+            datasets = self._datasets()
+            self._opened = opened = (os.getpid(), [rows_of(each, self._path) for each in datasets], datasets)
+        return opened[1]
+
+    def _require_numbers(self, datasets: dict[str, Any]) -> None:
+        import h5py
+
+        for column in (column for slot in self._selection.slots[1:] for column in leaves(slot)):
+            if h5py.check_string_dtype(datasets[column].dtype) is not None:
+                raise text_refused(f"The dataset `{column}` of `{self._path}`")
+
+    def _datasets(self) -> list[Any]:
+        """Return the open datasets; they keep the file open, and with it the library's lock of it."""
+        file = _open(self._path)
+        return [_dataset(file, column, self._path) for column in self._selection.columns]
+
+
+def _listed(path: str) -> PathList:
+    folder, _, name = os.fsencode(path).rpartition(b"/")
+    return PathList(folder or b"/", [(b"", name)])
+
+
+def _open(path: str) -> Any:
+    try:
+        import h5py
+    except ImportError:
+        raise MissingExtraError.of("hdf5", "h5py") from None
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError as error:
+        raise DataError(f"The file `{path}` does not exist.") from error
+
+
+def _dataset(file: Any, column: str, path: str) -> Any:
+    import h5py
+
+    found = file.get(column)
+    if not isinstance(found, h5py.Dataset):
+        known: list[str] = []
+        file.visititems(lambda name, each: known.append(name) if isinstance(each, h5py.Dataset) else None)
+        hint = 'Name them: ap.HDF5(path, x="...", y="..." or None).'
+        raise missing_column(column, known, f"`{path}`", "datasets", hint)
+    return found

@@ -1,0 +1,1 @@
+"""The sources `ap.HuggingFace` and `ap.Parquet`. They need the extra `hf`."""

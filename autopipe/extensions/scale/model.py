@@ -1,0 +1,223 @@
+"""Does another device pay? Pure: from what was measured on the devices that are there to what more of them would bring.
+
+    step(N) = t(B/N) + max(0, 2 (N-1)/N * gradient bytes / bandwidth - what overlaps)
+
+is the time of a step of N devices that share a batch of B samples: each computes its part, then they exchange gradients
+around a ring, in which each sends and receives 2 (N-1)/N of their bytes (Patarasu and Yuan, J. Parallel Distrib.
+Comput. 69, 2009). Above it stands what the loader can feed. `runs` beside it measures the terms.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autopipe.core.ceiling import OpCost
+
+HIDDEN_SHARE = 1 / 2
+"""Of the exchange, at most: gradients become known one after the other, and the last wait for the whole of it."""
+HIDDEN_STEP_SHARE = 1 / 3
+"""Of the computation, at most: half of the backward pass, which is two thirds of a step. With both, the published
+efficiencies of Horovod are met within four points (tests/extensions/scale/test_model.py)."""
+
+WORTH = 1.05
+"""Times the rate of fewer devices: less is not worth a device."""
+
+
+class Limit(enum.StrEnum):
+    """What keeps a number of devices from being that many times as fast as one."""
+
+    COMPUTE = "compute"  # a smaller part of a batch takes more than its share of the time
+    EXCHANGE = "weight exchange"
+    INPUT = "input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interconnect:
+    """What lies between devices."""
+
+    bytes_per_second: float  # that a device sends while it receives as much: the "bus bandwidth" of nccl-tests
+    source: str  # where the figure comes from
+
+
+INTERCONNECTS: Mapping[str, Interconnect] = {
+    "10gbe": Interconnect(bytes_per_second=1.25e9, source="10 Gbit/s, its line rate"),
+    "25gbe": Interconnect(bytes_per_second=3.125e9, source="25 Gbit/s, its line rate"),
+    "100gbe": Interconnect(bytes_per_second=12.5e9, source="100 Gbit/s, its line rate"),
+    "pcie3": Interconnect(bytes_per_second=12e9, source="PCIe 3.0 x16: 15.75 GB/s less a quarter for its protocol"),
+    "pcie4": Interconnect(bytes_per_second=24e9, source="PCIe 4.0 x16: 31.5 GB/s less a quarter for its protocol"),
+    "nvlink-a100": Interconnect(
+        bytes_per_second=200e9, source="all_reduce_perf on 8 A100, NVIDIA/nccl-tests issue 149"
+    ),
+    "nvlink-h100": Interconnect(bytes_per_second=370e9, source="the ring on H100, NVIDIA/nccl-tests issue 212"),
+}
+"""By name, what `--interconnect` takes."""
+
+USUAL = "pcie3"
+"""What is assumed where there is one device only and nothing else was said: the slowest between cards of one host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured of a workload's training, and what is taken for granted."""
+
+    batch_size: int  # the workload's, over all devices
+    step_seconds: Mapping[int, float]  # of one device without any exchange, by its samples
+    gradient_bytes: int  # what devices exchange each step
+    interconnect: Interconnect  # what lies between them
+    # seconds of a step that was measured on several devices, by (devices, samples over all of them)
+    together: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    loader_core_seconds: float = 0.0  # that making an image costs the cores; 0 where it is not known
+    cached: bool = False  # whether that is with all samples in a cache in memory
+    model_core_seconds: float = 0.0  # that an image costs the cores while the model trains
+    cores: float = 1.0  # that both share
+    shared: bool = False  # whether the devices share one processor, as virtual ones do
+
+    @property
+    def fed_images_per_second(self) -> float:
+        """What the cores can feed; infinite where that is not known."""
+        busy = self.loader_core_seconds + self.model_core_seconds
+        return self.cores / busy if self.loader_core_seconds > 0 else math.inf
+
+    @property
+    def cache(self) -> str:
+        """How messages name the cache that feeding is reckoned with."""
+        return f"{'with' if self.cached else 'without'} a cache"
+
+    def compute_seconds(self, samples: int) -> float:
+        """Return how long one device takes for so many samples, on a line through the measurements on both sides.
+
+        Below the smallest it takes what that takes: small steps cost what starting them costs.
+        """
+        known = sorted(self.step_seconds)
+        if samples <= known[0]:
+            return self.step_seconds[known[0]]
+        low = max(each for each in known if each <= samples)
+        high = min((each for each in known if each >= samples), default=low)
+        if high == low:
+            return self.step_seconds[low] * samples / low
+        part = (samples - low) / (high - low)
+        return self.step_seconds[low] * (1 - part) + self.step_seconds[high] * part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What a number of devices comes to."""
+
+    devices: int
+    batch_size: int  # samples over all of them
+    step_seconds: float  # of a step that never waits for data
+    exchange_seconds: float  # the part of it that the exchange of gradients adds
+    images_per_second: float  # with the loader's limit
+    efficiency: float  # that over as many times the rate of one device that never waits; 1 is perfect
+    speedup: float  # that over the rate of one device
+    limit: Limit  # what keeps it from being perfect
+    cores: float  # that feeding the devices takes, if they are never to wait
+    measured: bool  # whether the step was measured, and not predicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """Whether more devices pay."""
+
+    strong: tuple[Row, ...]  # rows of which all share the workload's batch
+    weak: tuple[Row, ...]  # rows in which each device gets a whole batch of that size
+    verdict: str  # in a sentence
+    measured: Measured  # what the rows were made of
+    virtual: bool = False  # whether devices are virtual: parts of the CPU
+    notes: tuple[str, ...] = ()  # what was not measured, and why
+
+
+def loader_core_seconds(ops: Sequence[OpCost], *, cached: bool) -> float:
+    """Return what making an image costs the cores: with all samples in a cache, only the ops of every epoch."""
+    return sum(op.seconds_per_image for op in ops if op.part == "fresh" or (op.part == "fixed" and not cached))
+
+
+def judge(measured: Measured, counts: Sequence[int], *, virtual: bool = False, notes: Sequence[str] = ()) -> Scaling:
+    """Return what numbers of devices come to; a batch is shared by those that can share it equally."""
+    strong = tuple(row(measured, count) for count in counts if measured.batch_size % count == 0)
+    return Scaling(
+        strong=strong,
+        weak=tuple(row(measured, count, weak=True) for count in counts),
+        verdict=verdict(measured, strong),
+        measured=measured,
+        virtual=virtual,
+        notes=tuple(notes),
+    )
+
+
+def exchange_seconds(devices: int, gradient_bytes: float, bytes_per_second: float) -> float:
+    """Return how long a ring of devices takes to sum up their gradients."""
+    return 2 * (devices - 1) / devices * gradient_bytes / bytes_per_second
+
+
+def hidden_seconds(exchange: float, compute: float) -> float:
+    """Return how much of an exchange runs beside the computation."""
+    return min(HIDDEN_SHARE * exchange, HIDDEN_STEP_SHARE * compute)
+
+
+def row(measured: Measured, devices: int, *, weak: bool = False, predict: bool = False) -> Row:
+    """Return what a number of devices comes to; if `weak`, each gets a whole batch of the workload's size.
+
+    To `predict` leaves out what was measured on several devices, to compare the two.
+    """
+    size = measured.batch_size * devices if weak else measured.batch_size
+    own = measured.compute_seconds(size // devices)
+    compute = own * devices if measured.shared else own
+    exchange = exchange_seconds(devices, measured.gradient_bytes, measured.interconnect.bytes_per_second)
+    added = exchange - hidden_seconds(exchange, own)
+    seen = None if predict else measured.together.get((devices, size))
+    step = compute + added if seen is None else seen
+    one = measured.batch_size / measured.compute_seconds(measured.batch_size)
+    fed, trained = measured.fed_images_per_second, size / step
+    rate = min(trained, fed)
+    return Row(
+        devices=devices,
+        batch_size=size,
+        step_seconds=step,
+        exchange_seconds=added,
+        images_per_second=rate,
+        efficiency=rate / (one * devices),
+        speedup=rate / min(one, fed),
+        limit=_limit(fed < trained, added, step - size / devices / one),
+        cores=trained * (measured.loader_core_seconds + measured.model_core_seconds),
+        measured=seen is not None or devices == 1,
+    )
+
+
+def _limit(starves: bool, exchange: float, lost: float) -> Limit:
+    if starves:
+        return Limit.INPUT
+    return Limit.EXCHANGE if exchange > 0.5 * lost and exchange > 0 else Limit.COMPUTE
+
+
+def pays_from_seconds(measured: Measured) -> float:
+    """Return how long a step of one device has to take for a second one to save more than the exchange costs."""
+    exchange = exchange_seconds(2, measured.gradient_bytes, measured.interconnect.bytes_per_second)
+    return exchange * max(2 * (1 - HIDDEN_SHARE), 2 / (1 + HIDDEN_STEP_SHARE))
+
+
+def verdict(measured: Measured, rows: Sequence[Row]) -> str:
+    """Return in a sentence whether more devices pay, by rows of strong scaling, the one of one device first."""
+    more = [each for each in rows if each.devices > 1]
+    if not more:
+        return "one device only: nothing to compare."
+    first = more[0]
+    parts = [f"{first.devices} devices: {first.speedup:.2f}x{'' if first.measured else ' (predicted)'}"]
+    best = max(more, key=lambda each: each.images_per_second)
+    if first.speedup < WORTH:
+        parts[0] += ", which is not worth a device"
+    elif best is not first:
+        parts.append(f"at most {best.speedup:.2f}x, on {best.devices}")
+    if not measured.shared and measured.gradient_bytes:
+        least = 1e3 * pays_from_seconds(measured)
+        parts.append(f"below {least:.2g} ms a step the exchange of weights costs more than a second one saves")
+    starved = next((each for each in more if each.limit is Limit.INPUT), None)
+    if starved is not None:
+        parts.append(
+            f"feeding {starved.devices} takes {math.ceil(starved.cores)} cores {measured.cache}, here are "
+            f"{measured.cores:g}"
+        )
+    return f"{'; '.join(parts)}."

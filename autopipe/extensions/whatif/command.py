@@ -1,0 +1,78 @@
+"""`autopipe whatif`: the command, and its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autopipe.cli import artifact_options, screen
+
+if TYPE_CHECKING:  # imported before `--help` answers
+    from rich.table import Table
+
+    from autopipe.extensions.whatif.prediction import WhatIf
+
+
+def whatif(
+    artifact: artifact_options.Artifact = Path("autopipe.json"),
+    cores: Annotated[float | None, typer.Option(min=0.1, max=1_000_000, help="Usable cores.")] = None,
+    step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Devices that share a batch.")] = None,
+    read_latency: Annotated[
+        str | None, typer.Option(metavar="20ms", help="What one read takes with no other beside it.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples a batch.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="64G", help="Usable memory, which may hold all samples.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Predict the rate on another machine.
+
+    The best configuration there is told, too, and what more cores, memory, devices or faster storage would bring.
+    """
+    from autopipe.cli import option_values
+    from autopipe.errors import ConfigError
+    from autopipe.extensions.whatif.prediction import Machine, read, what_if
+
+    machine = Machine(
+        cores=cores,
+        step_seconds=None if step is None else option_values.seconds(step, "--step"),
+        devices=devices,
+        read_latency_seconds=None if read_latency is None else option_values.seconds(read_latency, "--read-latency"),
+        batch_size=batch,
+        memory_bytes=None if memory is None else option_values.size(memory, "--memory"),
+    )
+    if machine.step_seconds == 0:
+        raise ConfigError(f"`--step` must be longer than 0 s, but got {step!r}.")
+    measured = read(artifact)
+    found = what_if(measured, machine)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        screen.show(render(found, measured.pairs[0][1]))
+
+
+def render(found: WhatIf, measured: float) -> Table:
+    """Return a prediction as a table; `measured` is the rate of the winner on the machine where it was tuned."""
+    from autopipe.hardware.memory import size_text
+    from autopipe.reports import labelled, wording
+
+    changes = found.images_per_second.value / measured
+    lines = [
+        ("predicted", f"{wording.rates(found.images_per_second)} images/s, {wording.times(changes)} what was measured"),
+        ("best there", found.config.short()),
+        ("model alone", f"{wording.rate(found.model_images_per_second)} images/s"),
+        ("limit", f"{wording.rate(found.limit)} images/s ({found.limit_kind}): {found.sentence}"),
+        (
+            "range",
+            f"{found.error:.0%} up and down, by {found.pairs} predictions of this study beside what was measured",
+        ),
+    ]
+    for number, buy in enumerate(found.buys):
+        gain = f"+{wording.rate(buy.gain)} images/s" if buy.gain >= 0.01 * measured else "nothing"
+        size = "" if buy.cache_bytes is None else f" ({size_text(buy.cache_bytes)})"
+        lines.append(("would bring" if number == 0 else "", f"{buy.what}{size}: {gain}"))
+    return labelled.table([*lines, *(("note", note) for note in found.notes)])

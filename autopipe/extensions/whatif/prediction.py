@@ -1,0 +1,286 @@
+"""What the cost model says of a machine that was not measured, from what was measured of another one.
+
+Arithmetic on what an artefact holds; nothing is measured here. A prediction is corrected by the predictions that the
+same study has checked, and its range is as wide as those were wrong. Beyond twice what was measured, a note says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pydantic
+
+from autopipe import again
+from autopipe.core import bottleneck as bottlenecks
+from autopipe.core import costs as cost_model
+from autopipe.core import limits as core_limits
+from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
+from autopipe.core.config import PipelineConfig
+from autopipe.core.correction import Correction, Measured, correction
+from autopipe.core.costs import Costs
+from autopipe.core.value import Estimate, Value
+from autopipe.errors import ArtifactError
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint, pick
+
+_FAR = 2.0  # times what was measured
+_ALL_CORES = 0.7  # of the cores: a model that takes more is taken to grow with them
+_TIE = 0.02
+_FOR_A_CACHE = 0.8  # of the memory; the rest is the training's and the system's
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What would be other than it was; None where it stays."""
+
+    cores: float | None = None  # usable ones
+    step_seconds: float | None = None  # of the model for a batch, on an accelerator that takes nothing of the cores
+    devices: int | None = None  # that share a batch
+    read_latency_seconds: float | None = None  # of one read with no other beside it
+    batch_size: int | None = None  # samples a batch
+    storage_factor: float = 1.0  # how many times as fast the storage is, latency and bandwidth
+    # usable memory, which a cache of all samples may take where it fits and is worth it
+    memory_bytes: float | None = None
+
+
+class Buy(Value):
+    """What one more of something would bring; `cache_bytes` is what a cache of all samples would hold."""
+
+    what: str
+    images_per_second: float
+    gain: float
+    cache_bytes: int | None = None
+
+
+class WhatIf(Value):
+    """What is said of a machine."""
+
+    images_per_second: Estimate  # of `config`, the best configuration, with its range
+    config: PipelineConfig
+    limit: float = pydantic.Field(ge=0)  # the most that it can reach there
+    limit_kind: str  # what sets that
+    sentence: str  # the same in words
+    model_images_per_second: float = pydantic.Field(gt=0)  # the model alone
+    # by how much predictions were off in the study, as a ratio: 0.1 is 10 % up or down
+    error: float = pydantic.Field(ge=0)
+    pairs: int = pydantic.Field(ge=0)  # how many predictions that rests on
+    buys: tuple[Buy, ...] = ()  # what more of something would bring there, the largest first
+    notes: tuple[str, ...] = ()  # what was taken for granted, and how far this is from what was measured
+
+
+def read(artifact: Path) -> Measured:
+    """Read what the profile for this machine, or else the nearest one, says was measured.
+
+    Raises:
+        ArtifactError: the artefact cannot be read, or keeps no costs.
+    """
+    profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
+    findings = profile.findings
+    if findings.ceiling is None or not findings.ceiling.op_costs:
+        raise ArtifactError(
+            f"Predictions need what each op costs, which the profile in `{artifact}` does not keep.",
+            hint="The ops of a wrapped dataset cannot be told apart; those of other workloads are measured by: "
+            + again.autopipe("retune", artifact),
+        )
+    winner = pick.config_of(profile)
+    pairs = [(winner, profile.measurement.images_per_second.value)]
+    pairs += [
+        (config, each.images_per_second)
+        for each in profile.tried
+        for config in pick.readable([each.config])
+        if config != winner and not config.loader.is_foreign
+    ]
+    return Measured(
+        ceiling=findings.ceiling,
+        batch_size=profile.workload.batch_size,
+        winner=winner,
+        pairs=pairs,
+        cache_bytes=findings.cache_bytes,
+        memory_bytes=profile.hardware.memory_bytes,
+    )
+
+
+def what_if(measured: Measured, machine: Machine) -> WhatIf:
+    """Predict a machine from what was measured of another one."""
+    corrected = correction(measured)
+    error = corrected.error
+    ceiling = moved(measured, machine)
+    config, rate = best(measured, ceiling, machine, corrected)
+    found = core_limits.limits(ceiling, config)
+    low, high = rate / (1 + error), min(rate * (1 + error), max(rate, found.model_images_per_second))
+    most = max(rate, found.images_per_second)
+    limit = bottlenecks.bottleneck(found, most)
+    return WhatIf(
+        images_per_second=Estimate(value=rate, low=low, high=high),
+        config=config,
+        limit=most,
+        limit_kind="unknown" if limit.kind is None else str(limit.kind),
+        sentence=limit.sentence,
+        model_images_per_second=found.model_images_per_second,
+        error=error,
+        pairs=len(measured.pairs),
+        buys=tuple(_buys(measured, machine, rate, corrected)),
+        notes=tuple(_notes(measured, machine, ceiling)),
+    )
+
+
+# ---------------------------------------------------------------- another machine
+
+
+def moved(measured: Measured, machine: Machine) -> Ceiling:
+    """Return what would be measured of each part on its own there."""
+    was = measured.ceiling
+    cores = machine.cores or was.cores or 1.0
+    alone, busy = _model(measured, machine, cores)
+    latency = machine.read_latency_seconds
+    reads = None if was.reads is None else _reads(was.reads, latency, machine.storage_factor)
+    wait = None if reads is None or (latency is None and machine.storage_factor == 1) else reads.wait_seconds
+    disk = was.read_bytes_per_second
+    return was.model_copy(
+        update={
+            "cores": cores,
+            "model_images_per_second": Estimate(value=alone, low=alone, high=alone),
+            "model_core_seconds_per_image": busy,
+            "op_costs": tuple(_read_cost(op, wait) for op in was.op_costs),
+            "reads": reads,
+            "read_bytes_per_second": None if disk is None else disk * machine.storage_factor,
+            "bound_images_per_second": None,
+        }
+    )
+
+
+def _model(measured: Measured, machine: Machine, cores: float) -> tuple[float, float]:
+    """Return the model alone, images/s, and what an image costs the cores meanwhile."""
+    was = measured.ceiling
+    alone, busy = _alone(measured), was.model_core_seconds_per_image
+    devices = (machine.devices or was.devices) / was.devices
+    if machine.step_seconds is not None:
+        batch = machine.batch_size or measured.batch_size
+        return batch / machine.step_seconds * (machine.devices or was.devices), 0.0
+    taken, had = alone * busy, was.cores or cores
+    if taken > _ALL_CORES * had:
+        alone *= cores / had  # it computes on the cores, and on all of them
+    elif busy > 0:
+        alone = min(alone, cores / busy)
+    return alone * devices, busy
+
+
+def _alone(measured: Measured) -> float:
+    """Return the model alone, images/s: at least what was trained with it."""
+    return max(measured.ceiling.model_images_per_second.value, *(rate for _, rate in measured.pairs), 0.0)
+
+
+def _reads(was: ReadCosts, latency_seconds: float | None, factor: float) -> ReadCosts:
+    latency = (was.latency_seconds if latency_seconds is None else latency_seconds) / factor
+    latency = max(latency, was.cpu_seconds, 1e-9)
+    best = was.best_images_per_second * factor
+    rungs = tuple(
+        ReadRung(at_once=rung.at_once, images_per_second=min(rung.at_once / latency, best)) for rung in was.rungs
+    )
+    return was.model_copy(update={"latency_seconds": latency, "rungs": rungs if was.saturated else rungs[:1]})
+
+
+def _read_cost(op: OpCost, wait_seconds: float | None) -> OpCost:
+    if wait_seconds is None or op.name != cost_model.READ:
+        return op
+    return op.model_copy(update={"wait_seconds_per_image": wait_seconds})
+
+
+# ---------------------------------------------------------------- the best there
+
+
+def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Correction) -> tuple[PipelineConfig, float]:
+    """Return the configuration that is predicted to be the fastest, and its images/s; of equals the cheapest."""
+    costs = Costs.of([ceiling])
+    rates = {}
+    for config in _candidates(measured, costs, machine):
+        factor = corrected.of(config)
+        most = core_limits.limits(ceiling, config).images_per_second * max(1.0, factor)  # of costs that were too high
+        rates[config] = min(factor * cost_model.predict(config, costs), most, costs.model_rate(config))
+    most = max(rates.values())
+    cheapest = min((config for config, rate in rates.items() if rate >= (1 - _TIE) * most), key=_price)
+    return cheapest, rates[cheapest]
+
+
+def _price(config: PipelineConfig) -> tuple[bool, int, int]:
+    return config.cache != "none", config.loader.worker_count() or 0, config.loader.reads_at_once() or 0
+
+
+def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[PipelineConfig]:
+    """Yield what was measured, each with as many workers and reads at a time as are of use there."""
+    counts = {cost_model.workers_at_once(costs, reading=reading) for reading in (True, False)}
+    ahead = {0, cost_model.reads_at_once(costs)} if costs.reads is not None and costs.reads.waits else {0}
+    seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
+    also = {True: {"memory"}, False: {"none"}, None: set[str]()}[_has_room(measured, machine.memory_bytes)]
+    caches = {config.cache for config in seen} | also  # all that were measured may be cached
+    for config in seen:
+        fields = type(config.loader).model_fields
+        choices = [{name: value for name, value in (("workers", count), ("read_ahead", many)) if name in fields}
+                   for count in sorted(counts) for many in sorted(ahead)]  # fmt: skip
+        for choice in choices:
+            loader = config.loader.model_copy(update=choice)
+            for cache in sorted(caches):
+                there = config.model_copy(update={"loader": loader, "cache": cache})
+                if cache == "none" or _has_room(measured, machine.memory_bytes, there.cache_fraction) is not False:
+                    yield there
+
+
+def _has_room(measured: Measured, memory_bytes: float | None, fraction: float = 1.0) -> bool | None:
+    """Return whether a cache of this part of all samples fits; None if that is not known."""
+    if memory_bytes == math.inf:
+        return True
+    if measured.cache_bytes is None or memory_bytes is None:
+        return None
+    return fraction * measured.cache_bytes <= _FOR_A_CACHE * memory_bytes
+
+
+# ---------------------------------------------------------------- what to buy
+
+
+def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> Iterator[Buy]:
+    cores = machine.cores or measured.ceiling.cores or 1.0
+    devices = machine.devices or measured.ceiling.devices
+    memory_bytes = measured.memory_bytes if machine.memory_bytes is None else machine.memory_bytes
+    has_room = _has_room(measured, memory_bytes)
+    cache = "a cache of all samples, for which there is room" if has_room else "memory for all samples"
+    offers = {
+        f"{2 * cores:g} cores instead of {cores:g}": {"cores": 2 * cores},
+        cache: {"memory_bytes": math.inf},
+        "a storage twice as fast": {"storage_factor": 2 * machine.storage_factor},
+        f"{2 * devices} devices instead of {devices}": {"devices": 2 * devices},
+    }
+    found = []
+    for what, change in offers.items():
+        there = dataclasses.replace(machine, **change)  # type: ignore[arg-type]  # each has its own type
+        reached = best(measured, moved(measured, there), there, corrected)[1]
+        held = measured.cache_bytes if what == cache else None
+        found.append(Buy(what=what, images_per_second=reached, gain=max(0.0, reached - rate), cache_bytes=held))
+    yield from sorted(found, key=lambda buy: -buy.gain)
+
+
+def _notes(measured: Measured, machine: Machine, ceiling: Ceiling) -> Iterator[str]:
+    was = measured.ceiling
+    ratios = {
+        "cores": (ceiling.cores or 1.0) / (was.cores or 1.0),
+        "the model's rate": ceiling.model_images_per_second.value / _alone(measured),
+        "the batch": (machine.batch_size or measured.batch_size) / measured.batch_size,
+    }
+    if ceiling.reads is not None and was.reads is not None:
+        ratios["a read's latency"] = ceiling.reads.latency_seconds / was.reads.latency_seconds
+    for name, ratio in ratios.items():
+        factor = max(ratio, 1 / ratio)
+        if factor > _FAR * 1.001:
+            yield f"Far from what was measured: {name} by a factor of {factor:.3g}. Take it as a direction."
+    if machine.step_seconds is not None:
+        yield "The model is taken to run beside the cores, as on an accelerator, and to take nothing of them."
+    if machine.devices is not None and machine.devices != was.devices:
+        yield "The model is taken to grow with its devices; exchanging gradients costs something, too."
+    if machine.batch_size is not None and machine.step_seconds is None:
+        yield "The model is taken to do as many images/s with the other batch; --step says otherwise."
+    if machine.read_latency_seconds is not None and was.reads is None:
+        yield "Reads were not measured in this study, so their latency changes nothing here."
+    if machine.memory_bytes is not None and measured.cache_bytes is None:
+        yield "What all samples take in memory is not known here, so more or less of it changes nothing."

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autopipe.search import opening
+from autopipe.tuned import artifact as files
+from tests.fakes.profiles import artifact
+from tests.unit.cli.conftest import Autopipe
+
+
+def test_a_fleet_is_a_table_a_page_and_a_document(autopipe: Autopipe, tmp_path: Path) -> None:
+    files.write(artifact(), tmp_path / "a.json")
+    ended = autopipe("fleet", tmp_path)
+    assert (ended.status, "Imaginary" in ended.out) == (0, True)
+    page = tmp_path / "fleet.html"
+    ended = autopipe("fleet", tmp_path, "--json", "--html", page)
+    assert json.loads(ended.out)[0]["images_per_second"] == 1000.0
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_narrow_terminal_has_a_line_for_each_figure(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    files.write(artifact(), tmp_path / "a.json")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = autopipe("fleet", tmp_path).out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "…" not in "".join(lines)
+    assert [" ".join(line.split()) for line in lines if line.startswith(("machine", "images/s"))] == [
+        "machine 2 x Imaginary 9000",
+        "images/s 1,000",
+    ]
+
+
+def test_studies_are_only_deleted_with_yes(autopipe: Autopipe, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    study = optuna.create_study(storage=url, study_name="never run")
+    study.set_user_attr("digests", {"workload": "w"})
+    ended = autopipe("fleet", url, "--prune", "--older-than", "1d")
+    assert (ended.status, "would delete  never run (0 trials, the last never)" in ended.err) == (0, True)
+    assert optuna.get_all_study_names(url) == ["never run"]
+    assert "deleted  never run" in autopipe("fleet", url, "--prune", "--older-than", "1d", "--yes").err
+    assert optuna.get_all_study_names(url) == []
+
+
+def test_a_study_of_one_trial_is_told_as_that(autopipe: Autopipe, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    study = optuna.create_study(storage=url, study_name="tried once")
+    study.set_user_attr("digests", {"workload": "w"})
+    study.add_trial(optuna.trial.create_trial(value=1.0))
+    assert "would delete  tried once (1 trial, " in autopipe("fleet", url, "--prune", "--older-than", "0d").err
+
+
+def test_a_study_that_is_just_beginning_is_not_deleted(autopipe: Autopipe, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    for name in ("just begun", "begun long ago"):
+        opening.open_record(url, name, sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
+    optuna.load_study(study_name="begun long ago", storage=url).set_user_attr("began", "2020-01-01T00:00:00+00:00")
+    assert "deleted  begun long ago" in autopipe("fleet", url, "--prune", "--older-than", "1d", "--yes").err
+    assert optuna.get_all_study_names(url) == ["just begun"]
+
+
+def test_what_cannot_be_pruned_is_said(autopipe: Autopipe, tmp_path: Path) -> None:
+    assert "is none" in autopipe("fleet", tmp_path, "--prune").err
+    ended = autopipe("fleet", "sqlite:///a.db", "--prune", "--older-than", "soon")
+    assert (ended.status, "180d" in ended.err) == (2, True)
+
+
+def test_an_age_before_the_calendar_begins_is_that_of_no_study(autopipe: Autopipe, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    optuna.create_study(storage=url, study_name="never run").set_user_attr("digests", {"workload": "w"})
+    ended = autopipe("fleet", url, "--prune", "--older-than", "9999999999d", "--yes")
+    assert (ended.status, ended.err) == (0, "nothing is so old\n")
+
+
+@pytest.mark.parametrize(("kind", "written"), [("sqlite", "50%25%3F"), ("journal", "50%?"), ("journal", "50%20")])
+def test_studies_are_found_in_a_folder_whatever_it_is_called(
+    autopipe: Autopipe, tmp_path: Path, kind: str, written: str
+) -> None:
+    folder = tmp_path / ("50%?" if kind == "sqlite" else written)
+    folder.mkdir()
+    url = f"{kind}:///{tmp_path}/{written}/studies"
+    opening.open_record(url, "one", sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
+    assert (folder / "studies").is_file()
+    ended = autopipe("fleet", url, "--json")
+    assert (ended.status, [each["place"] for each in json.loads(ended.out)]) == (0, ["one"])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_a_study_that_is_not_there_is_not_made_by_looking_for_it(autopipe: Autopipe, tmp_path: Path, kind: str) -> None:
+    ended = autopipe("fleet", f"{kind}:///{tmp_path}/studeis")
+    assert (ended.status, ended.out) == (2, "")
+    assert f"There is no study in `{kind}:///{tmp_path}/studeis`: no such file." in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_artefact_is_a_fleet_too(autopipe: Autopipe, tmp_path: Path) -> None:
+    path = files.write(artifact(), tmp_path / "a.json")
+    ended = autopipe("fleet", path, "--json")
+    assert (ended.status, [each["place"] for each in json.loads(ended.out)]) == (0, [str(path)])

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement
+from autopipe.errors import ConfigError
+from autopipe.extensions.fleet import members, table
+from autopipe.loaders.threads import Threads
+from autopipe.search import library, studies, study
+from autopipe.search.settings import Settings
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint
+from autopipe.tuned.schema import FileReference
+from tests.fakes.profiles import NOON, artifact, digest, figures, hardware, profile
+from tests.fakes.surface import Surface
+
+TOMORROW = NOON + datetime.timedelta(days=1)
+NEXT_YEAR = NOON + datetime.timedelta(days=365)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two artefacts of one workload on machines alike, one of another workload, and what is no artefact."""
+    named = FileReference(path="train.py")
+    fast = profile(hardware=hardware(cores=4), measurement=figures(3000.0))
+    files.write(artifact(profile(), workload=named), tmp_path / "one.json")
+    (tmp_path / "deep").mkdir()
+    files.write(artifact(fast, workload=named), tmp_path / "deep" / "two.json")
+    files.write(artifact(profile(workload=digest(ops="f" * 16), hardware=fingerprint.detect())), tmp_path / "here.json")
+    (tmp_path / "other.json").write_text("{}")
+    return tmp_path
+
+
+def test_each_profile_of_each_artefact_is_a_member(folder: Path) -> None:
+    found = {Path(each.place).name: each for each in members.of_folder(folder, TOMORROW)}
+    assert set(found) == {"one.json", "two.json", "here.json"}
+    one, two, here = found["one.json"], found["two.json"], found["here.json"]
+    assert (one.workload, one.images_per_second, one.gain) == ("train.py:workload", 1000.0, 2.5)
+    assert (one.best_on_similar, two.best_on_similar, here.best_on_similar) == (3000.0, 1000.0, None)
+    assert (one.state, here.state) == ("elsewhere", "fits")
+
+
+@pytest.mark.parametrize("other", [{"samples": 50_000}, {"mean_bytes": 110_000.0}, {"model": "a" * 16}])
+def test_a_rate_with_other_data_or_another_model_is_compared_with_none(folder: Path, other: dict[str, Any]) -> None:
+    named = FileReference(path="train.py")
+    fastest = profile(workload=digest(**other), hardware=hardware(cores=6), measurement=figures(9000.0))
+    files.write(artifact(fastest, workload=named), folder / "three.json")
+    found = {Path(each.place).name: each.best_on_similar for each in members.of_folder(folder, TOMORROW)}
+    assert (found["one.json"], found["three.json"]) == (3000.0, None)
+
+
+def test_what_is_old_is_stale_wherever_it_is(folder: Path) -> None:
+    assert {each.state for each in members.of_folder(folder, NEXT_YEAR)} == {"stale"}
+
+
+def test_a_folder_without_an_artefact_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no artefact"):
+        members.of_folder(tmp_path, NOON)
+    with pytest.raises(ConfigError, match="no folder or file"):
+        members.of_folder(tmp_path / "elsewhere", NOON)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    """A study of two machines' each, and one of somebody else."""
+    import optuna
+
+    url = f"sqlite:///{tmp_path}/studies.db"
+    for cores, name in ((2, "small"), (8, "large")):
+        surface = Surface(cores=cores, model_rate=60_000.0)
+        settings = Settings(
+            trials=4,
+            clock=surface.clock,
+            storage=url,
+            study_name=name,
+            digests={"workload": "w", "hardware": hardware(cores=cores).model_dump_json()},
+        )
+        study.run(library.load("quick", {"cores": cores, "gpus": 0}), surface, surface.facts(), settings)
+    optuna.create_study(storage=url, study_name="somebody else's")
+    return url
+
+
+def test_each_study_of_a_storage_is_a_member(storage: str) -> None:
+    small, large = sorted(
+        members.of_storage(storage, datetime.datetime.now(datetime.UTC)),
+        key=lambda each: each.machine.cores if each.machine else 0,
+    )
+    assert (small.place, large.place) == ("small", "large")
+    assert small.images_per_second is not None
+    assert small.best_on_similar == large.images_per_second
+    assert small.trials is not None
+    assert small.trials >= 4
+    assert {small.state, large.state} == {"elsewhere"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "compared"),
+    [("files=9 names=b sizes=c times=d", False), ("files=9 names=a sizes=c times=later", True)],
+)
+def test_studies_are_compared_where_their_data_are_the_same_but_for_the_files_times(
+    tmp_path: Path, theirs: str, compared: bool
+) -> None:
+    url = f"sqlite:///{tmp_path}/studies.db"
+    for cores, data in ((2, "files=9 names=a sizes=c times=d"), (8, theirs)):
+        surface = Surface(cores=cores, model_rate=60_000.0)
+        known = {"workload": "w", "data": data, "hardware": hardware(cores=cores).model_dump_json()}
+        settings = Settings(trials=3, clock=surface.clock, storage=url, study_name=f"{cores} cores", digests=known)
+        study.run(library.load("quick", {"cores": cores, "gpus": 0}), surface, surface.facts(), settings)
+    found = {each.place: each for each in members.of_storage(url, datetime.datetime.now(datetime.UTC))}
+    fastest = found["8 cores"].images_per_second
+    assert found["2 cores"].best_on_similar == (fastest if compared else None)
+
+
+def test_a_studys_rate_is_without_what_was_charged_once(tmp_path: Path) -> None:
+    url, surface = f"sqlite:///{tmp_path}/study.db", Surface(decode_seconds=0.004, sample_count=50_000, noise=0.002)
+    settings = Settings(trials=6, clock=surface.clock, storage=url, epochs=1, digests={"workload": "w"})
+    ran = study.run(library.load("quick", {"cores": 4, "gpus": 0}), surface, surface.facts(), settings).trials
+    rates = {row.outcome.images_per_second.value for row in ran if isinstance(row.outcome, Measurement)}
+    (member,) = members.of_storage(url, TOMORROW)
+    assert member.images_per_second in rates
+
+
+def test_a_rate_below_one_is_no_zero(folder: Path) -> None:
+    slow = [dataclasses.replace(each, images_per_second=0.42) for each in members.of_folder(folder, TOMORROW)]
+    assert "0.42" in table.html_page(slow, TOMORROW)
+
+
+def test_only_old_studies_are_removed(storage: str) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    assert members.old(storage, 1, now) == []
+    old = members.old(storage, 1, now + datetime.timedelta(days=2))
+    assert [each.name for each in old] == ["large", "small"]
+    studies.remove(storage, ["small"])
+    assert [each.name for each in studies.every(storage)] == ["large"]
+
+
+def test_the_page_says_what_the_table_does_and_escapes_it(folder: Path) -> None:
+    files.write(artifact(profile(), workload=FileReference(path="<b>.py")), folder / "odd.json")
+    found = members.of_folder(folder, TOMORROW)
+    text = table.html_page(found, TOMORROW)
+    assert "&lt;b&gt;.py" in text
+    assert "<b>.py" not in text
+    assert "on 3 machines" in text
+    assert PipelineConfig(loader=Threads(workers=2)).short() in text
+    rows = table.document(found, TOMORROW)
+    assert {row["age_days"] for row in rows} == {1}

@@ -1,0 +1,228 @@
+"""Rows of HDF5 files are the same however they lie in the file, and threads do not wait for the library's lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from h5py._objects import phil
+
+from autopipe.errors import BadSampleError
+from autopipe.extensions.hdf5.source import HDF5
+
+COUNT = 40
+BYTES = h5py.vlen_dtype(np.uint8)
+
+
+def image(number: int, size: int = 0) -> bytes:
+    return bytes([number]) * (size or 700 * (1 + number % 9))
+
+
+def written(path: Path, size: int = 0, userblock: int = 0, **settings: Any) -> Path:
+    with h5py.File(path, "w", userblock_size=userblock) as file:
+        x = file.create_dataset("x", COUNT, BYTES, **settings)
+        for number in range(COUNT):
+            x[number] = np.frombuffer(image(number, size), np.uint8)
+        file["y"] = np.arange(COUNT)
+    return path
+
+
+@pytest.fixture
+def locked() -> Iterator[ThreadPoolExecutor]:
+    """A thread beside this one, which holds h5py's lock."""
+    with ThreadPoolExecutor(1) as pool, phil:
+        yield pool
+
+
+def read(pool: ThreadPoolExecutor, data: HDF5, number: int) -> Any:
+    return pool.submit(data.read, number).result(timeout=30)
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "in one piece": {},
+    "many in a heap": {"size": 20},
+    "one in a heap": {"size": 70_000},
+    "in chunks": {"chunks": (7,)},
+    "in chunks of one": {"chunks": (1,)},
+    "that may grow": {"maxshape": (None,)},
+    "behind a user block": {"userblock": 1024},
+}
+
+
+@pytest.mark.parametrize("settings", LAYOUTS.values(), ids=LAYOUTS)
+def test_encoded_images_are_read_while_another_thread_holds_the_librarys_lock(
+    settings: dict[str, Any], tmp_path: Path, locked: ThreadPoolExecutor
+) -> None:
+    data = HDF5(written(tmp_path / "set.h5", **settings))
+    for number in range(COUNT):
+        assert read(locked, data, number) == (image(number, settings.get("size", 0)), number)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 2, 2, 3),
+        np.arange(COUNT * 6, dtype=">f4").reshape(COUNT, 2, 3),
+        np.arange(COUNT) % 2 == 0,
+    ],
+    ids=["pixels", "of other byte order", "truths"],
+)
+def test_numbers_in_one_piece_are_read_while_another_thread_holds_the_librarys_lock(
+    x: Any, tmp_path: Path, locked: ThreadPoolExecutor
+) -> None:
+    with h5py.File(tmp_path / "set.h5", "w", userblock_size=512) as file:
+        file["x"] = x
+        file.create_dataset("y", data=np.arange(COUNT), chunks=(5,), compression="gzip")
+    data = HDF5(tmp_path / "set.h5")
+    for number in range(COUNT):
+        found, label = read(locked, data, number)
+        np.testing.assert_array_equal(found, x[number])
+        assert label == number
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 2, 2, 3), np.uint8)
+AT_ONCE: dict[str, tuple[Any, dict[str, Any]]] = {
+    "in one piece": (PIXELS, {}),
+    "in chunks": (PIXELS, {"chunks": (7, 2, 2, 3)}),
+    "that may grow": (PIXELS, {"maxshape": (None, 2, 2, 3), "chunks": (16, 2, 2, 3)}),
+    "of other byte order": (PIXELS.astype(">f4"), {}),
+    "truths": (PIXELS > 99, {}),
+}
+ORDERS = {"shuffled": [7, 3, 39, 0, 3, 28], "in order": list(range(5, 40)), "with gaps": [4, 5, 6, 9, 10, 2]}
+
+
+@pytest.mark.parametrize(("x", "settings"), AT_ONCE.values(), ids=AT_ONCE)
+def test_arrays_are_read_a_batch_at_a_time_while_another_thread_holds_the_librarys_lock(
+    x: Any, settings: dict[str, Any], tmp_path: Path, locked: ThreadPoolExecutor
+) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file.create_dataset("x", data=x, **settings)
+        file.create_dataset("y", data=np.arange(COUNT), chunks=(5,), compression="gzip")
+    data = HDF5(tmp_path / "set.h5")
+    assert data.read_many is not None
+    for order in ORDERS.values():
+        out = np.zeros((len(order), *x.shape[1:]), x.dtype.newbyteorder("=")), np.zeros(len(order), np.int64)
+        locked.submit(data.read_many, np.array(order), out).result(timeout=30)
+        np.testing.assert_array_equal(out[0], x[order])
+        assert out[1].tolist() == order
+    assert data.read(3)[0].dtype.isnative
+
+
+def test_what_is_encoded_compressed_or_cut_within_rows_has_no_batch_half(tmp_path: Path) -> None:
+    assert HDF5(written(tmp_path / "encoded.h5")).read_many is None
+    for name, settings in (("zip", {"compression": "gzip"}), ("cut", {"chunks": (4, 1, 2, 3)})):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_dataset("x", data=PIXELS, **settings)
+        data = HDF5(tmp_path / f"{name}.h5", y=None)
+        assert data.read_many is None
+        np.testing.assert_array_equal(np.stack([data.read(number) for number in range(COUNT)]), PIXELS)
+
+
+def test_chunks_behind_a_user_block_are_those_that_the_library_reads(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w", userblock_size=512) as file:
+        file.create_dataset("x", data=PIXELS, chunks=(7, 2, 2, 3))
+    data = HDF5(tmp_path / "set.h5", y=None)
+    np.testing.assert_array_equal(np.stack([data.read(number) for number in range(COUNT)]), PIXELS)
+
+
+def test_a_row_of_a_batch_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["x"] = np.zeros((COUNT, 5000), np.uint8)
+    data = HDF5(tmp_path / "set.h5", y=None)
+    os.truncate(tmp_path / "set.h5", (tmp_path / "set.h5").stat().st_size // 2)
+    assert data.read_many is not None
+    with pytest.raises(BadSampleError, match=rf"^row {COUNT - 1} of .*set\.h5 is not in the file any more"):
+        data.read_many(np.array([0, COUNT - 1]), (np.empty((2, 5000), np.uint8), None))
+
+
+def test_what_is_compressed_is_left_to_the_library(tmp_path: Path) -> None:
+    data = HDF5(written(tmp_path / "set.h5", chunks=(7,), compression="gzip"))
+    assert [data.read(number) for number in range(COUNT)] == [(image(number), number) for number in range(COUNT)]
+    pixels = np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 2, 2, 3)
+    with h5py.File(tmp_path / "pixels.h5", "w") as file:
+        file.create_dataset("x", data=pixels, chunks=(1, 2, 2, 3), compression="gzip")
+    for number, found in enumerate(map(HDF5(tmp_path / "pixels.h5", y=None).read, range(COUNT))):
+        np.testing.assert_array_equal(found, pixels[number])
+
+
+def test_images_that_were_written_again_or_never_are_what_the_library_reads(tmp_path: Path) -> None:
+    path = written(tmp_path / "set.h5")
+    with h5py.File(path, "r+") as file:
+        for number in range(0, COUNT, 3):
+            file["x"][number] = np.frombuffer(image(number, 1 + 500 * number), np.uint8)
+        file["x"][4] = np.empty(0, np.uint8)
+        file.create_dataset("sparse", COUNT, BYTES, chunks=(4,))[1] = np.frombuffer(image(1), np.uint8)
+        wanted = [[row.tobytes() for row in file[name]] for name in ("x", "sparse")]
+    for name, images in zip(("x", "sparse"), wanted, strict=True):
+        assert [HDF5(path, x=name, y=None).read(number) for number in range(COUNT)] == images
+
+
+def test_an_image_that_is_not_in_the_file_any_more_is_a_bad_sample(tmp_path: Path) -> None:
+    path = written(tmp_path / "set.h5", size=70_000)
+    data = HDF5(path)
+    data.read(0)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(BadSampleError, match=rf"^row {COUNT - 1} of .*set\.h5 is not in the file any more"):
+        data.read(COUNT - 1)
+
+
+def test_a_damaged_chunk_spoils_its_own_rows_alone(tmp_path: Path) -> None:
+    path = written(tmp_path / "set.h5")
+    with h5py.File(path, "r+") as file:
+        labels = file.create_dataset("labels", data=np.arange(COUNT), chunks=(5,), compression="gzip")
+        chunk = labels.id.get_chunk_info(3)
+    with path.open("r+b") as raw:
+        raw.seek(chunk.byte_offset)
+        raw.write(b"\xff" * chunk.size)
+    data = HDF5(path, y="labels")
+    assert data.read(14) == (image(14), 14)
+    with pytest.raises(BadSampleError, match="read"):
+        data.read(15)
+
+
+def test_a_damaged_image_spoils_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path / "set.h5", size=70_000)
+    content = path.read_bytes()
+    at = content.index(image(COUNT - 1, 70_000))
+    path.write_bytes(content[: at - 32] + b"\xff" * 32 + content[at:])  # the headers of its heap and of its object
+    data = HDF5(path)
+    assert data.read(0) == (image(0, 70_000), 0)
+    with pytest.raises((BadSampleError, OSError)):
+        data.read(COUNT - 1)
+
+
+def test_rows_behind_an_external_link_are_those_of_the_linked_file(tmp_path: Path) -> None:
+    x = np.arange(COUNT * 4, dtype=np.uint8).reshape(COUNT, 2, 2)
+    with h5py.File(tmp_path / "linked.h5", "w") as file:
+        file["x"], file["y"] = x, np.arange(COUNT)
+    with h5py.File(tmp_path / "master.h5", "w") as file:
+        file["x"] = 255 - x  # at the same place, of the same kind
+        file["there"] = h5py.ExternalLink("linked.h5", "/x")
+        file["y"] = h5py.ExternalLink("linked.h5", "/y")
+    data = HDF5(tmp_path / "master.h5", x="there")
+    assert all(np.array_equal(data.read(number)[0], x[number]) for number in range(COUNT))
+
+
+def test_a_file_that_is_read_cannot_be_opened_for_writing(tmp_path: Path) -> None:
+    data = HDF5(written(tmp_path / "set.h5"))
+    data.read(0)
+    with pytest.raises(OSError, match="already open"):
+        h5py.File(tmp_path / "set.h5", "r+")
+
+
+def test_rows_that_cannot_be_read_do_not_count_in_the_mean_size(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        x = file.create_dataset("x", (COUNT, 8, 8), np.uint8, chunks=(10, 8, 8), compression="gzip")
+        x[:] = np.arange(COUNT * 64, dtype=np.uint8).reshape(COUNT, 8, 8)
+        file["y"] = np.arange(COUNT)
+        place = x.id.get_chunk_info(1).byte_offset
+    with (tmp_path / "set.h5").open("r+b") as damaged:
+        damaged.seek(place)
+        damaged.write(b"\xff" * 8)
+    assert HDF5(tmp_path / "set.h5").mean_bytes() == 8 * 8 + 8

@@ -1,0 +1,179 @@
+"""What `HuggingFace` and `Parquet` refuse, and what they make of labels. Their contract is in test_contract.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from autopipe.core.sample import FieldKind
+from autopipe.errors import BadSampleError, DataError, MissingExtraError
+from autopipe.extensions.huggingface.source import HuggingFace, Parquet
+from tests.fakes import damage
+
+WRONG: Any = {"kind": 3}
+NOTHING: Any = None
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def made(label: Any) -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"image": [b"one", b"two"], "label": label})
+
+
+@pytest.mark.parametrize("make", [lambda: HuggingFace("nowhere"), lambda: Parquet(["nowhere.parquet"])])
+def test_a_missing_library_is_named_with_its_extra(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingExtraError, match="`datasets` is not installed; the extra `hf` brings it"):
+        make()
+
+
+def test_labels_are_what_their_column_says() -> None:
+    named = made([1, 0]).cast_column("label", datasets.ClassLabel(names=["cat", "dog"]))
+    data = HuggingFace(named)
+    assert (data.classes, data.y_kind, data.read(0)) == (("cat", "dog"), FieldKind.LABEL, (b"one", 1))
+    ages = HuggingFace(made([7.5, 8.0]))
+    assert (ages.classes, ages.y_kind, ages.read(0)[1].dtype) == (None, FieldKind.ARRAY, np.float32)
+    places = HuggingFace(made([[1.0, 2.0], [3.0, 4.0]]))
+    np.testing.assert_array_equal(places.read(1)[1], [3, 4])
+
+
+def test_a_first_row_that_is_bad_is_one_sample_and_not_the_set() -> None:
+    rows = {"image": [[1.0, 2.0]] * 3, "label": [None, 1, 0]}
+    data = HuggingFace(datasets.Dataset.from_dict(rows))
+    assert data.read(1)[1] == 1
+    with pytest.raises(BadSampleError, match="row 0"):
+        data.read(0)
+
+
+def test_a_null_among_numbers_is_a_bad_sample() -> None:
+    rows = {"image": [[1.0, 2.0], [3.0, None], [float("nan"), 4.0]]}
+    features = datasets.Features({"image": datasets.Sequence(datasets.Value("float32"))})
+    data = HuggingFace(datasets.Dataset.from_dict(rows, features=features), label=None)
+    np.testing.assert_array_equal(data.read(2), [np.nan, 4.0])
+    with pytest.raises(BadSampleError, match=r"row 1 .* null"):
+        data.read(1)
+
+
+@pytest.mark.parametrize("labels", [[3, None], [[0.5, 1.5], [None, 2.5]]])
+def test_a_null_among_targets_is_a_bad_sample(labels: Any) -> None:
+    data = HuggingFace(made(labels))
+    assert data.read(0)[0] == b"one"
+    with pytest.raises(BadSampleError, match=r"row 1 .* must hold numbers, but holds .*None"):
+        data.read(1)
+
+
+def test_parquet_files_are_found_in_folders_below(tmp_path: Path) -> None:
+    for number, name in enumerate(("a.parquet", "b/c/d.parquet")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"image": [b"one"], "label": [number]}), tmp_path / name)
+    data = Parquet(tmp_path / "**" / "*.parquet")
+    assert [data.read(number) for number in range(len(data))] == [(b"one", 0), (b"one", 1)]
+
+
+def test_a_column_that_parquet_files_lack_is_told_with_the_file_and_the_call(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"image": [b"one"], "labels": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet` has no column `label`.*Did you mean `labels`") as caught:
+        Parquet(tmp_path / "a.parquet")
+    assert "ap.Parquet(" in str(caught.value.hint)
+    assert "HuggingFace" not in str(caught.value)
+
+
+def test_the_extra_of_hugging_face_brings_what_its_images_need() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert any(each.startswith("pillow") for each in project["optional-dependencies"]["hf"])
+
+
+def test_a_parquet_files_name_is_no_pattern(tmp_path: Path) -> None:
+    for number, name in enumerate(("a1.parquet", "a[1].parquet", "a*.parquet")):
+        pq.write_table(pa.table({"image": [b"one"], "label": [number]}), tmp_path / name)
+    data = Parquet([tmp_path / "a[1].parquet", tmp_path / "a*.parquet"])
+    assert [data.read(number)[1] for number in range(len(data))] == [1, 2]
+
+
+def test_images_may_be_arrays() -> None:
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
+    features = datasets.Features({"image": datasets.Array3D((2, 2, 3), "uint8")})
+    data = HuggingFace(datasets.Dataset.from_dict({"image": pixels}, features=features), label=None)
+    assert data.x_kind in (FieldKind.IMAGE, FieldKind.ARRAY)
+    np.testing.assert_array_equal(data.read(1), pixels[1])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: HuggingFace([1, 2]), "one split"),
+        (lambda: HuggingFace(datasets.DatasetDict(train=made([1, 2]))), "one split"),
+        (lambda: HuggingFace(made([1, 2]), label="labels"), "Did you mean `label`"),
+        (lambda: HuggingFace(made(["cat", "dog"])), "class_encode_column"),
+        (lambda: HuggingFace(made([1, 2]), image=[]), r"`image` must be the name of a column, or a list .*got \[\]"),
+        (lambda: HuggingFace(made([1, 2]), label=WRONG), "`label` must be the name of a column, or a list"),
+        (lambda: HuggingFace(made([1, 2]), NOTHING), "`image` must be the name of a column.*got None"),
+        (lambda: HuggingFace(made([1, 2]), label=None, sample_weight="label"), "there is no `label`"),
+        (
+            lambda: HuggingFace(made([1, 2]), {"photo": "image", "more": "labels"}),
+            r"no column `labels`; its columns are `image`, `label`\. Did you mean `label`",
+        ),
+        (lambda: HuggingFace("nowhere"), "cannot be read as a Hugging Face dataset"),
+        (lambda: Parquet("nowhere-*.parquet"), "No file matches"),
+    ],
+)
+def test_what_cannot_be_read_is_named(make: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        make()
+
+
+def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"nothing of the kind")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        Parquet([tmp_path / "other"])
+
+
+def test_a_digest_tells_which_column_is_which_part() -> None:
+    data = made([1, 2])
+    assert "columns=image,label " in HuggingFace(data).digest()
+    assert "columns=x.0:image,x.1:label " in HuggingFace(data, ["image", "label"], None).digest()
+    assert "columns=x:image,y.kind:label " in HuggingFace(data, label={"kind": "label"}).digest()
+
+
+def test_a_mask_stays_encoded_like_its_image() -> None:
+    features = datasets.Features({"image": datasets.Image(), "mask": datasets.Image()})
+    rows = {name: [{"bytes": name.encode(), "path": None}] for name in features}
+    data = HuggingFace(datasets.Dataset.from_dict(rows, features=features), label="mask")
+    assert (data.read(0), data.y_kind) == ((b"image", b"mask"), FieldKind.ENCODED)
+
+
+def test_a_row_without_an_image_is_a_bad_sample() -> None:
+    data = HuggingFace(datasets.Dataset.from_dict({"image": [b"one", None]}), label=None)
+    with pytest.raises(BadSampleError, match="row 1"):
+        data.read(1)
+
+
+def test_a_cache_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"image": [b"one"]}).to_parquet(tmp_path / "set.parquet")
+    (tmp_path / "cache").write_text("in the way", encoding="utf-8")
+    with pytest.raises(DataError, match=r"set\..* cannot be unpacked into .*/cache/autopipe/.*Set XDG_CACHE_HOME"):
+        Parquet([tmp_path / "set.parquet"], label=None)
+
+
+def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
+    rows = np.arange(240, dtype=np.uint8).reshape(20, 12)
+    whole = datasets.Dataset.from_dict({"image": list(map(bytes, rows)), "label": list(range(20))})
+    whole.to_parquet(str(tmp_path / "a.parquet"))
+    assert damage.unnamed(Parquet, tmp_path / "a.parquet", tries=4) == []
+
+
+def test_no_framework_is_imported_for_them() -> None:
+    code = "import sys, datasets, autopipe as ap; ap.Parquet; print({'tensorflow', 'keras'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -1,0 +1,142 @@
+"""The scaling law against published figures, and its own edges. Its terms measured here: benchmarks/scaling.py."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from autopipe.extensions.scale import model
+from autopipe.extensions.scale.model import Interconnect, Limit, Measured
+from tests.fakes.ceilings import COSTS
+
+TEN_GB = Interconnect(bytes_per_second=10e9, source="a test")
+
+
+def measured(**changes: object) -> Measured:
+    plain: dict[str, object] = {
+        "batch_size": 64,
+        "step_seconds": {64: 0.1, 32: 0.05, 16: 0.025},
+        "gradient_bytes": 100_000_000,
+        "interconnect": TEN_GB,
+    }
+    return Measured(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+# Images/s of one P100 at batch 64: tensorflow.org/performance/benchmarks (DGX-1, synthetic data); ResNet-101 lies
+# between ResNet-50 (219) and ResNet-152 (91.8) by its multiplications (arXiv 1512.03385, table 1: 3.8, 7.6 and 11.3
+# billion). Parameters: the models' papers. Efficiencies on 128 servers of 4 GPUs with 25 Gbit/s each: Horovod's
+# docs/benchmarks.rst.
+@pytest.mark.parametrize(
+    ("images_per_second", "parameters", "published"),
+    [(142.0, 23.9e6, 0.90), (112.0, 44.5e6, 0.90), (154.0, 138.4e6, 0.68)],
+    ids=["Inception V3", "ResNet-101", "VGG-16"],
+)
+def test_horovods_efficiencies_on_512_gpus_are_met_within_four_points(
+    images_per_second: float, parameters: float, published: float
+) -> None:
+    of_one = measured(
+        step_seconds={64: 64 / images_per_second},
+        gradient_bytes=int(4 * parameters),
+        interconnect=model.INTERCONNECTS["25gbe"],
+    )
+    assert model.row(of_one, 512, weak=True).efficiency == pytest.approx(published, abs=0.04)
+
+
+# What users of Keras 2's multi_gpu_model reported: mnist_mlp, one Dense layer, 63 s on one GPU and 100 s on two for 100
+# epochs of 469 steps (keras issue 11342); cifar10_resnet, ResNet-20, 27 s and 32 s for 1563 steps of 32 (issue 9543).
+# Both steps are far longer than their arithmetic: half the batch is taken to take 97 % of the time.
+@pytest.mark.parametrize(
+    ("step_ms", "batch_size", "parameters"),
+    [(63e3 / 46_900, 128, 0.41e6), (27e3 / 1563, 32, 0.27e6)],
+    ids=["mnist_mlp", "cifar10_resnet"],
+)
+def test_small_models_that_users_found_slower_on_two_gpus_are_called_not_worth_it(
+    step_ms: float, batch_size: int, parameters: float
+) -> None:
+    gpu = measured(
+        batch_size=batch_size,
+        step_seconds={batch_size: step_ms / 1e3, batch_size // 2: 0.97 * step_ms / 1e3},
+        gradient_bytes=int(4 * parameters),
+        interconnect=model.INTERCONNECTS["pcie3"],
+    )
+    rows = [model.row(gpu, devices) for devices in (1, 2)]
+    assert rows[1].speedup < model.WORTH
+    assert "not worth a device" in model.verdict(gpu, rows)
+
+
+def test_one_device_is_what_it_was_measured_to_be() -> None:
+    row = model.row(measured(), 1)
+    assert (row.step_seconds, row.exchange_seconds, row.efficiency, row.speedup) == (0.1, 0.0, 1.0, 1.0)
+    assert (row.images_per_second, row.measured) == (640.0, True)
+
+
+def test_strong_scaling_shares_a_batch_and_weak_scaling_gives_each_a_whole_one() -> None:
+    exchange = 2 * 3 / 4 * 0.01
+    strong, weak = model.row(measured(), 4), model.row(measured(), 4, weak=True)
+    assert (strong.batch_size, weak.batch_size) == (64, 256)
+    assert strong.step_seconds == pytest.approx(0.025 + exchange / 2)
+    assert weak.step_seconds == pytest.approx(0.1 + exchange / 2)
+    assert strong.efficiency < weak.efficiency < 1
+    assert strong.limit is weak.limit is Limit.EXCHANGE
+    assert not strong.measured
+
+
+def test_no_more_than_half_of_an_exchange_and_a_third_of_a_step_overlap() -> None:
+    assert model.hidden_seconds(0.1, 9.0) == pytest.approx(0.05)
+    assert model.hidden_seconds(9.0, 0.3) == pytest.approx(0.1)
+
+
+def test_where_smaller_parts_take_as_long_computing_is_the_limit() -> None:
+    fixed = measured(step_seconds={64: 0.1, 32: 0.099}, gradient_bytes=1000)
+    row = model.row(fixed, 2)
+    assert row.limit is Limit.COMPUTE
+    assert row.speedup == pytest.approx(1.01, abs=0.01)
+
+
+def test_the_loader_stands_above_all_of_it() -> None:
+    few_cores = measured(loader_core_seconds=0.004, cores=4.0)  # 1,000 images/s
+    rows = [model.row(few_cores, devices) for devices in (1, 2, 4)]
+    assert [each.limit for each in rows[1:]] == [Limit.INPUT, Limit.INPUT]
+    assert rows[2].images_per_second == 1000.0
+    said = model.verdict(few_cores, rows)
+    assert "feeding 2 takes 5 cores without a cache, here are 4" in said
+    assert model.row(measured(), 4).cores == 0.0
+    assert math.isinf(measured().fed_images_per_second)
+
+
+def test_samples_that_a_cache_holds_cost_the_cores_only_their_ops_of_every_epoch() -> None:
+    assert model.loader_core_seconds(COSTS, cached=False) == pytest.approx(0.74e-3)
+    assert model.loader_core_seconds(COSTS, cached=True) == pytest.approx(0.12e-3)
+    few_cores = measured(loader_core_seconds=0.004, cores=4.0, cached=True)
+    said = model.verdict(few_cores, [model.row(few_cores, devices) for devices in (1, 2, 4)])
+    assert "with a cache" in said
+
+
+def test_what_was_measured_on_several_devices_counts_more_than_the_prediction() -> None:
+    both = measured(together={(2, 64): 0.07})
+    assert model.row(both, 2).step_seconds == 0.07
+    assert model.row(both, 2).measured
+    assert model.row(both, 2, predict=True).step_seconds == model.row(measured(), 2).step_seconds
+    assert "(predicted)" not in model.verdict(both, [model.row(both, each) for each in (1, 2)])
+
+
+def test_devices_that_share_a_processor_compute_one_after_the_other() -> None:
+    virtual = measured(shared=True, gradient_bytes=0)
+    assert model.row(virtual, 2).step_seconds == pytest.approx(0.1)
+    assert model.row(virtual, 2).efficiency == pytest.approx(0.5)
+
+
+def test_between_measurements_lies_a_line_and_below_them_what_starting_a_step_costs() -> None:
+    known = measured()
+    assert known.compute_seconds(48) == pytest.approx(0.075)
+    assert known.compute_seconds(4) == 0.025
+    assert known.compute_seconds(128) == pytest.approx(0.2)
+
+
+def test_the_break_even_is_where_two_devices_take_as_long_as_one() -> None:
+    known = measured()
+    assert model.pays_from_seconds(known) == pytest.approx(0.015)
+    even = measured(step_seconds={64: 0.015, 32: 0.0075, 16: 0.00375})
+    assert model.row(even, 2).step_seconds == pytest.approx(0.015)
+    assert "below 15 ms a step" in model.verdict(known, [model.row(known, each) for each in (1, 2)])
