@@ -125,7 +125,7 @@ def by_turns(regime: Regime, workload: str, configs: Sequence[PipelineConfig], r
             for key in decision.block_order(list(left), number, seed=0):
                 outcome = measurer.measure(left[key], effort=Effort.PROOF)
                 if isinstance(outcome, TrialFailure):
-                    print(f"{regime.name}: {left[key].one_line()}: {outcome.message}", file=sys.stderr)
+                    print(f"{regime.name}: {left[key].short()}: {outcome.message}", file=sys.stderr)
                     del left[key]
                     continue
                 rates[key].append(outcome.images_per_second.value)
@@ -166,7 +166,7 @@ def main() -> None:
         print(
             f"{regime.name:14} {found.rates[found.winner.key()]:9.1f} images/s, {found.ratio:5.3f} of the best known "
             f"({found.rates[best.key()]:.1f}); {found.bottleneck}{verdict}; {found.wall_seconds:.0f} s{busy}\n"
-            f"{'':14} {regime.stands_for}\n{'':14} winner {found.winner.one_line()}\n{'':14} known  {best.one_line()}",
+            f"{'':14} {regime.stands_for}\n{'':14} winner {found.winner.short()}\n{'':14} known  {best.short()}",
             file=sys.stderr if chosen.json else sys.stdout,
             flush=True,
         )

@@ -116,7 +116,7 @@ def main() -> None:
     tuned = []
     for seed in range(chosen.seeds):
         tuned.append(found := tune(chosen.workload, chosen.simulate_step, seed))
-        print(f"seed {seed}: {found.wall_seconds:.0f} s, {found.config.one_line()}", file=sys.stderr, flush=True)
+        print(f"seed {seed}: {found.wall_seconds:.0f} s, {found.config.short()}", file=sys.stderr, flush=True)
     top = best_of(chosen.table)
     rates = blocks_of(chosen.workload, chosen.simulate_step, [*(each.config for each in tuned), *top], chosen.rounds)
     found_claims = claims_of(tuned, rates, top)
@@ -127,7 +127,7 @@ def main() -> None:
     names = {each.config.key(): f"winner of seed {seed}" for seed, each in enumerate(tuned)}
     for config in {each.key(): each for each in [*(each.config for each in tuned), *top]}.values():
         name = names.get(config.key(), "of the table's five best")
-        print(f"{median(rates[config.key()]):9.1f} images/s  {config.one_line():88} {name}")
+        print(f"{median(rates[config.key()]):9.1f} images/s  {config.short():88} {name}")
     print("\n".join(map(str, found_claims)))
 
 

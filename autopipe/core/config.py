@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import pydantic
 
 from autopipe.core.registry import Registry
-from autopipe.core.strict import LATER, Strict
+from autopipe.core.strict import Strict
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -203,14 +203,14 @@ class PipelineConfig(Strict):
 
     loader: pydantic.SerializeAsAny[LoaderConfig]
     cache: Literal["none", "memory"] = "none"
-    cache_fraction: float = pydantic.Field(default=1.0, gt=0, le=1, json_schema_extra=LATER)
+    cache_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
     storage: str = "files"
-    cut: Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"] = pydantic.Field("deepest", json_schema_extra=LATER)
+    cut: Annotated[int, pydantic.Field(ge=0)] | Literal["deepest"] = pydantic.Field("deepest")
     finish: Literal["host", "device"] = "device"
     channels: Literal["last", "first"] = "last"
     device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
     devices: int = pydantic.Field(default=1, ge=1)
-    steps_per_execution: int = pydantic.Field(default=1, ge=1, le=1024, json_schema_extra=LATER)
+    steps_per_execution: int = pydantic.Field(default=1, ge=1, le=1024)
 
     @pydantic.field_validator("loader", mode="before")
     @classmethod
@@ -273,12 +273,5 @@ class PipelineConfig(Strict):
 
     def key(self) -> str:
         """Return a short name of it, the same on every machine."""
-        text = json.dumps({**self.first_known(), "loader": self.loader.first_known()}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    def one_line(self) -> str:
-        """Return the configuration as a person would say it, e.g. `threads(workers=2, queue_size=8) finish=device`."""
-        knobs = self.loader.first_known()
-        inner = ", ".join(f"{name}={value}" for name, value in knobs.items() if name != "kind")
-        rest = self.model_dump(exclude={"loader", *(["steps_per_execution"] if self.steps_per_execution == 1 else [])})
-        return f"{self.loader.kind}({inner}) " + " ".join(f"{name}={value}" for name, value in rest.items())
+        settings = {"kind": self.loader.kind, **self.model_dump(mode="json", exclude_defaults=True)}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]

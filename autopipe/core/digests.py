@@ -64,11 +64,7 @@ def _revision(value: Any) -> str:
 
 
 def _fields(op: Op) -> dict[str, Any]:
-    return {
-        field.name: getattr(op, field.name)
-        for field in dataclasses.fields(op)
-        if not (field.metadata.get("later") and getattr(op, field.name) == field.default)
-    }
+    return {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
 
 
 def value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
@@ -90,13 +86,8 @@ def value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
         return f"[{', '.join(value_text(each, inside) for each in value)}]"
     if isinstance(value, dict):
         return _named_text(value, inside)
-    named = _fields_inside(value) if isinstance(value, Op) else getattr(value, "__dict__", {})
+    named = _fields(value) if isinstance(value, Op) else getattr(value, "__dict__", {})
     return f"{type(value).__qualname__}{_named_text(named, inside)}"
-
-
-def _fields_inside(op: Op) -> dict[str, Any]:
-    """Return the fields of an op within another; of one that notes its check, as noted: converted sets tell it so."""
-    return _fields(op) | ({"_is_checked": True} if hasattr(op, "_is_checked") else {})
 
 
 def _named_text(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from autopipe.core.plan import Step
 
 Target: TypeAlias = Literal["image", "mask", "both"]
-LATER = {"later": True}
-"""Metadata of a setting that an op got later: at its default it counts in no digest, so those from before hold."""
 _MASKS = frozenset({FieldKind.MASK, FieldKind.ENCODED})
 
 

@@ -8,9 +8,6 @@ import pydantic
 
 from autopipe.errors import ConfigError, near, shortened
 
-LATER: dict[str, pydantic.JsonValue] = {"later": True}
-"""Metadata of a setting that came later: at its default it counts in no key, so those from before hold."""
-
 
 class Strict(pydantic.BaseModel):
     """Settings that never change, of exactly the types they are declared with; an error is one sentence.
@@ -29,12 +26,6 @@ class Strict(pydantic.BaseModel):
             return handler(value)
         except pydantic.ValidationError as error:
             raise ConfigError(_sentence(cls, error)) from None
-
-    def first_known(self) -> dict[str, Any]:
-        """Return the settings as plain values, without those that came later and are at their defaults."""
-        later = {name: field for name, field in type(self).model_fields.items() if field.json_schema_extra == LATER}
-        plain = self.model_dump(mode="json")
-        return {name: value for name, value in plain.items() if name not in later or value != later[name].default}
 
 
 def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:

@@ -19,7 +19,6 @@ from autopipe.batching.streaming import StreamingLoader, batches_held, require_m
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
-from autopipe.core.strict import LATER
 
 
 class Processes(LoaderConfig):
@@ -36,7 +35,7 @@ class Processes(LoaderConfig):
     rank: ClassVar[int] = 1
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
-    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024, json_schema_extra=LATER)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
 
     def worker_count(self) -> int:
         return self.workers

@@ -30,7 +30,6 @@ from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader, WorkloadLoader, closed
 from autopipe.core.sample import Batch
-from autopipe.core.strict import LATER
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import cpu, opencv
 
@@ -56,7 +55,7 @@ class TfData(LoaderConfig):
     skips_bad_samples: ClassVar[bool] = False
     num_parallel_calls: Annotated[int, pydantic.Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     prefetch: Annotated[int, pydantic.Field(ge=0, le=1024)] | Literal["auto"] = "auto"
-    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024, json_schema_extra=LATER)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
 
     def worker_count(self) -> int | None:
         return None if self.num_parallel_calls == "auto" else self.num_parallel_calls

@@ -22,7 +22,6 @@ from autopipe.batching.traced import traced
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
-from autopipe.core.strict import LATER
 from autopipe.hardware import opencv
 
 
@@ -43,7 +42,7 @@ class Threads(LoaderConfig):
     rank: ClassVar[int] = 0
     workers: int = pydantic.Field(ge=1, le=1024)
     queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
-    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024, json_schema_extra=LATER)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
 
     def worker_count(self) -> int:
         return self.workers

@@ -14,7 +14,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.core.op import LATER
 from autopipe.core.plain_code import Lines, drawn_tensorflow, parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, Part
@@ -46,7 +45,7 @@ class RandomBrightness(PixelOp):
     """
 
     delta: float = 0.2
-    factor: tuple[float, float] | None = dataclasses.field(default=None, kw_only=True, metadata=LATER)
+    factor: tuple[float, float] | None = dataclasses.field(default=None, kw_only=True)
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
     by_opencv: ClassVar[bool] = True

@@ -19,7 +19,7 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from autopipe.core.op import LATER, Op, Target
+from autopipe.core.op import Op, Target
 from autopipe.core.plain_code import Lines, decoded_parts
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
@@ -72,10 +72,10 @@ class Decode(Op):
 
     alone_differs: ClassVar[bool] = True  # PNG
     channels: Literal[1, 3] = 3
-    strict: bool = dataclasses.field(default=True, kw_only=True, metadata=LATER)
-    max_pixels: int = dataclasses.field(default=MAX_PIXELS, kw_only=True, metadata=LATER)
-    orientation: Literal["exif", "ignore"] | None = dataclasses.field(default=None, kw_only=True, metadata=LATER)
-    reduce: bool | tuple[int, int] = dataclasses.field(default=False, kw_only=True, metadata=LATER)
+    strict: bool = dataclasses.field(default=True, kw_only=True)
+    max_pixels: int = dataclasses.field(default=MAX_PIXELS, kw_only=True)
+    orientation: Literal["exif", "ignore"] | None = dataclasses.field(default=None, kw_only=True)
+    reduce: bool | tuple[int, int] = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.reduce, bool):

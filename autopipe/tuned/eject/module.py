@@ -209,7 +209,7 @@ def _notes(config: PipelineConfig | None, parts: Written) -> str:
 
 
 def _dated(config: PipelineConfig | None) -> str:
-    today, of = datetime.datetime.now(datetime.UTC).date(), "arrays in memory" if config is None else config.one_line()
+    today, of = datetime.datetime.now(datetime.UTC).date(), "arrays in memory" if config is None else config.short()
     return f"Written on {today.isoformat()} for {of}."
 
 

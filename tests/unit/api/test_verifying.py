@@ -22,7 +22,7 @@ def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: p
 
     class Runner:
         def verify(self, configs: Sequence[PipelineConfig], options: dict[str, Any]) -> Verification:
-            asked.extend(config.one_line().partition(" cache")[0] for config in configs)
+            asked.extend(config.short().partition(") ")[0] + ")" for config in configs)
             return Verification(agreements=(), compared=False)
 
     monkeypatch.setattr(verifying, "description", lambda runner: described)

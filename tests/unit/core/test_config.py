@@ -11,7 +11,7 @@ from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 
-KEY = "29e01fb28834"
+KEY = "3324dd4e6510"
 CONFIGS = [
     PipelineConfig(loader=Threads(workers=2)),
     PipelineConfig(loader=Processes(workers=3, queue_size=1), cache="memory", finish="host", channels="first"),
@@ -64,10 +64,10 @@ def test_settings_that_do_not_count_are_not_told_apart() -> None:
     assert len({config.key() for config in [*kept, *cached]}) == 6
 
 
-def test_one_line_names_the_loader_and_its_knobs() -> None:
-    assert (
-        PipelineConfig(loader=Threads(workers=2)).one_line().startswith("threads(workers=2, queue_size=8) cache=none")
-    )
+def test_a_configuration_is_named_by_its_workers_and_by_what_is_special() -> None:
+    assert PipelineConfig(loader=Threads(workers=2)).short() == "threads(workers=2)"
+    special = PipelineConfig(loader=Threads(workers=2, queue_size=3), cache="memory", device_prefetch=0)
+    assert special.short() == "threads(workers=2, queue_size=3) cache=memory device_prefetch=0"
 
 
 @pytest.mark.parametrize(

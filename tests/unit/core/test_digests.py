@@ -13,9 +13,9 @@ from autopipe.core.digests import digest, op_settings, ops_digest
 from autopipe.core.workload import Workload
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
-from autopipe.ops.decode import MAX_PIXELS, Decode
+from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
-from autopipe.ops.on_parts import On, OnParts
+from autopipe.ops.on_parts import On
 from autopipe.ops.planner import make_plan
 
 
@@ -137,13 +137,3 @@ def test_an_op_within_another_is_the_same_after_its_check_as_before() -> None:
     assert ops_digest(ops) != ops_digest([On("left", Map(double, on="both"))])
     again = make_plan(Workload(data=TwoImages(), ops=[On("left", Map(double))], batch_size=2))
     assert ops_digest([step.op for step in plan.prefix]) == ops_digest([step.op for step in again.prefix])
-
-
-def test_sets_of_several_parts_that_are_converted_already_keep_their_digest() -> None:
-    lanes = "lanes=((0, None),)"
-    decoded = (
-        f"OnParts(op=Decode(channels=3, strict=True, max_pixels={MAX_PIXELS}, orientation=None, reduce=False), {lanes})"
-    )
-    mapped = f"OnParts(op=Map(_is_checked=True, function=None.bytes.join, on='image', random=False), {lanes})"
-    assert ops_digest([OnParts(Decode(), ((0, None),))]) == digest(decoded)
-    assert ops_digest([OnParts(Map(b"".join), ((0, None),))]) == digest(mapped)

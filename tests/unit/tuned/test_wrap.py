@@ -117,7 +117,7 @@ def test_a_wrapped_configuration_is_a_configuration_like_any_other() -> None:
     assert PipelineConfig.model_validate_json(first.model_dump_json()) == first
     assert to_config(from_config(first)) == first
     assert from_config(first)["wrapped.prefetch"] == 4
-    assert first.one_line().startswith("wrapped(cache=True, calls=2, prefetch=4) cache=none")
+    assert first.short() == "wrapped(cache=True, calls=2, prefetch=4)"
 
 
 def test_the_space_holds_every_combination() -> None:
