@@ -28,7 +28,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.paths import spread
 from autopipe.hardware import pagecache
 from autopipe.loaders.threads import Threads
-from autopipe.measure.parts import cost_of
+from autopipe.measure.feed import cost_of
 from autopipe.measure.subset import Subset
 from autopipe.ops.planner import make_plan
 from autopipe.storage.conversion import Conversion

@@ -44,7 +44,7 @@ class Quiet:
 def slower_loader(repeats: int) -> dict[str, float]:
     """Return by how much a trial, and 50 steps behind a full queue, are off the loader's own rate."""
     from autopipe.assembly import build_loader
-    from autopipe.measure.trial_session import Session
+    from autopipe.measure.session import Session
 
     config = PipelineConfig(loader=Threads(workers=2, queue_size=QUEUE))
     workload = Workload(data=Sleepy(), ops=[], batch_size=BATCH, model=None, drop_remainder=True)

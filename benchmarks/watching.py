@@ -33,7 +33,7 @@ from autopipe.core.loader import Loader
 from autopipe.core.outcome import Phase
 from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
-from autopipe.measure.trial_session import Session
+from autopipe.measure.session import Session
 
 MOST_OF_A_TRACE = 0.02
 MOST_OF_A_STEP = 0.005

@@ -169,7 +169,7 @@ def runner_for(
 
 def foreign_runner(runner: TrialRunner, code: str) -> TrialRunner:
     """Return a runner of somebody else's code on the workload of `runner`; nothing starts yet."""
-    launch = dataclasses.replace(runner.launch, session=protocol.FOREIGN_SESSION, code=code)
+    launch = dataclasses.replace(runner.launch, code=code)
     return TrialRunner(launch, recycling=runner.recycling, on_event=runner.on_event)
 
 

@@ -2,7 +2,7 @@
 
 It is a configuration like others, so that a study records it and a confirmation runs it in turn. But it is no
 loader: its batches have an order of their own, so it cannot win, and nothing here opens it. What runs it is
-`autopipe.measure.foreign_session`.
+`autopipe.measure.foreign`.
 """
 
 from __future__ import annotations

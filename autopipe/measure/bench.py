@@ -53,7 +53,7 @@ class Bench:
     def __init__(self, workload: Workload, plan: Plan, devices: int, channels: Literal["last", "first"]) -> None:
         """Build the model and its strategy."""
         self._workload = workload
-        self._plan = plan
+        self.plan = plan
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
         self._notes: list[StepNotes] = []
@@ -120,7 +120,7 @@ class Bench:
         return self._alone[key]
 
     def _transfer(self, finish: str) -> float | None:
-        batch = any_batch(self._plan.sent(finish), self._workload.batch_size)
+        batch = any_batch(self.plan.sent(finish), self._workload.batch_size)
         sent = tuple(array for array in batch if array is not None)
         return transfer.seconds_per_image(self.strategy, sent, transfer.arrived)
 
@@ -140,7 +140,7 @@ class Bench:
 
         For several steps at once, where batches stay on the host, as many copies lie there.
         """
-        spec, left = self._plan.sent(setup.finish), Finish.left(self._plan, setup)
+        spec, left = self.plan.sent(setup.finish), Finish.left(self.plan, setup)
         rows, together = rows or self._workload.batch_size, setup.steps_per_execution
         batch = any_batch(spec, rows)
         if together > 1 and self.strategy.devices == 1 and not self.strategy.looks_ahead:

@@ -18,11 +18,13 @@ from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
 from autopipe.hardware.pagecache import Regime
 from autopipe.hardware.usage import Usage
-from autopipe.measure.meter import Meter
 from autopipe.measure.windows import Reading
 
 if TYPE_CHECKING:
-    from autopipe.measure.parts import Part  # knows the storage forms, which a look at somebody's training does without
+    from autopipe.measure.feed import (  # knows the storage forms, which a look at a user's training does without
+        Feed,
+        Open,
+    )
 
 _BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
 _TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."
@@ -32,89 +34,77 @@ _TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it ma
 class Trained:
     """A training that has ended, as it was watched."""
 
-    config: PipelineConfig  # what was tried
-    meter: Meter  # what the training's clock said
-    batch_size: int
-    usage: Usage  # of the process tree, from before the data were opened
-    opened: float  # when that was, by `time.monotonic`
+    feed: Feed
+    fed: Open  # the feed while it was open
+    usage: Usage  # of the process tree, from before the feed was opened
+    began: float  # when that was, by `time.monotonic`
     ended: float  # when the last step had ended
-    alone: float | None  # images/s of the model on a resident batch; None if that is not known
     regime: Regime  # the state of the page cache
     files_ready: bool  # whether there was time to bring all files into that state
-    tunes_itself: bool  # whether tf.data chooses settings while the training runs
 
 
-def measurement(trained: Trained, loader: TimedLoader, part: Part, *, most_epochs: int | None) -> Measurement:
-    """Return the measurement of a trial.
-
-    Args:
-        trained: the training.
-        loader: what fed it, closed by now.
-        part: the part of the data that it used.
-        most_epochs: after which it had to end; None: it had not to.
+def measurement(trained: Trained) -> Measurement:
+    """Derive the measurement of a trial. That the model waited for foreign code shows in its rate only.
 
     Raises:
         WorkloadError: the data came to their end before anything could be measured.
     """
-    reading, first = trained.meter.reading, loader.first_taken
+    meter, loader, part = trained.fed.meter, trained.fed.loader, trained.feed.part
+    reading, first = meter.reading, meter.filled_at if loader is None else loader.first_taken
     if reading is None or first is None:
-        raise WorkloadError(
-            f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
-            hint='Use page_cache="warm", or more data.',
-        )
-    said = [f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches."]
-    ended = most_epochs is not None and loader.taken >= most_epochs * len(loader)
-    said = said if ended else []
+        raise _too_few(loader)
+    if loader is None:
+        return _measured(trained, reading, first)
+    said = []
+    if trained.feed.once is not None and loader.taken >= trained.feed.once * len(loader):
+        said.append(f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches.")
     if lost := loader.lost_workers():
         said.append(f"Meanwhile {count_text(lost, 'worker')} of the loader died, and had to be replaced.")
-    found = _measured(trained, reading, first, said)
-    filled = trained.meter.filled_at or first
+    filled = meter.filled_at or first
     fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / part.share
-    return found.model_copy(
+    return _measured(trained, reading, first, said).model_copy(
         update={
             "data_share": part.share,
             "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
-            "cache_fill_seconds": fill_seconds if trained.config.cache == "memory" else None,
-            "data_wait_share": _data_wait_share(reading, trained.alone),
+            "cache_fill_seconds": fill_seconds if trained.feed.config.cache == "memory" else None,
+            "data_wait_share": _data_wait_share(reading, trained.feed.alone),
             "conversion": part.conversion,
             "hand_over_seconds": loader.hand_over_seconds,
         }
     )
 
 
-def of_foreign(trained: Trained) -> Measurement:
-    """Return the measurement of a training on somebody else's pipeline. That the model waited shows in its rate only.
-
-    Raises:
-        WorkloadError: the data came to their end before anything could be measured.
-    """
-    reading, first = trained.meter.reading, trained.meter.filled_at
-    if reading is None or first is None:
-        raise WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
-    return _measured(trained, reading, first)
+def _too_few(loader: TimedLoader | None) -> WorkloadError:
+    if loader is None:
+        return WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
+    return WorkloadError(
+        f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
+        hint='Use page_cache="warm", or more data.',
+    )
 
 
 def _measured(trained: Trained, reading: Reading, first: float, said: Sequence[str] = ()) -> Measurement:
-    """Return what can be told of any training, whose first batch came at `first`; the waiting by its rate alone."""
-    config, began = trained.config, trained.meter.began_at
-    assert began is not None  # there is a reading
+    """Derive what can be told of any training, whose first batch came at `first`; the waiting by its rate alone."""
+    feed, meter = trained.feed, trained.fed.meter
+    config, alone = feed.config, feed.alone
+    assert meter.began_at is not None  # there is a reading
     # Those of its devices that are GPUs are the first ones that CUDA shows.
     gpus = min(choose.accelerators(), config.devices)
-    usage = trained.usage.between(began, trained.ended).of_gpus(gpus)
+    usage = trained.usage.between(meter.began_at, trained.ended).of_gpus(gpus)
     stable = reading.stable or reading.cut_short
-    rate = trained.meter.overall
+    rate = meter.overall
     neighbours = [] if stable else disturbed(usage)
     return Measurement(
         config=config.model_dump(mode="json"),
         config_key=config.key(),
-        batch_size=trained.batch_size,
+        batch_size=meter.batch_size,
         windows=reading.windows,
         images_per_second=rate,
-        first_batch_seconds=first - trained.opened,
-        discarded_batches=trained.meter.discarded_batches,
+        first_batch_seconds=first - trained.began,
+        discarded_batches=meter.discarded_batches,
         stable=stable,
-        warnings=(*reading.warnings, *neighbours, *said, *([_TUNES_ITSELF] if trained.tunes_itself else [])),
-        data_wait_share=0.0 if trained.alone is None else max(0.0, 1 - rate.value / trained.alone),
+        warnings=(*reading.warnings, *neighbours, *said, *([_TUNES_ITSELF] if feed.tunes_itself else [])),
+        data_wait_share=0.0 if alone is None else max(0.0, 1 - rate.value / alone),
         resources=resources_of(usage),
         page_cache=trained.regime,
         files_ready=trained.files_ready,

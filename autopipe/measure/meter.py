@@ -36,7 +36,7 @@ class Meter:
 
     def __init__(self, batch_size: int, workers: int, rule: StopRule, start: Start | None = None) -> None:
         """Measure a loader with `workers` workers, each of whom makes whole batches."""
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._workers = max(1, workers)
         self._rule = rule
         self._start = start or Start()
@@ -69,17 +69,17 @@ class Meter:
         """Images per second over all windows that count, or over whole epochs; there has to be a reading."""
         assert self.reading is not None
         epoch_images = None if self.reading.emptied else self.epoch_images
-        return overall(self.reading.windows, epoch_images, self.discarded_batches * self._batch_size)
+        return overall(self.reading.windows, epoch_images, self.discarded_batches * self.batch_size)
 
     @property
     def epoch_images(self) -> int | None:
         """Images of an epoch, if that is known."""
-        return None if self.epoch_steps is None else self.epoch_steps * self._batch_size
+        return None if self.epoch_steps is None else self.epoch_steps * self.batch_size
 
     @property
     def discarded_batches(self) -> int:
         """Batches before the first window that counts."""
-        return self._began_steps + (0 if self.reading is None else self.reading.left_out // self._batch_size)
+        return self._began_steps + (0 if self.reading is None else self.reading.left_out // self.batch_size)
 
     def step(self, steps: int, queued_batches: int | None) -> bool:
         """Note that `steps` steps have begun to end, and return whether it is time to `look`.
@@ -117,7 +117,7 @@ class Meter:
 
     @property
     def _burst(self) -> int:
-        return self._workers * self._batch_size
+        return self._workers * self.batch_size
 
     def _has_settled(self, seconds: float) -> bool:
         """Tell whether workers have spread out, the loader has had its time and a short first epoch is over.
@@ -140,7 +140,7 @@ class Meter:
         """Return how many steps should make a window, by the time that the last `steps` or more have taken."""
         assert self.filled_at is not None  # no edge is added before
         marks = [(self.filled_at, self._filled_steps)]
-        marks += [(edge.seconds, self._began_steps + edge.images // self._batch_size) for edge in self._edges]
+        marks += [(edge.seconds, self._began_steps + edge.images // self.batch_size) for edge in self._edges]
         before, steps_before = next((each for each in reversed(marks) if self._steps - each[1] >= steps), marks[0])
         return windows.window_steps((seconds - before) / (self._steps - steps_before), self._workers, self._rule)
 
@@ -155,9 +155,9 @@ class Meter:
         self._edges.append(
             Edge(
                 seconds=seconds,
-                images=(self._steps - self._began_steps) * self._batch_size,
+                images=(self._steps - self._began_steps) * self.batch_size,
                 waited_seconds=waited_seconds,
-                queued=None if mean is None else mean * self._batch_size,
+                queued=None if mean is None else mean * self.batch_size,
             )
         )
         self._read(final=False)

@@ -23,8 +23,7 @@ from autopipe.core.value import JsonObject, Value
 from autopipe.core.verification import Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 
-DEFAULT_SESSION = "autopipe.measure.trial_session:Session"
-FOREIGN_SESSION = "autopipe.measure.foreign_session:ForeignSession"
+DEFAULT_SESSION = "autopipe.measure.session:Session"
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 """Set in the child's environment, so that a script without a main guard can be told why it must not tune in there."""
 
@@ -75,8 +74,7 @@ class Load(Value):
     sys_path: tuple[str, ...] = ()
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
     hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; what is measured is one host's part of it
-    # that a session of foreign code runs: plain code by its name, or the user's "FILE.py:function"
-    code: str | None = None
+    code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
 
 
 class Measure(Value):

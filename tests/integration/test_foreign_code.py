@@ -22,8 +22,8 @@ from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import WorkloadError
 from autopipe.hardware import allocator, pagecache
 from autopipe.loaders.foreign import Foreign
-from autopipe.measure import foreign_session
-from autopipe.measure.foreign_session import ForeignSession
+from autopipe.measure import foreign
+from autopipe.measure.session import Session
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
@@ -61,7 +61,7 @@ def workload(model: Any = classifier, *ops: Any) -> Workload:
     return Workload(data=Arrays(IMAGES, LABELS), ops=[*ops, Rescale(1 / 255)], model=model, batch_size=8)
 
 
-def measured(session: ForeignSession, code: str, log: Log | None = None, options: JsonObject = QUICK) -> Any:
+def measured(session: Session, code: str, log: Log | None = None, options: JsonObject = QUICK) -> Any:
     return session.measure(PipelineConfig(loader=Foreign(code=code), finish="host"), options, log or Log())
 
 
@@ -71,7 +71,7 @@ def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
 ) -> None:
     monkeypatch.delattr(allocator, "keep_freed_memory")
     threads, log = cv2.getNumThreads(), Log()
-    session = ForeignSession(workload(), code, code)
+    session = Session(workload(), code, code)
     found = measured(session, code, log, QUICK | {"min_seconds": 2.0, "max_seconds": 4.0})  # time for an epoch
     session.close()
     assert cv2.getNumThreads() == threads
@@ -96,7 +96,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
         cv2.imwrite(str(tmp_path / str(number % 2) / f"{number}.png"), IMAGES[number])
     data = ImageFolder(tmp_path)
     photos = Workload(data=data, ops=[Decode(), Resize(8, 8), Rescale(1 / 255)], model=classifier, batch_size=1)
-    session = ForeignSession(photos, "keras", "keras")
+    session = Session(photos, "keras", "keras")
     options = QUICK | {"page_cache": page_cache, "model_images_per_second": 1.0}
     found = session.measure(PipelineConfig(loader=Foreign(code="keras"), finish="host"), options, Log())
     session.close()
@@ -107,13 +107,13 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
 @pytest.mark.parametrize("form", ["tf.data-cache", "directory", "keras-workers"])
 @pytest.mark.parametrize("seconds", [1e-9, 60.0], ids=["a part", "all"])
 def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(foreign_session, "_FILL_SECONDS", seconds)
+    monkeypatch.setattr(foreign, "_FILL_SECONDS", seconds)
     for number in range(70):
         (tmp_path / str(number % 2)).mkdir(exist_ok=True)
         cv2.imwrite(str(tmp_path / str(number % 2) / f"{number}.png"), IMAGES[number])
     ops = [Decode(), Resize(8, 8), RandomFlip(), Rescale(1 / 255)]
     photos = Workload(data=ImageFolder(tmp_path), ops=ops, model=classifier, batch_size=4)
-    session = ForeignSession(photos, form, form)
+    session = Session(photos, form, form)
     found = measured(session, form)
     session.close()
     assert found.images_per_second.value > 0
@@ -121,7 +121,7 @@ def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: 
 
 
 def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_code() -> None:
-    session = ForeignSession(workload(SimulatedAccelerator(0.002), Map(lambda x: x[::2, ::2])), "tf.data", "tf.data")
+    session = Session(workload(SimulatedAccelerator(0.002), Map(lambda x: x[::2, ::2])), "tf.data", "tf.data")
     assert measured(session, "tf.data").images_per_second.value > 0
     session.close()
 
@@ -139,11 +139,11 @@ def test_arrays_of_several_parts_are_timed_those_of_the_user_too() -> None:
     parts = Workload(data=Arrays(x, y, weight), ops=[Rescale(1 / 255)], model=by_two_inputs, batch_size=8)
     codes: list[Any] = ["fit", lambda: ({**x, "image": IMAGES.astype("float32")}, y, weight)]
     for code in codes:
-        session = ForeignSession(parts, code, "fit")
+        session = Session(parts, code, "fit")
         assert sum(window.images for window in measured(session, "fit").windows) > 8 * 8
         session.close()
     with pytest.raises(WorkloadError, match=r"gives other batches: .* `sample_weight` is one part in some, and None"):
-        ForeignSession(parts, lambda: (x, y), "mine")
+        Session(parts, lambda: (x, y), "mine")
 
 
 def dataset(batch_size: int = 8) -> Any:
@@ -156,7 +156,7 @@ def dataset(batch_size: int = 8) -> Any:
     ids=["dataset", "one without an end", "arrays"],
 )
 def test_what_the_user_has_is_timed_as_it_is(function: Callable[[], Any]) -> None:
-    assert measured(ForeignSession(workload(), function, "mine"), "a.py:mine").images_per_second.value > 0
+    assert measured(Session(workload(), function, "mine"), "a.py:mine").images_per_second.value > 0
 
 
 @pytest.mark.parametrize(
@@ -177,4 +177,4 @@ def test_what_the_user_has_is_timed_as_it_is(function: Callable[[], Any]) -> Non
 )
 def test_what_is_wrong_with_the_users_is_said_with_what_to_do(function: Callable[[], Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
-        ForeignSession(workload(), function, "mine")
+        Session(workload(), function, "mine")

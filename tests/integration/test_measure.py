@@ -27,7 +27,7 @@ from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.measure.overall import overall
-from autopipe.measure.trial_session import Session
+from autopipe.measure.session import Session
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan

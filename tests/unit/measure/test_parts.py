@@ -15,7 +15,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.loaders.threads import Threads
 from autopipe.measure.ceilings import LoaderCosts
-from autopipe.measure.parts import Parts
+from autopipe.measure.feed import Parts
 from autopipe.measure.subset import Subset
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan

@@ -9,8 +9,8 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.devices.timed import TimedLoader
 from autopipe.loaders.tfdata import TfData
+from autopipe.measure.feed import meter_for
 from autopipe.measure.options import MeasureOptions
-from autopipe.measure.trial_session import meter_for
 from tests.fakes.loader import ArrayLoader, blobs
 
 

@@ -1,8 +1,8 @@
-"""A session: measures configurations of one workload, trial after trial, with the framework imported and the model
-compiled.
+"""A session: measures one workload, trial after trial, with the framework imported and the model compiled.
 
-It lives in the process of the trials (`autopipe.trial.runner`), reports what it is doing, and raises what goes wrong;
-who turns that into an outcome is there. Each trial opens and fully closes its own loader.
+It lives in the process of the trials (`autopipe.trial.runner`), which turns what it raises into an outcome. Each trial
+opens a feed of its own and closes it: a loader of autopipe's (`autopipe.measure.feed`) or foreign code
+(`autopipe.measure.foreign`). All are timed by one clock.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
 from autopipe import assembly
-from autopipe.batching.trace_log import TraceLog
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core import footprint
 from autopipe.core.ceiling import Ceiling
@@ -29,8 +28,6 @@ from autopipe.core.report import Options, Report
 from autopipe.core.step_time import StepTime
 from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
-from autopipe.data import source as data_source
-from autopipe.devices.timed import TimedLoader
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu, memory
 from autopipe.hardware.gpu import Nvml
@@ -38,24 +35,25 @@ from autopipe.hardware.sampler import Sampler
 from autopipe.measure import ceilings, describe, exchange, measurement, verify
 from autopipe.measure.bench import Bench
 from autopipe.measure.ceilings import LoaderCosts
+from autopipe.measure.feed import Feed, Parts, loader_feed
+from autopipe.measure.foreign import ForeignCode
 from autopipe.measure.measurement import Trained
-from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
 from autopipe.measure.options import CeilingOptions, MeasureOptions, StepOptions
 from autopipe.measure.pages import PageCache
-from autopipe.measure.parts import Parts
 from autopipe.measure.probe import Probe
-from autopipe.measure.traced_training import TracedLoader
 from autopipe.ops.planner import make_plan
-from autopipe.storage.place import place
-
-_ENDLESS = 10**9  # epochs; the probe ends the training
 
 
 class Session:
     """Measures. Made once from the workload; see `autopipe.trial.protocol.Session`."""
 
-    def __init__(self, workload: Workload) -> None:
-        assembly.keep_freed_memory(workload)  # before the model runs alone, as it is when it trains
+    def __init__(self, workload: Workload, code: str | Callable[[], Any] | None = None, name: str = "") -> None:
+        """Measure the workload's configurations; or foreign `code`, called `name`, in a process without our settings.
+
+        `code` is a form of plain code, as `autopipe eject` writes it, or a function of the user's.
+        """
+        if code is None:
+            assembly.keep_freed_memory(workload)  # before the model runs alone, as it is when it trains
         self._asked = workload
         # Every step of a trial has equal work, and what a training lists is no business of a trial's.
         self._workload = dataclasses.replace(workload, drop_remainder=True, bad_sample_log=os.devnull)
@@ -65,6 +63,7 @@ class Session:
         self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
         self._loader_costs: LoaderCosts | None = None
         self._nvml = Nvml()
+        self._foreign = None if code is None else ForeignCode(self._workload, self._plan, code, name)
 
     def describe(self, report: Report) -> Description:
         """Return what a search has to know of the workload."""
@@ -73,60 +72,29 @@ class Session:
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         """Train for a few seconds with this configuration."""
-        wanted = MeasureOptions.model_validate(options)
         report.phase(Phase.BUILD)
-        bench = self._bench(config.devices, config.channels)
-        report.phase(Phase.WARM_UP)
-        alone = bench.alone(config.model_setup, report).reading.rate.value
-        report.phase(Phase.OPEN)
-        self._require_cache_memory(config)
-        pages = self._page_cache(wanted.page_cache)
-        at_once = None if STORAGES[config.storage].converts else config.loader.reads_at_once()
-        part = self._parts.part_for(
-            config,
-            makes=lambda: self._costs_of_loader(pages, report).rate(at_once or cpu.usable_cores()),
-            trains=alone,
-            folder=wanted.folder,
-        )
-        workload = part.workload
-        prepare = functools.partial(
-            pages.prepare, _files(workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS)))
-        )
-        ready, cold = prepare(), pages.regime == "cold"
-        partly = cold and config.cache != "none" and config.cache_fraction < 1  # what is not kept is read again
-        once = 2 if partly else 1 if cold and config.cache == "none" else None  # epochs in which each file is read once
+        wanted = MeasureOptions.model_validate(options)
+        feed, pages = self._feed(config, wanted, report), self._page_cache(wanted.page_cache)
+        prepare = functools.partial(pages.prepare, feed.files)
+        ready = prepare()
         with Sampler(nvml=self._nvml) as sampler:
-            opened = time.monotonic()
-            opened_loader = assembly.build_loader(workload, config, plan=self._plan, trace=wanted.trace)
-            log = None if wanted.trace is None else TraceLog(wanted.trace)
-            loader = TimedLoader(opened_loader) if log is None else TracedLoader(opened_loader, log)
-            try:
+            began = time.monotonic()
+            with feed.opened() as fed:
                 report.phase(Phase.FIRST_BATCH)
-                meter = meter_for(loader, config, wanted)
-                probe = Probe(meter, loader, report=report, when_filled=prepare if partly else None)
-                steps, epochs = max(1, round(len(loader) / part.share)), _ENDLESS
-                if once is not None:
-                    steps, epochs = once * len(loader), 1
-                setup, ahead = config.model_setup, config.device_prefetch
-                with bench.noted(log):
-                    bench.run(loader, probe, setup, device_prefetch=ahead, steps=steps, epochs=epochs)
+                fed.train(Probe(fed.meter, fed.loader, report=report, when_filled=prepare if feed.rereads else None))
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
-            finally:
-                loader.close()
-        trained = Trained(
-            config=config,
-            meter=meter,
-            batch_size=loader.batch_size,
-            usage=sampler.usage,
-            opened=opened,
-            ended=ended,
-            alone=alone,
-            regime=pages.regime,
-            files_ready=ready,
-            tunes_itself=_tunes_itself(config),
+        return measurement.measurement(
+            Trained(
+                feed=feed,
+                fed=fed,
+                usage=sampler.usage,
+                began=began,
+                ended=ended,
+                regime=pages.regime,
+                files_ready=ready,
+            )
         )
-        return measurement.measurement(trained, loader, part, most_epochs=once)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         """Measure the model alone, the loader alone and each op."""
@@ -160,9 +128,31 @@ class Session:
     def close(self) -> None:
         """Let go of the models, and of what was written for trials."""
         self._parts.close()
+        if self._foreign is not None:
+            self._foreign.close()
         self._bench.cache_clear()
         self._nvml.close()
         keras.backend.clear_session(free_memory=True)
+
+    def _feed(self, config: PipelineConfig, wanted: MeasureOptions, report: Report) -> Feed:
+        bench = self._bench(config.devices, config.channels)
+        report.phase(Phase.WARM_UP)
+        if self._foreign is not None:
+            self._foreign.compile(bench)
+            report.phase(Phase.OPEN)
+            return self._foreign.feed(config, wanted, bench, self._page_cache(wanted.page_cache).regime)
+        alone = bench.alone(config.model_setup, report).reading.rate.value
+        report.phase(Phase.OPEN)
+        self._require_cache_memory(config)
+        pages = self._page_cache(wanted.page_cache)
+        at_once = None if STORAGES[config.storage].converts else config.loader.reads_at_once()
+        part = self._parts.part_for(
+            config,
+            makes=lambda: self._costs_of_loader(pages, report).rate(at_once or cpu.usable_cores()),
+            trains=alone,
+            folder=wanted.folder,
+        )
+        return loader_feed(config, wanted, bench, part, pages.regime)
 
     def _costs_of_loader(self, pages: PageCache, report: Report) -> LoaderCosts:
         if self._loader_costs is None:
@@ -182,26 +172,3 @@ class Session:
                 f"but {memory.size_text(free)} are free, of which it may take {footprint.CACHE_SHARE:.0%}.",
                 hint="Use cache='none', a smaller cache_fraction, or smaller images.",
             )
-
-
-def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
-    """Return the files that a trial will read, if it takes so many samples."""
-    if STORAGES[config.storage].converts:
-        root = place(workload.converted)
-        return [str(path) for path in root.rglob("*")] if isinstance(root, Path) else []
-    first: list[int] = assembly.batch_order(workload).epoch(0)[: max(samples, workload.batch_size)].tolist()
-    return data_source.files(workload.data, first)
-
-
-def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
-    """Return what follows the training of a trial, told of what its loader is like."""
-    start = Start(
-        fill_steps=len(loader) if config.cache == "memory" else 1,
-        settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
-    )
-    at_once = loader.batches_at_once or config.loader.worker_count() or 1
-    return Meter(loader.batch_size, at_once, wanted.stop_rule, start)
-
-
-def _tunes_itself(config: PipelineConfig) -> bool:
-    return "auto" in config.loader.model_dump().values()

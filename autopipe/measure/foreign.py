@@ -1,44 +1,39 @@
-"""A session that trains on somebody else's pipeline as it is, by Keras's own `fit`, and times it as a trial is timed.
+"""Foreign code as the feed of a trial: what `autopipe eject` writes for the workload, or a function of the user's.
 
-It runs in a process of its own in which nothing of autopipe's is set: neither the allocator nor OpenCV's threads. What
-is measured is what `autopipe eject` writes for the workload, or a function of the user's.
+It is trained on as it is, by Keras's own `fit`, in a process of its own in which nothing of autopipe's is set: neither
+the allocator nor OpenCV's threads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import gc
 import importlib.util
 import math
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import keras
 
-from autopipe import assembly
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Measurement, Phase
+from autopipe.core.config import PipelineConfig
 from autopipe.core.plan import Plan
-from autopipe.core.report import Options, Report
 from autopipe.core.sample import Field
 from autopipe.core.structure import SLOTS, leaves, mapped
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.hardware import cpu
-from autopipe.hardware.gpu import Nvml
-from autopipe.hardware.sampler import Sampler
-from autopipe.measure import measurement
-from autopipe.measure.measurement import Trained
+from autopipe.hardware.pagecache import Regime
+from autopipe.measure.bench import Bench
+from autopipe.measure.feed import Feed, Open, Part
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
 from autopipe.measure.options import MeasureOptions
-from autopipe.measure.pages import PageCache
 from autopipe.measure.probe import Probe
-from autopipe.ops.planner import looked_at, make_plan
+from autopipe.ops.planner import looked_at
 from autopipe.tuned.eject import module, tfdata_form
 
 _FILL_SECONDS: Final = 2.0  # about
@@ -58,17 +53,14 @@ class Fed:
     workers: int = 1  # threads or processes that make whole batches
 
 
-class ForeignSession:
-    """Measures one piece of foreign code. Made once from the workload and the code's name, or the user's function."""
+class ForeignCode:
+    """One piece of foreign code: plain code by the name of its form, or the user's function."""
 
-    def __init__(self, workload: Workload, code: str | Callable[[], Any], name: str) -> None:
+    def __init__(self, workload: Workload, plan: Plan, code: str | Callable[[], Any], name: str) -> None:
         """Get the data, and look at the first batch of a function of the user's, called `name`."""
-        self._workload = dataclasses.replace(workload, drop_remainder=True)  # every step of a trial has equal work
-        self._plan = make_plan(workload)
-        self._nvml = Nvml()
+        self._workload, self._plan = workload, plan
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
-        self._models: dict[ModelSetup, tuple[Any, Any]] = {}
+        self._compiled: set[int] = set()  # benches, by their identity: a session keeps them
         if isinstance(code, str):
             self._fed = _fed(self._plain(code), self._workload, code)
         else:
@@ -76,63 +68,42 @@ class ForeignSession:
             self._require_alike(made, name)
             self._fed = _fed(_without_last(made), self._workload, name)
 
-    def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
-        """Train for a few seconds."""
-        wanted = MeasureOptions.model_validate(options)
-        report.phase(Phase.BUILD)
-        strategy, model = self._model(config.model_setup, report)
-        report.phase(Phase.OPEN)
-        pages = self._page_cache(wanted.page_cache)
-        alone = wanted.model_images_per_second
-        most = int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS))
-        first = None if self._workload.shuffle else range(min(most, len(self._workload.data)))  # its order is its own
-        ready = pages.prepare(data_source.files(self._workload.data, first))
-        meter = Meter(
-            self._workload.batch_size,
-            self._fed.workers,
-            wanted.stop_rule,
-            Start(settle_seconds=self._fed.settle_seconds),
-        )
-        probe = Probe(meter, report=report)
-        epochs = {"epochs": 1} if pages.regime == "cold" else {"epochs": _ENDLESS}
-        with Sampler(nvml=self._nvml) as sampler, strategy.scope():
-            opened = time.monotonic()
-            report.phase(Phase.FIRST_BATCH)
-            model.fit(**{**epochs, **self._fed.arguments}, callbacks=[probe], verbose=0)
-            ended = time.monotonic()
-            report.phase(Phase.CLOSE)
+    def compile(self, bench: Bench) -> None:
+        """Train one step, if that was not done: compiling the model is no part of what is timed."""
+        if id(bench) not in self._compiled:
+            with bench.strategy.scope():
+                bench.model.fit(**{**self._fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
+            self._compiled.add(id(bench))
+
+    def feed(self, config: PipelineConfig, wanted: MeasureOptions, bench: Bench, regime: Regime) -> Feed:
+        """Make the feed of a trial."""
+        workload, fed, alone = self._workload, self._fed, wanted.model_images_per_second
+        epochs = 1 if regime == "cold" else _ENDLESS
+
+        def train(probe: Probe) -> None:
+            with bench.strategy.scope():
+                bench.model.fit(**{"epochs": epochs, **fed.arguments}, callbacks=[probe], verbose=0)
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[Open]:
+            start = Start(settle_seconds=fed.settle_seconds)
+            yield Open(meter=Meter(workload.batch_size, fed.workers, wanted.stop_rule, start), train=train)
             gc.collect()  # what a framework's iterators still read ahead ends with them
-        return measurement.of_foreign(
-            Trained(
-                config=config,
-                meter=meter,
-                batch_size=self._workload.batch_size,
-                usage=sampler.usage,
-                opened=opened,
-                ended=ended,
-                alone=alone,
-                regime=pages.regime,
-                files_ready=ready,
-                tunes_itself=self._fed.settle_seconds > 0,
-            )
+
+        most = min(int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS)), len(workload.data))
+        return Feed(
+            config=config,
+            opened=opened,
+            files=data_source.files(workload.data, None if workload.shuffle else range(most)),  # its order is its own
+            part=Part(workload=workload),
+            alone=alone,
+            tunes_itself=fed.settle_seconds > 0,
         )
 
     def close(self) -> None:
-        """Let go of the data and the models."""
-        self._models.clear()
-        self._nvml.close()
+        """Remove what was written."""
         if self._folder is not None:
             self._folder.cleanup()
-
-    def _model(self, setup: ModelSetup, report: Report) -> tuple[Any, Any]:
-        """Return the devices and the model, which has trained one step: compiling it is no part of what is timed."""
-        if setup not in self._models:
-            strategy, model = assembly.build_model(self._workload, devices=setup.devices, channels=setup.channels)
-            report.phase(Phase.WARM_UP)
-            with strategy.scope():
-                model.fit(**{**self._fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
-            self._models[setup] = strategy, model
-        return self._models[setup]
 
     def _plain(self, form: str) -> Any:
         """Return what the code that `eject` writes gives to `fit`."""
