@@ -41,10 +41,9 @@ from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.hardware import cpu
 from autopipe.loaders.threads import Threads
-from autopipe.measure.bench import Bench
+from autopipe.measure.bench import Bench, ResidentLoader
 from autopipe.measure.meter import Meter
 from autopipe.measure.probe import Probe
-from autopipe.measure.resident import ResidentLoader
 from autopipe.measure.windows import StopRule
 from autopipe.ops.planner import make_plan
 

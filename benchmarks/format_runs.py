@@ -29,7 +29,7 @@ from autopipe.data.paths import spread
 from autopipe.hardware import pagecache
 from autopipe.loaders.threads import Threads
 from autopipe.measure.feed import cost_of
-from autopipe.measure.subset import Subset
+from autopipe.measure.reads import Subset
 from autopipe.ops.planner import make_plan
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import Converted, convert

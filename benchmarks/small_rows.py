@@ -200,7 +200,7 @@ def mlp(folder: Path) -> Sizes:
 def mlp_alone(folder: Path) -> Sizes:
     """Train by the same calls on one batch that is there already."""
     from autopipe.devices.trainer import Trainer
-    from autopipe.measure.resident import ResidentLoader
+    from autopipe.measure.bench import ResidentLoader
 
     with build_loader(mlp_workload(), PipelineConfig(loader=Threads(workers=1))) as loader:
         x, y = next(iter(loader.batches(0)))

@@ -1,18 +1,26 @@
-"""A bench: one model, built and compiled for a device count and a channel order, on which trial after trial runs."""
+"""A bench: one model, built and compiled for a device count and a channel order, on which trial after trial runs.
+
+Also what is measured of the model without a loader: its rate and its steps on a batch that is already on the device,
+the transfer of a batch to the device, and the exchange of gradients between devices.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+import keras
 import numpy as np
 
-from autopipe import assembly
+from autopipe import assembly, frameworks
 from autopipe.batching.trace_log import TraceLog
 from autopipe.batching.traced import noted
+from autopipe.core import stats
 from autopipe.core.config import ModelSetup
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
@@ -22,17 +30,173 @@ from autopipe.core.plan import Plan
 from autopipe.core.report import Report
 from autopipe.core.sample import Batch, Field, SampleSpec
 from autopipe.core.stand_in import standing_in
+from autopipe.core.stats import median
 from autopipe.core.step_time import StepTime
+from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.devices import model as models
 from autopipe.devices.finished_steps import FinishedSteps
+from autopipe.devices.strategy import DeviceStrategy
 from autopipe.devices.trainer import Trainer
-from autopipe.measure import modes, transfer
+from autopipe.measure import alone
 from autopipe.measure.meter import Meter
-from autopipe.measure.probe import Probe
-from autopipe.measure.resident import ResidentLoader
-from autopipe.measure.traced_training import StepNotes
+from autopipe.measure.probe import Probe, StepNotes
 from autopipe.measure.windows import Reading, StopRule
+
+
+class ResidentLoader(Loader):
+    """Hands over one batch again and again, in one epoch without an end."""
+
+    buffered_batches = 0
+
+    def __init__(self, batch: Batch, spec: SampleSpec, finish: Finish, batch_size: int, together: int = 1) -> None:
+        """Repeat a batch.
+
+        Args:
+            batch: arrays of NumPy or of the backend.
+            spec: what each of their rows looks like.
+            finish: what is left to do to it.
+            batch_size: how many rows there are.
+            together: so many copies lie in one array, for calls that take as many: they need not be stacked first.
+        """
+        self._batches = [batch] if together == 1 else _copies(batch, together)
+        self.spec = spec
+        self.finish = finish
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return 1 << 40
+
+    @property
+    def identity(self) -> str:
+        return "resident"
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Any]:
+        return itertools.cycle(self._batches)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+def _copies(batch: Batch, count: int) -> list[Batch]:
+    stacks = [None if part is None else np.stack([np.asarray(part)] * count) for part in batch]
+    return [tuple(None if stack is None else stack[place] for stack in stacks) for place in range(count)]
+
+
+_TRANSFERS = 7
+
+
+def transfer_seconds(
+    strategy: DeviceStrategy,
+    arrays: tuple[Any, ...],
+    arrived: Callable[[Any], object],
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float | None:
+    """Return the seconds that an image takes to the device, the median of some batches, one after the other.
+
+    Args:
+        strategy: sends them.
+        arrays: a batch in the host's memory, samples first.
+        arrived: returns when an array that was sent is there.
+        clock: wall seconds.
+
+    Returns:
+        None where a batch is used where it lies: on a CPU.
+    """
+    if not strategy.looks_ahead:
+        return None
+    took = []
+    for _ in range(1 + _TRANSFERS):
+        began = clock()
+        for sent in [strategy.place(array) for array in arrays]:
+            arrived(sent)
+        took.append(clock() - began)
+    return median(took[1:]) / len(arrays[0])  # the first one also makes room on the device
+
+
+def arrived(array: Any) -> None:
+    """Return when an array that was sent to the device is there."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        jax.block_until_ready(array)
+    elif backend == "tensorflow":
+        import tensorflow as tf
+
+        tf.test.experimental.sync_devices()
+    else:  # pragma: no cover  # torch is no dependency; not run in the tests
+        import torch
+
+        torch.cuda.synchronize()
+
+
+_EXCHANGE_SECONDS = 1.0
+_FEWEST_EXCHANGES = 5
+_FLOAT_BYTES = 4
+
+
+def gradient_exchange(strategy: DeviceStrategy, model: Any) -> dict[str, int | float | None]:
+    """Return what a ceiling tells of the exchange: `gradient_bytes`, and `exchange_seconds` on several devices."""
+    numbers = sum(math.prod(weight.shape) for weight in model.trainable_variables)
+    exchanged = strategy.exchange(max(1, numbers))
+    return {
+        "gradient_bytes": numbers * _FLOAT_BYTES,
+        "exchange_seconds": None if exchanged is None else _exchange_seconds(exchanged),
+    }
+
+
+def _exchange_seconds(exchanged: Callable[[], object]) -> float:
+    exchanged()  # compiles
+    began, took = time.perf_counter(), list[float]()
+    while len(took) < _FEWEST_EXCHANGES or time.perf_counter() - began < _EXCHANGE_SECONDS:
+        before = time.perf_counter()
+        exchanged()
+        took.append(time.perf_counter() - before)
+    return median(took)
+
+
+_KINDS = {Mode.TRAIN: "train", Mode.EVALUATE: "test", Mode.PREDICT: "predict"}
+_CHANGES: dict[Mode, tuple[str, ...]] = {
+    Mode.TRAIN: ("optimizer", "metrics"),
+    Mode.EVALUATE: ("metrics",),
+    Mode.PREDICT: (),
+}
+
+
+def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: float) -> StepTime:
+    """Return how long a step takes, by so many seconds of steps, without compiling. Training changes the model.
+
+    It is compiled, with its steps ready to take the loader's batches.
+    """
+    kind = _KINDS[mode]
+    getattr(model, f"make_{kind}_function")()
+    function = getattr(model, f"{kind}_function")
+    per_call = model.steps_per_execution
+    if mode is Mode.PREDICT and keras.backend.backend() == "tensorflow":
+        function = _of_lists(function, per_call)
+    state = alone.copied(frameworks.step_state(model, *_CHANGES[mode]))
+    batch = loader.spec.packed(next(iter(loader.batches(0))))
+    seen = alone.calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
+    rate = stats.estimate([per_call * each for each in seen.rates])
+    return StepTime(
+        mode=mode,
+        batch_size=loader.batch_size,
+        step_seconds=Estimate(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low),
+        first_call_seconds=seen.first_seconds,
+        backend=keras.backend.backend(),
+    )
+
+
+def _of_lists(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Return Keras's function for predictions on TensorFlow, which takes a list of batches, as one of an iterator."""
+
+    def predict(batches: Iterator[Any]) -> Any:
+        return function(list(itertools.islice(batches, count)))
+
+    return predict
+
 
 _ENDLESS = 10**9  # steps; the probe ends the training
 _ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
@@ -122,7 +286,7 @@ class Bench:
     def _transfer(self, finish: str) -> float | None:
         batch = any_batch(self.plan.sent(finish), self._workload.batch_size)
         sent = tuple(array for array in batch if array is not None)
-        return transfer.seconds_per_image(self.strategy, sent, transfer.arrived)
+        return transfer_seconds(self.strategy, sent, arrived)
 
     def step_time(self, mode: Mode, setup: ModelSetup, seconds: float) -> StepTime:
         """Return how long a step of this kind takes on a batch that is there."""
@@ -133,7 +297,7 @@ class Bench:
             self._steps.applied(train=loader.finish, test=loader.finish, together=together),
             models.built_from(self.model, loader),
         ):
-            return modes.step_time(self.model, loader, mode, seconds)
+            return step_time(self.model, loader, mode, seconds)
 
     def resident_loader(self, setup: ModelSetup, rows: int | None = None) -> ResidentLoader:
         """Return a loader of one batch, as a loader in this setup gives them, that lies on all devices.

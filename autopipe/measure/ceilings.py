@@ -1,4 +1,8 @@
-"""Ceilings: what no configuration can exceed, from the model alone, the loader alone, its ops and the disk."""
+"""Ceilings: what no configuration can exceed, from the model alone, the loader alone, its ops and the disk.
+
+The loader alone is timed in rounds, in each of which every worker makes a batch: workers that begin together end
+together, too, so that a rate holds over whole rounds only.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from autopipe import assembly
-from autopipe.core import job
+from autopipe.core import costs as cost_model
+from autopipe.core import job, stats
 from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, SampleTail
 from autopipe.core.config import ModelSetup, PipelineConfig
 from autopipe.core.costs import Costs
@@ -25,11 +31,71 @@ from autopipe.data import source as data_source
 from autopipe.errors import LoaderError
 from autopipe.hardware import cpu, disk, memory
 from autopipe.loaders.threads import Threads
-from autopipe.measure import op_costs, reads, rounds
+from autopipe.measure import op_costs, reads
 from autopipe.measure.bench import Alone
-from autopipe.measure.options import CeilingOptions
-from autopipe.measure.pages import PageCache, existing
-from autopipe.measure.subset import Subset
+from autopipe.measure.measurement import CeilingOptions
+from autopipe.measure.op_costs import Clock
+from autopipe.measure.reads import PageCache, Subset, existing
+
+_ROUND_SECONDS = 2.0  # as predicted; four of them or so are gone through
+_EDGE_SECONDS = 0.05
+_PATIENCE_SECONDS = 10.0  # with a round that takes far longer than was predicted: a part of it has to do
+
+
+def round_batch_size(wanted: int, config: PipelineConfig, costs: Costs) -> int:
+    """Return the batch size for timing: the wanted one, or less where a round of such batches would take long.
+
+    An image costs the same in a smaller batch where it takes milliseconds, as it does wherever rounds are long.
+    """
+    workers = config.loader.worker_count() or 1
+    return max(1, min(wanted, int(_ROUND_SECONDS * cost_model.predict(config, costs) / workers)))
+
+
+def _process_clock() -> tuple[float, float]:
+    """Return wall seconds and processor seconds of this process."""
+    return time.monotonic(), time.process_time()
+
+
+def timed(
+    batches: Iterator[Batch],
+    workers: int,
+    size: int,
+    seconds: float,
+    alive: Callable[[], object] = lambda: None,
+    clock: Clock = _process_clock,
+) -> tuple[Estimate, float]:
+    """Return images/s of batches that nobody waits for, and the core-seconds of an image.
+
+    Args:
+        batches: without end.
+        workers: how many make them, each one at a time.
+        size: images of a batch.
+        seconds: how long to look, at least.
+        alive: called at each batch, which may take seconds.
+        clock: wall and processor seconds.
+    """
+    began = clock()[0]
+    for _ in range(workers + 2):
+        next(batches)
+        alive()
+        if clock()[0] - began >= _PATIENCE_SECONDS:
+            break
+    images = 0
+    wall, busy_before = clock()
+    times, counts = [wall], [0]
+    while times[-1] - times[0] < seconds or len(times) < 3:
+        images += len(next(batches)[0])
+        alive()
+        now = clock()[0]
+        whole = images - counts[-1] >= workers * size
+        if now - times[-1] >= (_EDGE_SECONDS if whole else _PATIENCE_SECONDS):
+            times.append(now)
+            counts.append(images)
+    core_seconds = (clock()[1] - busy_before) / images
+    spans, sums = itertools.pairwise(times), itertools.pairwise(counts)
+    rates = [(after - before) / (end - begin) for (begin, end), (before, after) in zip(spans, sums, strict=True)]
+    return stats.estimate(rates), core_seconds
+
 
 _SAMPLES = 400  # that a loader alone goes through, again and again
 _COST_SAMPLES = 400
@@ -154,7 +220,7 @@ def _batch_size(workload: Workload, loader: Threads, ops: Sequence[OpCost], read
     config = PipelineConfig(loader=loader)
     waiting = reading if ops[0].wait_seconds_per_image > 0 else None
     costs = Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=cpu.core_time(), reads=waiting)
-    return rounds.batch_size(workload.batch_size, config, costs)
+    return round_batch_size(workload.batch_size, config, costs)
 
 
 def _run(
@@ -167,4 +233,4 @@ def _run(
         for _ in range(len(loader) if config.cache == "memory" else 0):
             next(batches)
             alive()
-        return rounds.timed(batches, config.loader.worker_count() or 1, workload.batch_size, seconds, alive)
+        return timed(batches, config.loader.worker_count() or 1, workload.batch_size, seconds, alive)

@@ -15,8 +15,7 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.devices import choose
 from autopipe.hardware import pagecache
-from autopipe.measure.pages import existing
-from autopipe.measure.subset import Subset
+from autopipe.measure.reads import Subset, existing
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import estimate_bytes
 from autopipe.tuned import fingerprint, kept_sets, model_structure, wrap

@@ -24,11 +24,10 @@ from autopipe.devices.timed import TimedLoader
 from autopipe.hardware import cpu
 from autopipe.hardware.pagecache import Regime
 from autopipe.measure.bench import Bench
+from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
-from autopipe.measure.options import MeasureOptions
-from autopipe.measure.probe import Probe
-from autopipe.measure.subset import Subset
-from autopipe.measure.traced_training import TracedLoader
+from autopipe.measure.probe import Probe, TracedLoader
+from autopipe.measure.reads import Subset
 from autopipe.storage.convert import Converted, convert
 from autopipe.storage.place import place
 

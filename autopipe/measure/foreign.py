@@ -30,8 +30,8 @@ from autopipe.hardware import cpu
 from autopipe.hardware.pagecache import Regime
 from autopipe.measure.bench import Bench
 from autopipe.measure.feed import Feed, Open, Part
+from autopipe.measure.measurement import MeasureOptions
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter, Start
-from autopipe.measure.options import MeasureOptions
 from autopipe.measure.probe import Probe
 from autopipe.ops.planner import looked_at
 from autopipe.tuned.eject import module, tfdata_form

@@ -1,15 +1,20 @@
-"""From what a trial saw to its measurement. Derives nothing that is not in it; statistics are in `windows`."""
+"""From what a trial saw to its measurement; and the options of a request, beyond the configuration.
+
+It derives nothing that is not in what was seen; statistics are in `windows`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import keras
 import numpy as np
+import pydantic
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import OfSetup, PipelineConfig
 from autopipe.core.outcome import Measurement, Ran, Resources
 from autopipe.core.value import count_text
 from autopipe.devices import choose
@@ -18,13 +23,62 @@ from autopipe.errors import WorkloadError
 from autopipe.hardware import cpu, machine
 from autopipe.hardware.pagecache import Regime
 from autopipe.hardware.usage import Usage
-from autopipe.measure.windows import Reading
+from autopipe.measure.windows import Reading, StopRule
 
 if TYPE_CHECKING:
-    from autopipe.measure.feed import (  # knows the storage forms, which a look at a user's training does without
-        Feed,
-        Open,
-    )
+    from autopipe.measure.feed import Feed, Open
+
+
+class _Options(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    # whether files are put into the page cache before ("warm") or out of it ("cold"); "auto": cold where the data are
+    # larger than memory
+    page_cache: Literal["warm", "cold", "auto"] = "auto"
+
+
+class MeasureOptions(_Options):
+    """The settings of one measurement."""
+
+    min_seconds: float = pydantic.Field(default=1.0, gt=0)  # least measured time
+    max_seconds: float = pydantic.Field(default=3.0, gt=0)  # most measured time
+    half_width: float = pydantic.Field(default=0.03, gt=0, lt=1)  # of the interval, relative, that is good enough
+    hopeless_below: float | None = pydantic.Field(default=None, gt=0)  # images/s; a trial may end early. None: never
+    # the reading of `time.monotonic`, one clock for all processes, at which the training ends with what it has
+    ends_at: float | None = None
+    # of the model alone, for a session that does not measure it itself
+    model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
+    folder: str | None = None  # where samples that are converted for it are written; None: the temporary folder
+    trace: str | None = None  # a folder for notes of what is done when; None: nobody takes any
+
+    @property
+    def stop_rule(self) -> StopRule:
+        """When the measurement has seen enough."""
+        return StopRule(
+            min_seconds=self.min_seconds,
+            max_seconds=max(self.min_seconds, self.max_seconds),
+            half_width=self.half_width,
+            hopeless_below=self.hopeless_below,
+            ends_at=math.inf if self.ends_at is None else self.ends_at,
+        )
+
+
+class CeilingOptions(OfSetup, _Options):
+    """What ceilings are for, beside a setup of the model. Where trials read from the disk, its speed is one, too."""
+
+    model_only: bool = False  # leave out the loader, its ops and the disk, which are the same in every setup
+    again: bool = False  # measure the model once more, even if this process has done so
+    samples: int | None = pydantic.Field(default=None, ge=1)  # of a batch, over all devices; None for the workload's
+    exchange: bool = False  # measure, too, what the exchange of gradients between the devices takes
+
+
+class StepOptions(OfSetup):
+    """What a step is timed with, beside a setup of the model."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    seconds: float = pydantic.Field(default=2.0, gt=0)  # how long to look, without compiling
+
 
 _BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
 _TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."

@@ -11,8 +11,7 @@ import math
 
 from autopipe.core.value import Estimate
 from autopipe.measure import windows
-from autopipe.measure.overall import overall
-from autopipe.measure.windows import Edge, Reading, StopRule
+from autopipe.measure.windows import Edge, Reading, StopRule, overall
 
 AUTOTUNE_SECONDS = 1.0
 """What tf.data's own tuning gets: it looks after 10, 20, 40, ... ms, so most has happened by then."""

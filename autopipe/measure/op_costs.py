@@ -1,6 +1,9 @@
 """What one image costs, op by op: processor time, waiting, Python's lock; and how unequal the samples are.
 
-How reads scale is measured in `autopipe.measure.reads`, who holds the lock in `autopipe.measure.gil`.
+To see how much of its processor time a function holds Python's lock, it is run in several threads at once: what does
+not scale holds the lock. Threads that wait for it take no processor time, those that share a slow memory do. So it is
+the waiting that counts, beyond what one thread waits, and beyond what a function waits that is known to let go of the
+lock, which tells what other programs take from the threads meanwhile.
 """
 
 from __future__ import annotations
@@ -8,8 +11,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import numpy as np
@@ -22,9 +28,126 @@ from autopipe.core.plan import Plan
 from autopipe.core.sample import Sample
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
-from autopipe.hardware import allocator, memory, opencv, own_process
-from autopipe.measure import gil
+from autopipe.hardware import allocator, cpu, memory, opencv, own_process
 from autopipe.ops import planner, reading
+
+_TURN_SECONDS = 0.06  # of one thread, and of several
+_FEW_THREADS = 4  # that begin; four times as many follow where these do not wait for each other
+_MOST_THREADS = 64
+_CHEAP_SECONDS = 0.00002  # what takes less is mostly Python's own work, all of it under the lock
+_SEEN = 0.25  # of the processor time: less waiting is noise
+_FREE_BYTES = 2**16  # for each thread that takes turns: zlib lets go of the lock for so many
+_FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Turn:
+    """What one call took on average, in seconds: wall and processor time."""
+
+    wall: float
+    cpu: float
+
+    @property
+    def wait(self) -> float:
+        """Time without a processor."""
+        return max(0.0, self.wall - self.cpu)
+
+
+_UNDISTURBED = Turn(wall=1.0, cpu=1.0)
+
+
+def held_share(call: Callable[[], object], seconds: float, most_threads: int = _MOST_THREADS) -> float:
+    """Return the part of a function's processor time for which it holds Python's lock, 0 to 1.
+
+    On one core it is 0, since nothing can be told there, nor matters. On many, few threads come first: they see what
+    holds the lock for long, which many would have to wait for in turn, and what they do not see lets more threads work.
+
+    Args:
+        call: the function.
+        seconds: that a call takes.
+        most_threads: that there is memory for; the first few run anyway.
+    """
+    if seconds < _CHEAP_SECONDS:
+        return 1.0
+    cores = cpu.usable_cores()
+    if cores < 2:
+        return 0.0
+    length = max(_TURN_SECONDS, 3 * seconds)
+    alone = _turn(call, 1, length)
+    # Where calls wait by themselves, many of them wait for each other at a storage or a server, too.
+    most = _FEW_THREADS if alone.wait > alone.cpu else max(_FEW_THREADS, min(_MOST_THREADS, most_threads))
+    for threads in _crews(min(cores, most)):
+        together = _turn(call, threads, length)
+        if share(alone, together, _UNDISTURBED, threads) == 0:
+            continue
+        held = share(alone, together, _free(threads), threads)
+        if held > 0:
+            return held
+    return 0.0
+
+
+def _crews(most: int) -> Iterator[int]:
+    threads = min(_FEW_THREADS, most)
+    while threads < most:
+        yield threads
+        threads = min(4 * threads, most)
+    yield most
+
+
+def _free(threads: int) -> Turn:
+    """Return a call of what holds no lock, beside others of its kind: the longer, the more there are to take turns."""
+    some = _FREE[: max(_FEW_THREADS, threads) * _FREE_BYTES]
+    return _turn(lambda: zlib.crc32(some), threads, _TURN_SECONDS)
+
+
+def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
+    """Return the part of the processor time under the lock, 0 to 1.
+
+    Args:
+        alone: a call with no other thread.
+        together: a call beside others of its kind.
+        free: a call, beside others of its kind, of what holds no lock.
+        threads: how many ran together. Of what holds the lock for less than one in `threads`, nothing is seen.
+    """
+    if together.cpu <= 0:
+        return 0.0
+    taken = free.wait / free.wall * together.wall if free.wall > 0 else 0.0
+    waits = together.wait - alone.wait - taken
+    if waits < _SEEN * together.cpu:
+        return 0.0
+    return min(1.0, (together.cpu + waits) / (threads * together.cpu))
+
+
+def taken() -> float:
+    """Return how long a thread that has work waits for a core, for each second that it has one; about 0 if idle."""
+    free = _free(1)
+    return free.wait / free.cpu if free.cpu > 0 else 0.0
+
+
+def _turn(call: Callable[[], object], threads: int, seconds: float) -> Turn:
+    """Return what a call takes on average while so many threads make calls for so long."""
+    took = side_by_side(call, threads, seconds, fewest=2)
+    calls = sum(each[0] for each in took)
+    return Turn(sum(each[1] for each in took) / calls, sum(each[2] for each in took) / calls)
+
+
+def side_by_side(
+    call: Callable[[], object], threads: int, seconds: float, *, fewest: int
+) -> list[tuple[int, float, float]]:
+    """Return how many calls each thread made, and in how many wall and processor seconds: so many `seconds` or more."""
+    start = threading.Barrier(threads)
+
+    def work() -> tuple[int, float, float]:
+        start.wait()
+        wall, busy, calls = time.perf_counter(), time.thread_time(), 0
+        while calls < fewest or time.perf_counter() - wall < seconds:
+            call()
+            calls += 1
+        return calls, time.perf_counter() - wall, time.thread_time() - busy
+
+    with ThreadPoolExecutor(threads) as pool:
+        return [run.result() for run in [pool.submit(work) for _ in range(threads)]]
+
 
 Clock: TypeAlias = Callable[[], tuple[float, float]]
 """Gives wall seconds and processor seconds of this thread."""
@@ -62,7 +185,7 @@ def op_costs(
     *,
     seconds: float = 1.0,
     clock: Clock = thread_clock,
-    taken: Callable[[], float] = gil.taken,
+    taken: Callable[[], float] = taken,
 ) -> SampleCosts:
     """Time reading and every op on some samples, one after the other, in this thread.
 
@@ -182,7 +305,7 @@ def with_lock(
         return tuple(found)
     largest = max([1, *(step.after.bytes for step in steps)])
     room = int(_MEMORY_SHARE * memory.detect().available_bytes / (2 * largest))  # each makes one of another
-    held = [gil.held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image, room)]
+    held = [held_share(lambda: workload.data.read(read[0][0]), found[0].wall_seconds_per_image, room)]
     kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
     for step, cost in zip(steps, found[1:], strict=True):
         alive()
@@ -193,7 +316,7 @@ def with_lock(
             return tuple(found)
         turns = itertools.cycle([(sample, step.before, numbers[0]) for sample in kept])
         call = functools.partial(_next, step.op.apply, turns)
-        held.append(gil.held_share(call, cost.wall_seconds_per_image, room))
+        held.append(held_share(call, cost.wall_seconds_per_image, room))
         kept = after
     return tuple(
         cost.model_copy(update={"lock_seconds_per_image": share * cost.seconds_per_image})

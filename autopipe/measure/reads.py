@@ -1,4 +1,4 @@
-"""How reading samples scales with the number of reads at a time: the latency of the storage, and its bandwidth.
+"""How trials read: a part of the data, the state of the page cache, and how reading scales.
 
 A ladder of 1, 4, 16, 64, 256 threads reads samples until four times as many bring little more, or time is up; of
 slow reads each thread makes one or two a rung, so that the ladder ends no sooner for them. If reads wait, it is noted
@@ -10,16 +10,105 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.core.ceiling import FEWEST_OF_A_TAIL, STILL_GAINS, ReadCosts, ReadRung, SampleTail
-from autopipe.core.sample import Source
+from autopipe.core.sample import Batch, Source
+from autopipe.data import source as data_source
 from autopipe.errors import BadSampleError
-from autopipe.measure import gil
+from autopipe.hardware import memory, pagecache
+from autopipe.measure import op_costs
 from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, tail_of, thread_clock
 from autopipe.ops import reading
+
+
+class Subset:
+    """The first `count` samples of a source, in an order of their own that is spread over the whole of it."""
+
+    def __init__(self, source: Source, count: int) -> None:
+        self._source = source
+        self._count = min(count, len(source))
+        self._stride = len(source) // self._count
+        self.x_kind = getattr(source, "x_kind", None)
+        self.y_kind = getattr(source, "y_kind", None)
+        self.remote = data_source.remote(source)
+        self.idempotent = getattr(source, "idempotent", True)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, index: int) -> Any:
+        """Return a sample of the source."""
+        return self._source.read(index * self._stride)
+
+    @property
+    def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
+        """The source's batch half, if it has one."""
+        read_many = data_source.batch_half(self._source)
+        return None if read_many is None else lambda indices, out: read_many(indices * self._stride, out)
+
+    def name(self, index: int) -> str:
+        """Return what the source calls the sample."""
+        name = getattr(self._source, "name", None)
+        return str(name(index * self._stride)) if callable(name) else f"sample {index * self._stride}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the files of some samples, or of all."""
+        chosen = range(self._count) if indices is None else indices
+        return data_source.files(self._source, [index * self._stride for index in chosen])
+
+    def digest(self) -> str:
+        """Describe the part by the whole, which is looked at once in a process, and the count."""
+        return f"{data_source.first_digest(self._source)} subset={self._count}"
+
+
+_PATIENCE_SECONDS = 20.0  # dropping files ahead of a trial, and reading them ahead of all trials, must not take longer
+_AT_ONCE = 8  # files: a network, or an SSD, gives one reader a part of what it can give
+_PART = 64  # files between two looks at the clock
+
+
+class PageCache:
+    """Prepares files for trials, and remembers which have been read already."""
+
+    def __init__(self, source: Source, choice: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Decide the regime, "warm" or "cold" for all trials of a session; `choice` is one of them, or "auto"."""
+        data_bytes = int(data_source.mean_bytes(source) * len(source))
+        self.regime = pagecache.regime(choice, data_bytes, memory.detect().usable_bytes)
+        self._clock = clock
+        self._warm: set[str] = set()
+        self._left = _PATIENCE_SECONDS
+
+    def prepare(self, files: Iterable[str]) -> bool:
+        """Bring files into the regime's state, and return whether there was time for all of them.
+
+        What is no file, or was read before, costs nothing.
+        """
+        cold, ready = self.regime == "cold", True
+        names = [name for name in dict.fromkeys(files) if name not in self._warm]
+        change = pagecache.drop if cold else pagecache.warm
+        began = self._clock()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for part in (names[begin : begin + _PART] for begin in range(0, len(names), _PART)):
+                if self._clock() - began > self._left:
+                    ready = False
+                    break
+                list(pool.map(lambda name: change(existing([name])), part))
+                self._warm.update(() if cold else part)
+        if not cold:
+            self._left = max(0.0, self._left - (self._clock() - began))
+        return ready
+
+
+def existing(names: Iterable[str]) -> list[Path]:
+    """Return those that are files."""
+    return [path for name in names if (path := Path(name)).is_file()]
+
 
 _LADDER = (4, 16, 64, 256)
 _SECONDS = 2.0  # after which no other rung begins
@@ -38,7 +127,7 @@ def read_costs(
     *,
     prepare: Callable[[], object] = lambda: None,
     clock: Clock = thread_clock,
-    taken: Callable[[], float] = gil.taken,
+    taken: Callable[[], float] = op_costs.taken,
 ) -> ReadCosts | None:
     """Measure how reading scales.
 
@@ -115,7 +204,7 @@ def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: 
 
 def _rate(read: Callable[[], object], threads: int, seconds: float) -> float:
     """Return reads a second, all threads together."""
-    took = gil.side_by_side(read, threads, seconds, fewest=1)
+    took = op_costs.side_by_side(read, threads, seconds, fewest=1)
     return max(sum(count / wall for count, wall, _ in took), 1e-3)
 
 
@@ -123,7 +212,7 @@ def _tail(source: Source, read: Callable[[], object], took: Sequence[tuple[float
     """Return how unequal reads are; of too few that `took` their time, more are read unless it lasts too long."""
     turns = -(-(_OF_THE_TAIL - len(took)) // _AT_ONCE_FOR_THE_TAIL)
     if turns > 0 and turns * latency <= _SECONDS:
-        gil.side_by_side(read, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
+        op_costs.side_by_side(read, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
     return tail_of(np.array([seconds for seconds, _ in took]), reading.sample_name(source, max(took)[1]))
 
 

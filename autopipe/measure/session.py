@@ -32,15 +32,14 @@ from autopipe.errors import LoaderError
 from autopipe.hardware import cpu, memory
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.sampler import Sampler
-from autopipe.measure import ceilings, describe, exchange, measurement, verify
-from autopipe.measure.bench import Bench
+from autopipe.measure import ceilings, describe, measurement, verify
+from autopipe.measure.bench import Bench, gradient_exchange
 from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.feed import Feed, Parts, loader_feed
 from autopipe.measure.foreign import ForeignCode
-from autopipe.measure.measurement import Trained
-from autopipe.measure.options import CeilingOptions, MeasureOptions, StepOptions
-from autopipe.measure.pages import PageCache
+from autopipe.measure.measurement import CeilingOptions, MeasureOptions, StepOptions, Trained
 from autopipe.measure.probe import Probe
+from autopipe.measure.reads import PageCache
 from autopipe.ops.planner import make_plan
 
 
@@ -104,7 +103,7 @@ class Session:
         report.phase(Phase.WARM_UP)
         alone = bench.alone(wanted.setup, report, again=wanted.again, samples=wanted.samples)
         report.phase(Phase.MEASURE)
-        exchanged = exchange.measure(bench.strategy, bench.model) if wanted.exchange else {}
+        exchanged = gradient_exchange(bench.strategy, bench.model) if wanted.exchange else {}
         pages = self._page_cache(wanted.page_cache)
         opaque = wanted.model_only or isinstance(self._workload.data, WrappedData)
         made = None if opaque else self._costs_of_loader(pages, report)

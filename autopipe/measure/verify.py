@@ -28,7 +28,7 @@ from autopipe.core.verification import Agreement, Verification
 from autopipe.core.workload import Workload
 from autopipe.errors import AutopipeError
 from autopipe.loaders.threads import Threads
-from autopipe.measure.subset import Subset
+from autopipe.measure.reads import Subset
 from autopipe.ops import planner
 from autopipe.ops.decode import Decode
 

@@ -27,7 +27,7 @@ from autopipe.devices import model as models
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import AutopipeError, OpError
-from autopipe.measure.resident import ResidentLoader
+from autopipe.measure.bench import ResidentLoader
 from autopipe.ops.onehot import OneHot
 from autopipe.ops.scale import Rescale
 from tests.fakes.loader import ArrayLoader, blobs

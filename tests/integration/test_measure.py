@@ -26,8 +26,8 @@ from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from autopipe.measure.overall import overall
 from autopipe.measure.session import Session
+from autopipe.measure.windows import overall
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan

@@ -1,11 +1,71 @@
 from __future__ import annotations
 
+import itertools
 import tracemalloc
+from typing import Any
 
 import numpy as np
+import pytest
 
+from autopipe.core.finish import Finish
+from autopipe.core.outcome import Phase
 from autopipe.core.sample import Field, FieldKind, SampleSpec
-from autopipe.measure.bench import any_batch
+from autopipe.devices import several_steps
+from autopipe.devices.single import SingleDevice
+from autopipe.measure import bench
+from autopipe.measure.bench import FirstSteps, ResidentLoader, any_batch
+
+SPEC = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype("uint8")), None)
+
+
+def test_the_batches_of_a_call_need_not_be_stacked() -> None:
+    batch = np.arange(8, dtype=np.uint8).reshape(4, 2)
+    loader = ResidentLoader((batch, None), SPEC, Finish(), 4, together=3)
+    taken = [x for x, _ in itertools.islice(loader.batches(0), 6)]
+    for x in taken:
+        np.testing.assert_array_equal(x, batch)
+    assert np.shares_memory(several_steps.stack(taken[:3]), taken[0])
+    assert all(y is None for _, y in itertools.islice(loader.batches(0), 4))
+
+
+class Far(SingleDevice):
+    """A device to which each array takes as many seconds as it has rows."""
+
+    def __init__(self) -> None:
+        self.looks_ahead = True
+        self.sent: list[int] = []
+        self.seconds = 0.0
+
+    def place(self, array: Any) -> Any:
+        self.sent.append(len(array))
+        return array
+
+    def arrived(self, array: Any) -> None:
+        self.seconds += len(array)
+
+
+def test_an_image_takes_its_part_of_what_all_arrays_of_a_batch_take() -> None:
+    far = Far()
+    batch = (np.zeros((8, 4)), np.zeros(8))
+    found = bench.transfer_seconds(far, batch, far.arrived, clock=lambda: far.seconds)
+    assert found == pytest.approx(2.0)
+    assert set(far.sent) == {8}
+
+
+def test_the_first_batch_and_a_slow_one_do_not_count() -> None:
+    far = Far()
+    ends = itertools.accumulate([100.0, 1.0, 1.0, 50.0, 1.0, 1.0, 1.0, 1.0])
+    clock = itertools.chain.from_iterable((now, now) for now in itertools.chain([0.0], ends))
+    next(clock)  # the end of one is the beginning of the next
+    assert bench.transfer_seconds(far, (np.zeros(4),), far.arrived, clock=lambda: next(clock)) == 0.25
+
+
+def test_where_a_batch_is_used_where_it_lies_there_is_no_transfer() -> None:
+    assert bench.transfer_seconds(SingleDevice(), (np.zeros(4),), lambda _: None) is None
+
+
+def test_an_array_of_the_backend_is_there_when_it_has_arrived() -> None:
+    bench.arrived(SingleDevice().place(np.zeros(4, np.float32)))
 
 
 def test_a_batch_for_the_model_alone_is_made_in_little_more_memory_than_it_takes() -> None:
@@ -19,3 +79,52 @@ def test_a_batch_for_the_model_alone_is_made_in_little_more_memory_than_it_takes
     assert x.dtype == np.uint8
     assert set(np.unique(x)) == {0, 1}
     assert peak < 3 * x.nbytes
+
+
+class Told:
+    """A report that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.phases: list[Phase] = []
+        self.logs: list[str] = []
+        self.signs = 0
+
+    def phase(self, phase: Phase) -> None:
+        self.phases.append(phase)
+
+    def progress(self, images: int, images_per_second: float) -> None:
+        self.signs += 1
+
+    def log(self, text: str) -> None:
+        self.logs.append(text)
+
+
+@pytest.mark.parametrize(("first", "step", "said"), [(1.0, 0.1, 0), (30.0, 0.1, 1), (3.0, 10.0, 1), (30.0, 10.0, 2)])
+def test_steps_that_take_long_are_told_as_they_end_and_once(first: float, step: float, said: int) -> None:
+    told, now = Told(), [0.0]
+    steps = FirstSteps(told, clock=lambda: now[0])
+    for number in range(5):
+        now[0] += first if number == 0 else step
+        steps.progress(0, 0.0)
+        steps.progress(0, 0.0)  # a probe may tell of one step twice
+        assert number > 0 or len(told.logs) == (first >= 10.0)
+    assert told.signs == 10
+    assert len(told.logs) == said
+    if step > 2.0:
+        assert told.logs[-1].startswith("A training step takes 10 s without any loader, so each trial takes 40 s")
+
+
+def test_one_long_step_that_compiles_again_is_not_told_and_batches_that_run_together_are_told_apart() -> None:
+    for together, took in ((1, [5.0, 9.0, 0.1, 0.1]), (8, [5.0, 9.0, 9.0, 9.0])):
+        told, now = Told(), [0.0]
+        steps = FirstSteps(told, together, clock=lambda now=now: now[0])  # type: ignore[misc]
+        for each in took:
+            now[0] += each
+            steps.progress(0, 0.0)
+        assert told.logs == []
+
+
+def test_the_phase_stays_that_of_whoever_measures() -> None:
+    told = Told()
+    FirstSteps(told).phase(Phase.FILL)
+    assert told.phases == []

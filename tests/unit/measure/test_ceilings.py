@@ -1,22 +1,104 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autopipe.core.config import PipelineConfig
+from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
+from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.costs import Costs
 from autopipe.core.outcome import Phase
 from autopipe.core.sample import Batch
 from autopipe.core.value import Estimate
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
-from autopipe.measure import ceilings, rounds
-from autopipe.measure.pages import PageCache
+from autopipe.loaders.threads import Threads
+from autopipe.measure import ceilings
+from autopipe.measure.reads import PageCache
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.planner import make_plan
 from autopipe.ops.scale import Rescale
+
+S3 = ReadCosts(
+    latency_seconds=0.1,
+    cpu_seconds=0.0005,
+    rungs=tuple(ReadRung(at_once=count, images_per_second=10.0 * count) for count in (1, 4, 16, 64)),
+    bytes_per_image=1e5,
+)
+
+
+class Loader:
+    """Batches of `size` that come after so many seconds each, by its own clock; on two cores, which work throughout."""
+
+    def __init__(self, size: int, seconds: Iterable[float]) -> None:
+        self.now, self.taken, self.size = 0.0, 0, size
+        self._seconds = iter(seconds)
+
+    def clock(self) -> tuple[float, float]:
+        return self.now, 2 * self.now
+
+    def batches(self) -> Iterator[Batch]:
+        for seconds in self._seconds:
+            self.now += seconds
+            self.taken += 1
+            yield np.zeros((self.size, 1)), None
+
+    def rate(self, workers: int) -> float:
+        found, core_seconds = ceilings.timed(self.batches(), workers, self.size, 0.6, clock=self.clock)
+        assert core_seconds == pytest.approx(2 / found.value)
+        return found.value
+
+
+def costs(op_seconds: float, cores: float, reads: ReadCosts | None = None) -> Costs:
+    waits = 0.0 if reads is None else reads.wait_seconds
+    ops = (
+        OpCost(name="read", part="fixed", seconds_per_image=0.0005, wait_seconds_per_image=waits),
+        OpCost(name="Decode", part="fixed", seconds_per_image=op_seconds),
+    )
+    return Costs(ops=ops, model_rates={ModelSetup(): math.inf}, cores=cores, reads=reads)
+
+
+def threads(workers: int, read_ahead: int = 0) -> PipelineConfig:
+    return PipelineConfig(loader=Threads(workers=workers, read_ahead=read_ahead))
+
+
+def test_a_storage_that_waits_is_timed_in_seconds_on_many_cores() -> None:
+    """In batches of 256 it would be 78 s: 66 of them at first, and then 64 twice, of 640 images a second."""
+    size = ceilings.round_batch_size(256, threads(64, read_ahead=64), costs(0.002, 64.0, S3))
+    loader = Loader(size, itertools.repeat(size / 640))
+    assert loader.rate(64) == pytest.approx(640)
+    assert 3 < loader.now < 8
+
+
+def test_slow_ops_are_timed_in_smaller_batches_too() -> None:
+    size = ceilings.round_batch_size(256, threads(64), costs(0.1, 64.0))
+    assert 15 < size < 21
+    assert ceilings.round_batch_size(256, threads(2), costs(0.001, 2.0)) == 256
+    assert ceilings.round_batch_size(256, threads(2), costs(60.0, 2.0)) == 1
+
+
+def test_a_loader_that_is_fast_goes_through_the_same_batches_as_ever() -> None:
+    loader = Loader(32, itertools.repeat(1 / 128))
+    assert loader.rate(2) == pytest.approx(4096)
+    assert loader.taken == 4 + 11 * 7  # windows of 0.05 s and a little, until 0.6 s are over
+    slower = Loader(32, itertools.repeat(0.5))
+    assert slower.rate(2) == pytest.approx(64)
+    assert slower.taken == 4 + 2 * 2  # whole rounds
+
+
+def test_workers_that_end_together_are_timed_over_whole_rounds() -> None:
+    loader = Loader(20, itertools.cycle([4.0, *[0.0] * 63]))
+    assert loader.rate(64) == pytest.approx(20 * 64 / 4.0)
+
+
+def test_what_is_far_slower_than_was_predicted_is_left_at_parts_of_a_round() -> None:
+    loader = Loader(20, itertools.repeat(2.0))
+    assert loader.rate(64) == pytest.approx(10)
+    assert loader.now == pytest.approx(30.0)  # three times the patience in place of 388 s
 
 
 class Quiet:
@@ -59,7 +141,7 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
 
     usual, cached = ceilings._run, list[tuple[int, int]]()
     monkeypatch.setattr(ceilings, "_run", run)
-    monkeypatch.setattr(rounds, "timed", timed)
+    monkeypatch.setattr(ceilings, "timed", timed)
     workload = Workload(data=Slow(), ops=[RandomFlip()], batch_size=100, drop_remainder=True)
     ceilings.loader_costs(workload, make_plan(workload), PageCache(workload.data, "warm"), Quiet())
     assert cached == [(200, 200)]
@@ -74,8 +156,8 @@ def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take
         batches_of.extend({len(next(batches)[0]), size})
         return Estimate(value=1e3, low=1e3, high=1e3), 0.001
 
-    monkeypatch.setattr(rounds, "_ROUND_SECONDS", 1e-9)
-    monkeypatch.setattr(rounds, "timed", timed)
+    monkeypatch.setattr(ceilings, "_ROUND_SECONDS", 1e-9)
+    monkeypatch.setattr(ceilings, "timed", timed)
     images = np.zeros((100, 8, 8, 3), np.uint8)
     workload = Workload(data=Arrays(images, np.arange(100)), ops=[Rescale(1 / 255)], batch_size=50, drop_remainder=True)
     plan = make_plan(workload)

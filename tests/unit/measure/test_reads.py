@@ -1,14 +1,196 @@
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from autopipe.core.ceiling import ReadCosts, ReadRung, SampleTail
+from autopipe.core.config import PipelineConfig
+from autopipe.core.value import Estimate
+from autopipe.core.workload import Workload
+from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError, DataError
-from autopipe.measure.reads import read_costs
+from autopipe.hardware import pagecache
+from autopipe.loaders.threads import Threads
+from autopipe.measure.ceilings import LoaderCosts
+from autopipe.measure.feed import Parts
+from autopipe.measure.reads import PageCache, Subset, read_costs
+from autopipe.ops.flip import RandomFlip
+from autopipe.ops.planner import make_plan
+
+SMALL = Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What was done to which file."""
+    done: list[tuple[str, str]] = []
+    for name in ("warm", "drop"):
+        monkeypatch.setattr(pagecache, name, lambda paths, name=name: done.extend((name, path.name) for path in paths))
+    return done
+
+
+def files(folder: Path, *names: str) -> list[str]:
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    return [str(folder / name) for name in names]
+
+
+def test_warm_files_are_read_once(tmp_path: Path, read: list[tuple[str, str]]) -> None:
+    pages = PageCache(SMALL, "warm")
+    pages.prepare(files(tmp_path, "a", "b"))
+    pages.prepare(files(tmp_path, "b", "b", "c"))
+    assert sorted(read) == [("warm", "a"), ("warm", "b"), ("warm", "c")]
+
+
+def test_cold_files_are_dropped_before_each_trial(tmp_path: Path, read: list[tuple[str, str]]) -> None:
+    pages = PageCache(SMALL, "cold")
+    pages.prepare(files(tmp_path, "a"))
+    pages.prepare(files(tmp_path, "a"))
+    assert read == [("drop", "a"), ("drop", "a")]
+
+
+def test_what_is_no_file_is_left_alone(tmp_path: Path, read: list[tuple[str, str]]) -> None:
+    for regime in ("warm", "cold"):
+        PageCache(SMALL, regime).prepare([str(tmp_path), str(tmp_path / "gone")])
+    assert read == []
+
+
+def test_reading_ahead_ends_when_it_takes_too_long(tmp_path: Path, read: list[tuple[str, str]]) -> None:
+    ticks = itertools.count(0, 15)
+    pages = PageCache(SMALL, "warm", clock=lambda: float(next(ticks)))
+    many = files(tmp_path, *map(str, range(100)))
+    assert not pages.prepare(many)
+    assert len(read) == 64
+    assert not pages.prepare(many)  # 20 seconds for all trials: no later one waits for the disk again
+    assert len(read) == 64
+    assert pages.prepare(many[:64])
+
+
+def test_dropping_files_has_its_time_before_each_trial(tmp_path: Path, read: list[tuple[str, str]]) -> None:
+    ticks = itertools.count(0, 15)
+    pages = PageCache(SMALL, "cold", clock=lambda: float(next(ticks)))
+    many = files(tmp_path, *map(str, range(100)))
+    assert not pages.prepare(many)
+    assert not pages.prepare(many)
+    assert len(read) == 128
+
+
+def test_auto_is_warm_for_data_that_fit_into_memory() -> None:
+    assert PageCache(SMALL, "auto").regime == "warm"
+
+
+def test_auto_is_cold_for_data_larger_than_memory() -> None:
+    class Huge:
+        def __len__(self) -> int:
+            return 10**9
+
+        def mean_bytes(self) -> float:
+            return 1e6
+
+        def read(self, index: int) -> bytes:
+            return b""
+
+    assert PageCache(Huge(), "auto").regime == "cold"
+
+
+THREADS = Threads(workers=1)
+
+
+def test_the_files_of_the_whole_are_looked_at_once_however_many_trials_use_a_part() -> None:
+    class Files(Arrays):
+        looked = 0
+
+        def digest(self) -> str:
+            self.looked += 1
+            return "files"
+
+    data = Files(np.zeros((10, 2), np.float32), np.arange(10))
+    assert [Subset(data, 5).digest() for _ in range(3)] == ["files subset=5"] * 3
+    assert data.looked == 1
+
+
+@pytest.fixture
+def parts() -> Iterator[Parts]:
+    data = Arrays(np.zeros((1000, 4, 4, 3), np.uint8), np.arange(1000))
+    workload = Workload(data=data, ops=[RandomFlip()], batch_size=10)
+    made = Parts(workload, make_plan(workload))
+    yield made
+    made.close()
+
+
+def test_what_needs_nothing_made_uses_all_of_the_data(parts: Parts) -> None:
+    part = parts.part_for(PipelineConfig(loader=THREADS), makes=lambda: 1.0, trains=1.0)
+    assert (len(part.workload.data), part.share, part.conversion) == (1000, 1.0, None)
+
+
+def test_a_cache_is_given_what_is_filled_in_time_while_the_model_takes_its_own(parts: Parts) -> None:
+    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=lambda: 600.0, trains=300.0)
+    assert (len(part.workload.data), part.share) == (300, 0.3)
+
+
+def test_a_slow_pipeline_still_fills_some_batches(parts: Parts) -> None:
+    part = parts.part_for(PipelineConfig(loader=THREADS, cache="memory"), makes=lambda: 1.0, trains=1.0)
+    assert len(part.workload.data) == 40
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1000, 256), (300, 256), (64, 64)])
+def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_the_cache(
+    count: int, expected: int
+) -> None:
+    data = Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
+    workload = Workload(data=data, ops=[RandomFlip()], batch_size=64, drop_remainder=True)
+    with contextlib.closing(Parts(workload, make_plan(workload))) as parts:
+        config = PipelineConfig(loader=THREADS, cache="memory")
+        part = parts.part_for(config, makes=lambda: 600.0, trains=300.0)
+    assert (len(part.workload.data), part.share) == (expected, expected / count)
+
+
+def test_a_form_is_written_once_and_removed_at_the_end(parts: Parts) -> None:
+    config = PipelineConfig(loader=THREADS, storage="array")
+    first, second = (parts.part_for(config, makes=lambda: 100.0, trains=1e6) for _ in range(2))
+    assert first == second
+    assert first.conversion is not None
+    assert (first.conversion.samples, first.share) == (150, 0.15)
+    folder = Path(first.workload.converted)
+    assert folder.is_dir()
+    parts.close()
+    assert not folder.exists()
+
+
+def test_a_form_is_written_to_the_folder_that_is_named(parts: Parts, tmp_path: Path) -> None:
+    config = PipelineConfig(loader=THREADS, storage="array")
+    part = parts.part_for(config, makes=lambda: 100.0, trains=1e6, folder=str(tmp_path))
+    assert Path(part.workload.converted).is_relative_to(tmp_path)
+    parts.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time() -> None:
+    """64 reads of 100 ms at a time feed what two of them cannot: the part for a cache would take half a minute."""
+    reads = ReadCosts(
+        latency_seconds=0.1,
+        cpu_seconds=0.0001,
+        rungs=tuple(ReadRung(at_once=count, images_per_second=10.0 * count) for count in (1, 4, 16, 64)),
+        bytes_per_image=1e5,
+    )
+    tail = SampleTail(samples=1, p50_seconds=0.1, p95_seconds=0.1, p99_seconds=0.1, slowest_share=1.0)
+    made = LoaderCosts(
+        images_per_second=Estimate(value=600.0, low=590.0, high=610.0),
+        op_costs=(),
+        reads=reads,
+        tail=tail,
+        compact_bytes=1,
+        finished_bytes=4,
+    )
+    assert [made.rate(count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
+    assert dataclasses.replace(made, reads=None).rate(1) == 600.0
 
 
 class Source:

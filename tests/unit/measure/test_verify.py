@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from autopipe.core.config import PipelineConfig
@@ -11,8 +14,10 @@ from autopipe.core.report import Report
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.loaders.threads import Threads
-from autopipe.measure.verify import _compare, _Epoch, verify
+from autopipe.measure import verify as measure_verify
+from autopipe.measure.verify import _compare, _Epoch, repeats, verify
 from autopipe.reports import agreement
+from autopipe.tuned import wrap
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), finish="host")
 
@@ -40,3 +45,95 @@ def test_a_value_that_lacks_on_one_side_only_is_told(value: float, in_the_refere
     found = _compare(CONFIG, *((broken, whole) if in_the_reference else (whole, broken)))
     assert found.message == "NaN or infinite values stand where others should"
     assert not agreement.agrees(Mock(agreements=[found]))
+
+
+SILENT = Mock(spec=Report)
+DATA = np.arange(24, dtype=np.float32).reshape(12, 2)
+
+
+def forked(workers: int = 1) -> Iterator[Any]:
+    """Give each batch once for each worker, as forks of one random generator do."""
+    for start in range(0, 12 // workers, 4):
+        for _ in range(workers):
+            yield DATA[start : start + 4], np.arange(start, start + 4)
+
+
+def look(workload: Workload, samples: int = 256) -> list[tuple[int, int]]:
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
+    found = repeats(workload, [as_it_is, two], samples=samples, report=SILENT)
+    assert not found.compared
+    return [(each.samples, each.repeated) for each in found.agreements]
+
+
+WORKLOAD = wrap.wrap(forked, model=None, parameters={"workers": [1, 2]}, steps=2)
+
+
+def test_samples_that_workers_give_once_more_are_counted() -> None:
+    assert look(WORKLOAD) == [(8, 0), (8, 4)]
+
+
+def test_no_more_samples_are_looked_at_than_asked_for() -> None:
+    assert look(WORKLOAD, samples=6) == [(6, 0), (6, 2)]
+
+
+def test_equal_images_with_different_targets_are_different_samples() -> None:
+    def one_image(workers: int = 1) -> Iterator[Any]:
+        yield np.zeros((4, 2), np.float32), np.arange(4)
+
+    assert look(wrap.wrap(one_image, model=None, parameters={"workers": [1]}))[0] == (4, 0)
+
+
+def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
+    def raises(workers: int = 1) -> Iterator[Any]:
+        if workers == 2:
+            raise ValueError("no more than one")
+        return forked()
+
+    as_it_is = wrap.as_it_is(workload := wrap.wrap(raises, model=None, parameters={"workers": [1, 2]}))
+    assert as_it_is is not None
+    two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
+    found = repeats(workload, [two, as_it_is], samples=9, report=SILENT).agreements
+    assert "no more than one" in str(found[0].message)
+    assert (found[1].samples, found[1].message) == (9, None)
+
+
+def shuffled(cache: bool = False, calls: int = 1, order: str = "shuffled") -> Any:
+    dataset = tf.data.Dataset.from_tensor_slices((DATA, np.arange(12)))
+    dataset = dataset.shuffle(12) if order == "shuffled" else dataset
+    dataset = dataset.map(lambda x, y: (x, y), num_parallel_calls=calls)
+    return (dataset.cache() if cache else dataset).batch(4)
+
+
+def messages(make: Callable[..., Any], samples: int = 256, **changed: Any) -> list[str | None]:
+    workload = wrap.wrap(make, model=None, parameters={name: [value] for name, value in changed.items()})
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    other = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update=changed)})
+    found = repeats(workload, [as_it_is, other], samples=samples, report=SILENT)
+    return [each.message for each in found.agreements]
+
+
+@pytest.mark.parametrize("samples", [8, 256])
+def test_a_cache_behind_a_shuffle_is_told(samples: int) -> None:
+    as_it_is, frozen = messages(shuffled, samples, cache=True)
+    assert as_it_is is None
+    assert "every epoch is the same" in str(frozen)
+
+
+def test_parameters_that_change_speed_alone_are_not_complained_of() -> None:
+    assert messages(shuffled, calls=2) == [None, None]
+    assert messages(lambda cache=False: shuffled(cache, order="as listed"), cache=True) == [None, None]
+    assert messages(lambda cache=False: shuffled(cache).unbatch().shuffle(12).batch(4), cache=True) == [None, None]
+
+
+def test_another_order_than_that_of_the_dataset_as_it_is_is_told() -> None:
+    as_it_is, other = messages(lambda order="as listed": shuffled(order=order), order="shuffled")
+    assert as_it_is is None
+    assert "in another order" in str(other)
+
+
+def test_of_an_epoch_that_takes_long_only_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_verify, "_EPOCH_SECONDS", 0.0)
+    assert messages(shuffled, 8, cache=True) == [None, None]
