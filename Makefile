@@ -65,9 +65,9 @@ coverage: $(VENV)/dev.stamp
 # Whole tunes and trainings, as users run them: too long for the ten minutes of `make test`.
 WHOLE_TESTS := $(addprefix tests/integration/,test_branches.py test_cli_tune.py test_diagnose.py test_examples.py \
 	test_foreign_code.py test_grain_processes.py test_loader_faults.py test_migrate_examples.py test_parts_training.py \
-	test_s3.py test_search_resume.py test_tune_interrupted.py test_tuned_drift.py test_tuned_eject.py \
+	test_search_resume.py test_tune_interrupted.py test_tuned_drift.py test_tuned_eject.py \
 	test_tuned_resume.py) \
-	tests/extensions/scale/test_measured.py
+	$(addprefix tests/extensions/,remote/test_s3.py scale/test_measured.py)
 SHORT_TESTS := $(addprefix --ignore ,tests/browser tests/dali tests/recipes tests/servers tests/torch $(WHOLE_TESTS))
 
 test-whole: $(VENV)/dev.stamp

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.core.script import RULE, located_pattern
-from autopipe.data import filesystem, remote
+from autopipe.data import remote
 from autopipe.data.paths import PathList
 from autopipe.data.records import record_offsets
 from autopipe.data.remote import Info, ObjectList
@@ -36,7 +36,7 @@ def scanned(
         top, objects = remote.named(urls)
         files: PathList = ObjectList(top, objects)
         found = [(files.path(number), each) for number, each in enumerate(objects)]
-        return files, filesystem.at_once(lambda one: record_offsets(one[0], one[1].size, one[1].tag.hex()), found)
+        return files, remote.at_once(lambda one: record_offsets(one[0], one[1].size, one[1].tag.hex()), found)
     paths = _matching(pattern)
     root = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
     relative = (os.fsencode(os.path.relpath(path, root)) for path in paths)

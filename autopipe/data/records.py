@@ -18,7 +18,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.data import filesystem
+from autopipe.data import remote
 from autopipe.data.paths import read_at, require_regular
 from autopipe.data.url import is_url, shown
 from autopipe.errors import BadSampleError, DataError
@@ -55,7 +55,7 @@ def read_record(path: bytes, start: int, end: int) -> bytes:
     """
     length = end - start - FRAMING_BYTES
     if is_url(path):
-        content = filesystem.read(path, start + HEADER_BYTES, end)
+        content = remote.reader(path).read(path, start + HEADER_BYTES, end)
         data, checksum = content[:length], content[length:]
     else:
         data, checksum = _pread(path, start, end)
@@ -147,7 +147,8 @@ def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:
 def _scan_url(path: bytes, size: int) -> NDArray[np.uint64]:
     if size < 0:
         raise DataError(f"The server of `{shown(path)}` does not say how large the file is.")
-    return _scan(path, lambda count, start: filesystem.read(path, start, min(start + count, size)), size, _FETCH_BYTES)
+    read = remote.reader(path).read
+    return _scan(path, lambda count, start: read(path, start, min(start + count, size)), size, _FETCH_BYTES)
 
 
 def _scan(path: bytes, read: Callable[[int, int], bytes], size: int, at_once: int = _SCAN_BYTES) -> NDArray[np.uint64]:

@@ -1,21 +1,24 @@
-"""Image files behind a URL: listed once, named compactly, read. The counterpart of `paths` for what is on no disk.
+"""Files behind a URL: listed once, named compactly, read. The counterpart of `paths` for what is on no disk.
 
-A listing is in the order of a local folder's, so that the same files make the same batches wherever they lie. How a
-file system is opened, and what its failures mean, is in `filesystem`.
+A listing is in the order of a local folder's, so that the same files make the same batches wherever they lie. An
+installed package opens file systems and says what their failures mean: a `Reader`, in the entry point group
+`autopipe.url_schemes`. Their methods are those of fsspec's.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from autopipe.data import filesystem
+from autopipe.core import registry
 from autopipe.data.paths import EXTENSIONS, OTHER_EXTENSIONS, PathList, short_digest, spread
 from autopipe.data.url import is_url, require_no_password, scheme, shown
-from autopipe.errors import BadSampleError, DataError
+from autopipe.errors import BadSampleError, ConfigError, DataError
 
 Info: TypeAlias = dict[str, Any]  # what fsspec says of an object; its keys differ from one file system to the next
 
@@ -24,6 +27,56 @@ _OTHER_ENDINGS = tuple(f".{extension}" for extension in OTHER_EXTENSIONS)
 _ASK_AT_MOST = 256  # objects that are asked about where there is no listing; each is a request
 _UNKNOWN = -1
 _NO_LISTING = ("http", "https")
+_TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
+_TIMES = ("mtime", "modified", "created")  # where a file system has nothing better
+_AT_ONCE = 32  # requests for listings and sizes
+_ANY_SCHEME = "any"
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Reader(Protocol):
+    """Opens what is behind URLs of one scheme, or of any. A module will do."""
+
+    def read(self, url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the content of an object, or its bytes from `start` to `end`.
+
+        Raises:
+            BadSampleError: it does not exist, is empty, or ends before `start`.
+            DataError: access is denied, or the connection is lost; not the object's fault.
+        """
+        ...
+
+    def attempt(self, url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
+        """Call `call` with the file system of a URL; `done` is what an error says could not be done.
+
+        Raises:
+            DataError: it failed; the URL is named. `BadSampleError` if there is nothing.
+        """
+        ...
+
+
+def reader(url: str | bytes) -> Reader:
+    """Return what an installed package reads URLs of this scheme with.
+
+    Raises:
+        DataError: no package does.
+    """
+    return _reader(scheme(url))
+
+
+@functools.cache
+def _reader(protocol: str) -> Reader:
+    hint: str | None = None
+    try:
+        for name in (protocol, _ANY_SCHEME):
+            found: Reader | None = registry.named(name, "autopipe.url_schemes")
+            if found is not None:
+                return found
+    except ConfigError as error:
+        hint = error.hint
+    raise DataError(f"No package that is installed reads URLs such as `{protocol}://`.", hint=hint)
 
 
 class Object(NamedTuple):
@@ -81,7 +134,8 @@ class ObjectList(PathList):
             BadSampleError: it does not exist, is empty, or has changed since it was listed.
             DataError: access is denied, or the connection is lost.
         """
-        content = filesystem.read(self.path(index), start=0)
+        url = self.path(index)
+        content = reader(url).read(url, start=0)
         expected = self._sizes[index]
         if expected not in (_UNKNOWN, len(content)):
             raise BadSampleError(
@@ -106,12 +160,12 @@ class ObjectList(PathList):
         looked = list(spread(len(self), _ASK_AT_MOST))
         missing = []
         tags = hashlib.sha256()
-        infos = filesystem.at_once(_info, [self.path(index) for index in looked])
+        infos = at_once(_info, [self.path(index) for index in looked])
         for index, info in zip(looked, infos, strict=True):
             if info is None:
                 missing.append(index)
                 continue
-            self._sizes[index], tag = filesystem.size_and_tag(info)
+            self._sizes[index], tag = size_and_tag(info)
             tags.update(tag + b"\0")
         self._tags = tags.hexdigest()[:12]
         return len(looked), missing
@@ -162,18 +216,19 @@ def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -
 def walk_all(root: bytes, folders: list[bytes], left_out: list[bytes] | None = None) -> list[list[Object]]:
     """Return the images of several folders, listed many at a time."""
     _require_listing(root)
-    filesystem.attempt(root, _fresh)
+    reader(root).attempt(root, _fresh)
     try:
-        return list(filesystem.at_once(lambda folder: walk(root, folder, left_out), folders))
+        return list(at_once(lambda folder: walk(root, folder, left_out), folders))
     finally:
-        filesystem.attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
+        reader(root).attempt(root, _fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
 
 
 def matching(pattern: str) -> dict[str, Info]:
     """Return what is known of each object that a pattern such as `s3://bucket/train-*` stands for, by URL."""
     _require_listing(os.fsencode(pattern))
-    found: dict[str, Info] = filesystem.attempt(pattern, lambda system: _fresh(system).glob(pattern, detail=True))
-    before, stripped = filesystem.attempt(pattern, lambda system: _beginnings(pattern, system._strip_protocol(pattern)))
+    attempt = reader(pattern).attempt
+    found: dict[str, Info] = attempt(pattern, lambda system: _fresh(system).glob(pattern, detail=True))
+    before, stripped = attempt(pattern, lambda system: _beginnings(pattern, system._strip_protocol(pattern)))
     return {f"{before}{name.removeprefix(stripped)}": info for name, info in sorted(found.items())}
 
 
@@ -186,7 +241,7 @@ def asked(urls: Sequence[str]) -> dict[str, Info]:
     local = [url for url in urls if not is_url(url)]
     if local:
         raise DataError(f"All files must be URLs where some are, but `{local[0]}` is none.")
-    infos = dict(zip(urls, filesystem.at_once(_info, map(os.fsencode, urls)), strict=True))
+    infos = dict(zip(urls, at_once(_info, map(os.fsencode, urls)), strict=True))
     missing = [url for url, info in infos.items() if info is None]
     if missing:
         raise DataError(f"{len(missing)} of {len(urls)} files do not exist, the first is `{shown(missing[0])}`.")
@@ -202,6 +257,23 @@ def named(infos: dict[str, Info]) -> tuple[bytes, list[Object]]:
     return os.fsencode(root), [_object("", url.removeprefix(f"{root}/"), info) for url, info in infos.items()]
 
 
+def size_and_tag(info: Mapping[str, Any]) -> tuple[int, bytes]:
+    """Return an object's size, -1 if it is not known, and what changes with its content."""
+    size = info.get("size")
+    tag = next((info[key] for key in (*_TAGS, *_TIMES) if info.get(key) is not None), "")
+    return -1 if size is None else int(size), str(tag).encode()
+
+
+def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
+    """Yield `call` of each value, in order, with many at work at a time."""
+    with ThreadPoolExecutor(_AT_ONCE, "autopipe-io") as pool:
+        try:
+            yield from pool.map(call, values)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def _beginnings(url: str, path: str) -> tuple[str, str]:
     """Return what a URL, and the path that its file system knows it by, begin with before they go on alike.
 
@@ -215,7 +287,7 @@ def _beginnings(url: str, path: str) -> tuple[str, str]:
 
 def _object(inside: str, relative: str, info: Info) -> Object:
     directory, _, name = f"{inside}{relative}".rpartition("/")
-    return Object(os.fsencode(directory), os.fsencode(name), *filesystem.size_and_tag(info))
+    return Object(os.fsencode(directory), os.fsencode(name), *size_and_tag(info))
 
 
 def _is_image(relative: str, endings: tuple[str, ...]) -> bool:
@@ -224,7 +296,7 @@ def _is_image(relative: str, endings: tuple[str, ...]) -> bool:
 
 def _info(url: bytes) -> Info | None:
     try:
-        info: Info = filesystem.attempt(url, lambda system: system.info(os.fsdecode(url)))
+        info: Info = reader(url).attempt(url, lambda system: system.info(os.fsdecode(url)))
     except BadSampleError:
         return None
     return info
@@ -238,7 +310,7 @@ def _fresh(system: Any) -> Any:
 
 def _listed(url: bytes, call: Any) -> Any:
     try:
-        return filesystem.attempt(url, call)
+        return reader(url).attempt(url, call)
     except BadSampleError:
         raise DataError(f"There is nothing at `{shown(url)}`.", hint="Check the address.") from None
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autopipe.core.plain_code import PlainSource
 from autopipe.core.sample import FieldKind, SampleSpec
-from autopipe.data import filesystem, places, source
+from autopipe.data import places, remote, source
 from autopipe.data.paths import Entry, short_digest
 from autopipe.data.table_code import TableColumns
 from autopipe.data.table_labels import as_labels, number_columns
@@ -221,7 +221,7 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
 
 def _opened(place: str) -> TextIO:
     if is_url(place):
-        return io.StringIO(filesystem.read(place).decode("utf-8-sig"), newline="")
+        return io.StringIO(remote.reader(place).read(place).decode("utf-8-sig"), newline="")
     return open(place, newline="", encoding="utf-8-sig")
 
 

@@ -69,7 +69,7 @@ def require_no_password(url: str) -> None:
     if user is not None and (":" in user[2] or user[1].lower().startswith("http")):
         raise DataError(
             f"A URL must not hold a user name or password, but the one of `{shown(url)}` does.",
-            hint="Put credentials where fsspec looks for them: docs/remote.md lists the places.",
+            hint="Put credentials where fsspec looks for them: autopipe/extensions/remote/README.md lists the places.",
         )
 
 

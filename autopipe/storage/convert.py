@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autopipe.core.sample import Sample
-from autopipe.data import filesystem
+from autopipe.data import remote
 from autopipe.data import source as data_source
 from autopipe.data.paths import spread
 from autopipe.errors import BadSampleError, ConfigError, StorageError
@@ -71,7 +71,7 @@ def estimate_bytes(conversion: Conversion, storage: Storage) -> float:
     probes: list[Sample] = []
     if not conversion.spec.is_fixed:
         positions = spread(len(conversion), _PROBES if conversion.steps else _PROBES_UNDECODED)
-        probes = [each for each in filesystem.at_once(sample, positions) if each is not None]  # reads may wait
+        probes = [each for each in remote.at_once(sample, positions) if each is not None]  # reads may wait
     return storage.sample_bytes(conversion.spec, probes) * len(conversion)
 
 

@@ -1,7 +1,7 @@
 """Where a kept set lies: a folder on a disk, or a URL, with as much of a path's vocabulary as sets have use for.
 
 An object behind a URL is whole or not there, so that nothing needs another name first. Failures to reach it are
-`DataError`s of `data.filesystem`; what does not exist is a `FileNotFoundError`, as on a disk.
+`DataError`s of `data.remote`; what does not exist is a `FileNotFoundError`, as on a disk.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from autopipe.data import filesystem
+from autopipe.data import remote
 from autopipe.data.records import cache_folder
 from autopipe.data.url import is_url, located, require_text, scheme, shown
 from autopipe.errors import BadSampleError
@@ -49,7 +49,7 @@ class RemotePath:
 
     def exists(self) -> bool:
         """Whether there is an object, or something below."""
-        return bool(filesystem.attempt(self.url, lambda system: _fresh(system).exists(self.url)))
+        return bool(self._attempt(lambda system: _fresh(system).exists(self.url)))
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield what is directly below: nothing where nothing was written yet."""
@@ -58,7 +58,7 @@ class RemotePath:
     def listed(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each thing directly below, by name, from one listing."""
         try:
-            found = filesystem.attempt(self.url, lambda system: _fresh(system).ls(self.url, detail=True))
+            found = self._attempt(lambda system: _fresh(system).ls(self.url, detail=True))
         except BadSampleError:  # nothing is there
             return {}
         named = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
@@ -71,7 +71,7 @@ class RemotePath:
             FileNotFoundError: there is none.
         """
         try:
-            return filesystem.read(self.url)
+            return remote.reader(self.url).read(self.url)
         except BadSampleError as error:
             raise FileNotFoundError(2, "it does not exist or is empty", str(self)) from error
 
@@ -81,11 +81,11 @@ class RemotePath:
 
     def write_bytes(self, content: bytes) -> None:
         """Write the content: whole or not at all."""
-        filesystem.attempt(self.url, lambda system: system.pipe_file(self.url, content), "written")
+        self._attempt(lambda system: system.pipe_file(self.url, content), "written")
 
     def upload(self, file: Path) -> None:
         """Write the content of a file on a disk: whole or not at all."""
-        filesystem.attempt(self.url, lambda system: system.put_file(str(file), self.url), "written")
+        self._attempt(lambda system: system.put_file(str(file), self.url), "written")
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object.
@@ -94,9 +94,12 @@ class RemotePath:
             FileNotFoundError: there is none, and `missing_ok` is not set.
         """
         if self.exists():
-            filesystem.attempt(self.url, lambda system: system.rm_file(self.url), "removed")
+            self._attempt(lambda system: system.rm_file(self.url), "removed")
         elif not missing_ok:
             raise FileNotFoundError(2, "it does not exist", str(self))
+
+    def _attempt(self, call: Callable[[Any], Any], done: str = "read") -> Any:
+        return remote.reader(self.url).attempt(self.url, call, done)
 
 
 Place: TypeAlias = Path | RemotePath
@@ -121,7 +124,7 @@ def sizes(folder: Place) -> dict[str, int]:
     """Return the sizes in bytes of the files directly in a folder, by name; empty where there is no folder."""
     if isinstance(folder, RemotePath):
         return {
-            name: filesystem.size_and_tag(info)[0]
+            name: remote.size_and_tag(info)[0]
             for name, info in folder.listed().items()
             if info.get("type") != "directory"
         }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autopipe.core.config import STORAGES
 from autopipe.core.sample import Field, FieldKind, Part, Sample, SampleSpec, is_int64
-from autopipe.data import filesystem
+from autopipe.data import remote
 from autopipe.data.example import serialise
 from autopipe.data.paths import read_at
 from autopipe.data.records import HEADER_BYTES, frame
@@ -115,7 +115,7 @@ class _Shard:
         """Return the bytes that two numbers of the index, start and length, stand for."""
         start, length = self.index[entry], self.index[entry + 1]
         if isinstance(self._path, RemotePath):
-            content = filesystem.read(self._path.url, start, start + length)
+            content = remote.reader(self._path.url).read(self._path.url, start, start + length)
         else:
             content = read_at(self._descriptor, length, start)
         if len(content) != length:

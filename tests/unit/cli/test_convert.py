@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import cv2
-import fsspec
 import numpy as np
 import pytest
 
@@ -241,15 +240,6 @@ def test_a_workload_comes_from_code_or_from_images(autopipe: Autopipe, arguments
     ended = autopipe("convert", *arguments)
     assert ended.status == 2
     assert ended.err.startswith("error: A workload must be given")
-
-
-def test_images_may_lie_behind_a_url(home: Path, autopipe: Autopipe) -> None:
-    system = fsspec.filesystem("memory")
-    for file in (home / "photos").rglob("*.png"):
-        system.pipe_file(f"memory://cli-images/{file.parent.name}/{file.name}", file.read_bytes())
-    ended = autopipe("convert", "--images", "memory://cli-images", "--to", "tfrecord", "--batch-size", 2, "--verify")
-    assert ended.status == 0, ended.err
-    assert "verified  every file, and 8 samples against the source" in ended.err
 
 
 def test_a_password_in_the_url_of_images_is_refused_and_not_repeated(autopipe: Autopipe) -> None:

@@ -1,4 +1,4 @@
-"""Sets behind URLs, on fsspec's own memory file system. On a server: tests/integration/test_s3.py."""
+"""Sets behind URLs, on fsspec's own memory file system. On a server: test_s3.py."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import fsspec
 import numpy as np
 import pytest
 
 from autopipe.core.config import STORAGES
 from autopipe.core.sample import Field, FieldKind, SampleSpec
+from autopipe.core.workload import Workload
+from autopipe.data.image_folder import ImageFolder
 from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import BadSampleError, ConfigError, DataError, StorageError
+from autopipe.ops.decode import Decode
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert, finish
 from autopipe.storage.stored import find, open_set, verify
+from autopipe.tuned.eject.module import eject
+from tests.unit.cli.conftest import Autopipe
+from tests.unit.cli.test_convert import home as home
 
 COUNT = 20  # 8 shards, 6 of them of 3 samples
 TFRECORD = STORAGES["tfrecord"]
@@ -196,3 +203,23 @@ def test_a_password_in_the_url_of_a_set_is_refused() -> None:
 def test_a_url_that_was_made_a_path_is_refused() -> None:
     with pytest.raises(DataError, match="must be passed as text"):
         convert(conversion(), TFRECORD, Path("s3://bucket/set"))
+
+
+def test_images_may_lie_behind_a_url(home: Path, autopipe: Autopipe) -> None:
+    system = fsspec.filesystem("memory")
+    for file in (home / "photos").rglob("*.png"):
+        system.pipe_file(f"memory://cli-images/{file.parent.name}/{file.name}", file.read_bytes())
+    ended = autopipe("convert", "--images", "memory://cli-images", "--to", "tfrecord", "--batch-size", 2, "--verify")
+    assert ended.status == 0, ended.err
+    assert "verified  every file, and 8 samples against the source" in ended.err
+
+
+@pytest.mark.parametrize("form", ["tf.data", "keras"])
+def test_samples_behind_a_url_are_not_listed_in_plain_code(form: str) -> None:
+    for name in ("cat/1.jpg", "cat/2.jpg"):
+        fsspec.filesystem("memory").pipe_file(
+            f"memory://ejected/{name}", bytes(cv2.imencode(".jpg", np.ones((4, 4)))[1])
+        )
+    workload = Workload(data=ImageFolder("memory://ejected"), ops=[Decode()], batch_size=2)
+    with pytest.raises(ConfigError, match=r"behind a URL \(memory://\)"):
+        eject(workload, form)

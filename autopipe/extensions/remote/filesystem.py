@@ -11,28 +11,23 @@ import functools
 import http
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from autopipe import again
 from autopipe.data.url import scheme, scrubbed, shown
 from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExtraError
 
-_AT_ONCE = 32  # requests for listings and sizes
 _CONNECTIONS = 128  # of S3; botocore's own 10 would keep 64 readers waiting for each other
 _TEXT_AT_MOST = 200
 _S3 = ("s3", "s3a")
 _PACKAGES = {"http": "aiohttp", "https": "aiohttp", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 _HINT_DENIED = (
     "Credentials come from where fsspec looks for them, such as the environment, ~/.aws or ~/.config/fsspec: "
-    "docs/remote.md lists the places."
+    "autopipe/extensions/remote/README.md lists the places."
 )
-_TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
-_TIMES = ("mtime", "modified", "created")  # where a file system has nothing better
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 def opened(url: str | bytes) -> Any:
@@ -72,32 +67,15 @@ def read(url: str | bytes, start: int | None = None, end: int | None = None) -> 
 
 
 def attempt(url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
-    """Return what `call` makes of the file system of a URL; `done` is what an error says could not be done.
+    """Call `call` with the file system of a URL; `done` is what an error says could not be done.
 
     Raises:
-        DataError: it failed; the URL is named. `BadSampleError` where there is nothing.
+        DataError: it failed; the URL is named. `BadSampleError` if there is nothing.
     """
     try:
         return call(opened(url))
     except Exception as error:  # noqa: BLE001  # each file system raises its own
         raise failure(url, error, done) from None
-
-
-def size_and_tag(info: Mapping[str, Any]) -> tuple[int, bytes]:
-    """Return an object's size, -1 if it is not known, and what changes with its content."""
-    size = info.get("size")
-    tag = next((info[key] for key in (*_TAGS, *_TIMES) if info.get(key) is not None), "")
-    return -1 if size is None else int(size), str(tag).encode()
-
-
-def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
-    """Yield `call` of each value, in order, with many at work at a time."""
-    with ThreadPoolExecutor(_AT_ONCE, "autopipe-io") as pool:
-        try:
-            yield from pool.map(call, values)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def failure(url: str | bytes, error: Exception, done: str = "read") -> AutopipeError:

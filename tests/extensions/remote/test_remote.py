@@ -16,12 +16,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import autopipe as ap
-from autopipe.data import filesystem
 from autopipe.data import source as data_source
 from autopipe.data.example import serialise
 from autopipe.data.records import frame
 from autopipe.data.remote import Object, ObjectList
 from autopipe.errors import BadSampleError, DataError, DataWarning, MissingExtraError
+from autopipe.extensions.remote import filesystem
 from autopipe.storage.tfrecord import IMAGE_KEY, LABEL_KEY
 from autopipe.tuned.fingerprint import storage_of
 

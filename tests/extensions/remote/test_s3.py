@@ -21,8 +21,8 @@ import pytest
 
 import autopipe as ap
 from autopipe.api import converting
-from autopipe.data import filesystem
 from autopipe.errors import BadSampleError, DataError
+from autopipe.extensions.remote import filesystem
 from autopipe.tuned.fingerprint import storage_of
 from tests.fakes.s3 import PATIENCE_SECONDS, Fault, Handler, Proxy, server
 
@@ -369,7 +369,7 @@ def test_the_python_of_the_documentation_runs(
     photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs" / "remote.md").read_text()
+    page = Path(filesystem.__file__).with_name("README.md").read_text()
     exec("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)), {})
     assert capsys.readouterr().out == f"64 ('cat', 'dog') {photos}/cat/000.jpg\n1\n"
 
