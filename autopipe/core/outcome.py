@@ -15,7 +15,7 @@ from autopipe.core.value import Estimate, JsonObject, Value
 
 
 class Phase(enum.StrEnum):
-    """What a trial is doing. Each phase has a deadline of its own (`autopipe.trial.deadlines`)."""
+    """What a trial is doing. Each phase has a deadline of its own (`autopipe.trial.failures`)."""
 
     START = "start"  # the child process comes up
     IMPORT = "import"  # the workload is imported, and with it the framework

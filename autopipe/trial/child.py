@@ -1,14 +1,17 @@
 """One child process as its parent holds it: how it starts, what it says, and that nothing of it is left at the end.
 
-The parent owns the process group, the socket and the log. What to ask, and when to give up, is for `supervise`.
+The parent owns the process group, the socket, the log and the temporary folders. What to ask, and when to give up, is
+for `supervise`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,10 +30,107 @@ from autopipe.core.workload import Workload
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import TrialError, WorkloadError
 from autopipe.trial import group, protocol
-from autopipe.trial.channel import Channel
-from autopipe.trial.log import ChildLog
-from autopipe.trial.scratch import Scratch
-from autopipe.trial.uninterrupted import uninterrupted
+from autopipe.trial.group import uninterrupted
+from autopipe.trial.protocol import Channel
+
+TAIL_BYTES = 6000
+LIMIT_BYTES = 64 << 20
+
+
+class ChildLog:
+    """A file for stdout and stderr of a child. The parent reads its end; the child only appends."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        # Appending is by the kernel, so that the file can be cut while the child writes.
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, fcntl.fcntl(self.fd, fcntl.F_GETFL) | os.O_APPEND)
+        self._mark = 0
+
+    @property
+    def fd(self) -> int:
+        """Return the file descriptor to hand to the child."""
+        return self._file.fileno()
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much there is now."""
+        return os.fstat(self.fd).st_size
+
+    def mark(self) -> None:
+        """Forget what was printed so far: the tail begins here."""
+        self._mark = self.size_bytes
+
+    def cut(self) -> None:
+        """Drop everything if it has grown out of bounds."""
+        if self.size_bytes > LIMIT_BYTES:
+            os.ftruncate(self.fd, 0)
+            self._mark = 0
+
+    def tail(self) -> str:
+        """Return the last lines since the mark."""
+        size = self.size_bytes
+        start = max(self._mark, size - TAIL_BYTES)
+        text = os.pread(self.fd, size - start, start).decode(errors="replace")
+        if start > self._mark:  # the first line is a piece of one
+            text = text.partition("\n")[2] or text
+        return text.strip()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+PREFIX = "autopipe-trial-"
+_ATTEMPTS = 3
+
+
+class Scratch:
+    """A folder for one process to own; `close` removes it with all that is in it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Remove what dead processes left in `folder`, the system's temporary one unless told, and make one there."""
+        parent = Path(tempfile.gettempdir()) if folder is None else folder
+        collect(parent)
+        for _ in range(_ATTEMPTS):  # another process may collect a folder between these two statements
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            self._lock = _locked(self.path)
+            if self._lock is not None and self.path.is_dir():
+                return
+            self.close()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # without a lock, which not every disk has
+
+    def close(self) -> None:
+        """Remove the folder. Calling it twice is fine."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def collect(folder: Path) -> None:
+    """Remove the folders of this user in `folder` whose owners are dead."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX) and (lock := _locked(Path(entry.path))) is not None:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(path: Path) -> int | None:
+    """Return a descriptor that holds the folder locked; None if it is another's, or is none, or somebody holds it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(descriptor).st_uid == os.getuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
 
 _EXIT_SECONDS = 1.0
 _DUMP_SECONDS = 0.5

@@ -1,8 +1,8 @@
 """The processes of a trial, seen from outside: who belongs to it, how much memory they hold, and their end.
 
 A trial's child leads a process group. Whatever it starts is in that group or descends from it, and ends with it; out of
-reach is only what made a session of its own and lost its parent to a sudden death. This module sends signals; when to
-do so is decided by its callers.
+reach is only what made a session of its own and lost its parent to a sudden death. This module sends signals, and holds
+back those that would cut the start or the end of processes in two; when to do so is decided by its callers.
 """
 
 from __future__ import annotations
@@ -10,12 +10,44 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from types import FrameType
+from typing import Final
 
 import psutil
 
 from autopipe.hardware import process_tree
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back what ends this process in order while the block runs, and let it through then.
+
+    Python handles signals in the main thread, so that elsewhere there is nothing to hold back.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append(number)
+
+    try:
+        with contextlib.ExitStack() as handlers:
+            for number in _SIGNALS:
+                if callable(handler := signal.getsignal(number)):  # else it is ignored, or ends the process on the spot
+                    handlers.callback(signal.signal, number, handler)
+                    signal.signal(number, hold)
+            yield
+    finally:
+        if held:
+            signal.raise_signal(held[0])
+
 
 _KILL_SECONDS = 2.0
 _POLL_SECONDS = 0.01

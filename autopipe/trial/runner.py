@@ -32,8 +32,8 @@ from autopipe.core.workload import Workload
 from autopipe.errors import DataWarning, TrialError, WorkloadError
 from autopipe.hardware import backend, virtual
 from autopipe.trial import group, protocol, workload_import
-from autopipe.trial.channel import Channel
-from autopipe.trial.classify import failure_of
+from autopipe.trial.failures import failure_of
+from autopipe.trial.protocol import Channel
 
 _PARENT_POLL_SECONDS = 1.0
 _ORPHAN_SECONDS = 5.0

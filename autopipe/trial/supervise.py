@@ -24,10 +24,10 @@ from autopipe.core.value import Value
 from autopipe.core.verification import Verification
 from autopipe.errors import TrialError
 from autopipe.hardware import memory
-from autopipe.trial import protocol, verdict
+from autopipe.trial import failures, protocol
 from autopipe.trial.child import Child, Launch
-from autopipe.trial.deadlines import Deadlines, Watch, asked
-from autopipe.trial.uninterrupted import uninterrupted
+from autopipe.trial.failures import Deadlines, Watch, asked
+from autopipe.trial.group import uninterrupted
 
 _TICK_SECONDS = 0.25
 _MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
@@ -169,7 +169,7 @@ class TrialRunner:
             try:
                 request = _writing_to(self._child.folder_for_sets(), request)
             except OSError as error:
-                return verdict.without_folder(error), preparing
+                return failures.without_folder(error), preparing
         answer, watch = self._ask(self._child, request, Phase.BUILD)
         if not isinstance(answer, TrialFailure):
             self._count(self._child)
@@ -244,14 +244,14 @@ class TrialRunner:
             try:
                 lines = child.receive(min(_TICK_SECONDS, watch.left_seconds(now)))
             except EOFError:
-                return verdict.dead(watch.phase, child.exit_status(), self._memory(peak_bytes, oom_kills))
+                return failures.dead(watch.phase, child.exit_status(), self._memory(peak_bytes, oom_kills))
             for line in lines:
                 answer = self._heard(line, watch)
                 if isinstance(answer, TrialFailure):
-                    return verdict.blamed_on_memory(answer, self._memory(peak_bytes, oom_kills))
+                    return failures.blamed_on_memory(answer, self._memory(peak_bytes, oom_kills))
                 if answer is not None:
                     return answer
-            failure = self._judge(child, watch, verdict.Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes))
+            failure = self._judge(child, watch, failures.Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes))
             if failure is not None:
                 return failure
 
@@ -259,7 +259,7 @@ class TrialRunner:
         try:
             event = protocol.parse_event(line)
         except pydantic.ValidationError:
-            return verdict.garbled(watch.phase, line)
+            return failures.garbled(watch.phase, line)
         now = time.monotonic()
         if isinstance(event, protocol.Done):
             return event.answer
@@ -270,23 +270,23 @@ class TrialRunner:
         self.on_event(event)
         return None
 
-    def _judge(self, child: Child, watch: Watch, held: verdict.Memory) -> TrialFailure | None:
+    def _judge(self, child: Child, watch: Watch, held: failures.Memory) -> TrialFailure | None:
         if held.exceeded:
-            return verdict.too_large(watch.phase, held)
+            return failures.too_large(watch.phase, held)
         now = time.monotonic()
         kind = watch.verdict(now)
         if kind is None:
             return None
         if now >= self.until:
-            return verdict.cut(watch.phase)
+            return failures.cut(watch.phase)
         if watch.phase is not Phase.START:  # before that, it would not know what the signal means
             child.dump_stacks()
         if kind is FailureKind.TIMEOUT:
-            return verdict.overdue(watch.phase, watch.elapsed_seconds(now))
-        return verdict.silent(watch.phase, self._deadlines.of(watch.phase))
+            return failures.overdue(watch.phase, watch.elapsed_seconds(now))
+        return failures.silent(watch.phase, self._deadlines.of(watch.phase))
 
-    def _memory(self, peak_bytes: int, oom_kills: int) -> verdict.Memory:
-        return verdict.Memory(
+    def _memory(self, peak_bytes: int, oom_kills: int) -> failures.Memory:
+        return failures.Memory(
             peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=memory.oom_kills() - oom_kills
         )
 

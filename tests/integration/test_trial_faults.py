@@ -23,7 +23,7 @@ from autopipe.core.verification import Verification
 from autopipe.loaders.threads import Threads
 from autopipe.trial import group
 from autopipe.trial.child import Launch
-from autopipe.trial.deadlines import Deadlines
+from autopipe.trial.failures import Deadlines
 from autopipe.trial.protocol import Event, Log, PhaseBegan
 from autopipe.trial.supervise import Recycling, TrialRunner
 

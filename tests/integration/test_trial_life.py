@@ -22,9 +22,9 @@ from autopipe.core.workload import Workload
 from autopipe.hardware import memory
 from autopipe.hardware.memory import Memory
 from autopipe.loaders.threads import Threads
-from autopipe.trial import group, scratch
+from autopipe.trial import child, group
 from autopipe.trial.child import Launch
-from autopipe.trial.deadlines import Deadlines
+from autopipe.trial.failures import Deadlines
 from autopipe.trial.protocol import Event, Log, PhaseBegan
 from autopipe.trial.supervise import Recycling, TrialRunner
 
@@ -168,9 +168,9 @@ def test_ctrl_c_while_a_child_starts_leaves_neither_a_process_nor_its_folder(
         with pytest.raises(KeyboardInterrupt):
             runner.begin()
         assert runner.pid is not None
-        assert len(list(tmp_path.glob(f"{scratch.PREFIX}*"))) == 1
+        assert len(list(tmp_path.glob(f"{child.PREFIX}*"))) == 1
     assert psutil.Process().children(recursive=True) == []
-    assert list(tmp_path.glob(f"{scratch.PREFIX}*")) == []
+    assert list(tmp_path.glob(f"{child.PREFIX}*")) == []
 
 
 def test_a_child_that_still_loads_is_ended_and_not_waited_for(launch: Launch, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ import pathlib
 from autopipe.core.config import PipelineConfig
 from autopipe.loaders.threads import Threads
 from autopipe.trial.child import Launch
-from autopipe.trial.deadlines import Deadlines
+from autopipe.trial.failures import Deadlines
 from autopipe.trial.supervise import TrialRunner
 
 def show(event):
@@ -222,13 +222,13 @@ with TrialRunner(launch, on_event=show) as runner:
         leader = int(line.split()[-1])
         family = group.members(leader)
         assert len(family) == (2 if fault == "grandchild" else 1)
-        scratch.collect(temporary)
-        assert len(list(temporary.glob(f"{scratch.PREFIX}*"))) == 1  # as long as it lives
+        child.collect(temporary)
+        assert len(list(temporary.glob(f"{child.PREFIX}*"))) == 1  # as long as it lives
         process.kill()
     _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
     assert left == []
-    scratch.collect(temporary)  # as the next start does
-    assert list(temporary.glob(f"{scratch.PREFIX}*")) == []
+    child.collect(temporary)  # as the next start does
+    assert list(temporary.glob(f"{child.PREFIX}*")) == []
 
 
 def test_a_child_that_was_begun_beforehand_answers_like_any_other(launch: Launch) -> None:

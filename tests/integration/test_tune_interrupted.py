@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from autopipe.api import searching, tuning
 from autopipe.search.events import Event, SearchStopped, TrialFinished
 from autopipe.search.settings import STUDY
-from autopipe.trial import scratch
+from autopipe.trial import child
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -115,5 +115,5 @@ def test_sigterm_while_the_first_process_starts_is_an_end_in_order_that_says_how
     assert how.endswith(" tune train.py:workload --budget 1m")  # not a new study
     assert last == "interrupted"
     assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
-    assert list(temporary.glob(f"{scratch.PREFIX}*")) == []
+    assert list(temporary.glob(f"{child.PREFIX}*")) == []
     assert not (tmp_path / "tuned").exists()

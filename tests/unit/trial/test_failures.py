@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,141 @@ import numpy as np
 import pytest
 
 from autopipe import errors
-from autopipe.core.outcome import FailureKind, Phase
+from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.data.arrays import Arrays
+from autopipe.errors import ConfigError
 from autopipe.ops.custom import Map
 from autopipe.ops.reading import op_failure
-from autopipe.trial.classify import failure_of, kind_of
+from autopipe.trial import failures
+from autopipe.trial.failures import VARIABLE, Deadlines, Memory, Watch, asked, failure_of, kind_of
+
+DEADLINES = Deadlines(open_seconds=10.0, measure_seconds=5.0, request_seconds=60.0)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_phase_has_a_deadline(phase: Phase) -> None:
+    assert Deadlines().of(phase) > 0
+
+
+def test_silence_up_to_the_deadline_is_fine_and_beyond_it_is_hung() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=100.0)
+    assert watch.verdict(109.9) is None
+    assert FailureKind.HUNG is watch.verdict(110.0)
+
+
+def test_a_sign_of_life_starts_the_deadline_again() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
+    watch.heard(9.0)
+    assert watch.verdict(18.0) is None
+
+
+def test_each_phase_brings_its_own_deadline() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
+    watch.enter(Phase.MEASURE, now=9.0)
+    assert FailureKind.HUNG is watch.verdict(14.0)
+
+
+def test_talking_for_ever_is_a_timeout() -> None:
+    watch = Watch(DEADLINES, Phase.MEASURE, now=0.0)
+    for now in range(1, 61):
+        watch.heard(float(now))
+    assert FailureKind.TIMEOUT is watch.verdict(60.0)
+
+
+def test_time_left_is_up_to_whichever_comes_first() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
+    assert watch.left_seconds(4.0) == 6.0
+    watch.heard(55.0)
+    assert watch.left_seconds(57.0) == 3.0
+    assert watch.left_seconds(99.0) == 0.0
+
+
+def test_time_is_counted_by_phase() -> None:
+    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
+    watch.enter(Phase.MEASURE, now=1.0)
+    watch.heard(2.0)
+    watch.enter(Phase.OPEN, now=4.0)
+    watch.heard(4.5)
+    assert watch.phase_seconds == {Phase.OPEN: 1.5, Phase.MEASURE: 3.0}
+    assert watch.elapsed_seconds(5.0) == 5.0
+
+
+def test_the_environment_allows_more_time_as_the_hint_says() -> None:
+    assert f"{VARIABLE}=4 " in str(failures.silent(Phase.BUILD, 180.0).hint)
+    assert asked({VARIABLE: "4"}).build_seconds == 4 * Deadlines().build_seconds
+    assert asked({VARIABLE: "4"}).request_seconds == 4 * Deadlines().request_seconds
+    assert asked({}) == asked({VARIABLE: " "}) == Deadlines()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "much"])
+def test_patience_that_is_no_number_of_one_or_more_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=VARIABLE):
+        asked({VARIABLE: text})
+
+
+GIB = 1 << 30
+PLENTY = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=0)
+NEAR = Memory(peak_bytes=9 * GIB, limit_bytes=10 * GIB, oom_kills=0)
+KERNEL = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "memory", "kind"),
+    [
+        (-signal.SIGKILL, PLENTY, FailureKind.CRASHED),
+        (-signal.SIGKILL, NEAR, FailureKind.CRASHED),
+        (-signal.SIGKILL, KERNEL, FailureKind.OUT_OF_MEMORY),
+        (-signal.SIGSEGV, NEAR, FailureKind.CRASHED),
+        (3, KERNEL, FailureKind.CRASHED),
+        (None, PLENTY, FailureKind.CRASHED),
+    ],
+)
+def test_a_kill_is_blamed_on_memory_only_if_the_kernel_says_so(
+    status: int | None, memory: Memory, kind: FailureKind
+) -> None:
+    assert kind is failures.dead(Phase.MEASURE, status, memory).kind
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (-signal.SIGSEGV, "was ended by SIGSEGV"),
+        (-250, "was ended by signal 250"),
+        (3, "exited with status 3"),
+        (None, "closed its channel"),
+    ],
+)
+def test_a_death_is_named(status: int | None, words: str) -> None:
+    assert words in failures.dead(Phase.OPEN, status, PLENTY).message
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory", "expected"),
+    [
+        (FailureKind.CRASHED, KERNEL, FailureKind.OUT_OF_MEMORY),
+        (FailureKind.CRASHED, PLENTY, FailureKind.CRASHED),
+        (FailureKind.BAD_DATA, KERNEL, FailureKind.BAD_DATA),
+    ],
+)
+def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory(
+    kind: FailureKind, memory: Memory, expected: FailureKind
+) -> None:
+    failure = TrialFailure(kind=kind, phase=Phase.MEASURE, message="x")
+    assert expected is failures.blamed_on_memory(failure, memory).kind
+
+
+def test_what_a_process_that_was_killed_held_is_told() -> None:
+    assert "9 GiB" in failures.dead(Phase.MEASURE, -signal.SIGKILL, NEAR).message
+
+
+def test_memory_is_exceeded_above_its_limit_only() -> None:
+    assert not Memory(peak_bytes=GIB, limit_bytes=GIB, oom_kills=0).exceeded
+    assert Memory(peak_bytes=GIB + 1, limit_bytes=GIB, oom_kills=0).exceeded
+
+
+def test_messages_name_phase_and_seconds() -> None:
+    assert "60 s in phase `open`" in failures.silent(Phase.OPEN, 60.0).message
+    assert "phase `fill` after 1.2e+03 s" in failures.overdue(Phase.FILL, 1200.0).message
 
 
 class ResourceExhaustedError(Exception):

@@ -1,5 +1,3 @@
-"""Signals that are held back. That a child's start is such a block: tests/integration/test_trial_life.py."""
-
 from __future__ import annotations
 
 import signal
@@ -8,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autopipe.trial.uninterrupted import uninterrupted
+from autopipe.trial.group import uninterrupted
 
 
 @pytest.fixture(autouse=True)
