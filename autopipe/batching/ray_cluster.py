@@ -80,12 +80,11 @@ class _Membership:
         self._ours = False
         self._users: weakref.WeakSet[User] | None = None
 
-    def join(self, address: str | None, *, cores: int = 1, store_bytes: int = 0) -> Cluster:
+    def join(self, address: str | None, *, store_bytes: int = 0) -> Cluster:
         """Connect this process to a cluster, or use the connection that it has. Whoever joins leaves.
 
         Args:
             address: "local", "auto", "host:port", or "ray://host:port"; None for RAY_ADDRESS, or else "local".
-            cores: of a cluster that is started here, at least.
             store_bytes: for what nodes hand over, at least.
 
         Raises:
@@ -98,7 +97,7 @@ class _Membership:
             if self._pid != os.getpid():  # a forked child has no connection of its own
                 self._pid, self._members, self._ours = os.getpid(), 0, False
             if not ray.is_initialized():
-                _connect(ray, wanted, cores, store_bytes)
+                _connect(ray, wanted, store_bytes)
                 self._address, self._ours, self._members = wanted, True, 0
             elif self._ours and wanted != self._address and self._members:
                 raise LoaderError(
@@ -200,14 +199,14 @@ def _package() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str, cores: int, store_bytes: int) -> None:
+def _connect(ray: Any, address: str, store_bytes: int) -> None:
     quiet = {"logging_level": "error", "log_to_driver": False}
     try:
         with _own_signals(but_default=address == LOCAL):
             if address == LOCAL:
                 ray.init(
                     address=LOCAL,
-                    num_cpus=max(cores, cpu.usable_cores()),
+                    num_cpus=cpu.usable_cores(),
                     object_store_memory=max(_LEAST_STORE_BYTES, store_bytes),
                     include_dashboard=False,
                     _system_config=_AS_IMPORTANT,

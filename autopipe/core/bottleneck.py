@@ -167,6 +167,13 @@ def _op(limits: Limits, found: Limit) -> str:
             f"{lift}{_on_cores(limits)} would feed the model"
         )
     loader = does.core_seconds
+    if found.elsewhere:
+        lift = math.ceil(limits.model_images_per_second * loader)
+        there = count_text(limits.costs.cores_elsewhere or 0, "core")
+        return (
+            f"{_work(limits, found)}; the {there} elsewhere cannot feed more than "
+            f"{_text(found.images_per_second)} images/s; {lift} would feed the model"
+        )
     parts = [_work(limits, found)] if loader > 0.1 * shared else []
     parts += [f"the model takes {_ms(shared)} of the cores for an image"] if shared > 0.1 * loader else []
     return (

@@ -170,6 +170,7 @@ _OF_THE_LOADER = (
     "compact_bytes",
     "finished_bytes",
     "depths",
+    "cores_elsewhere",
 )
 OVERTAKEN = 1.1
 """Times a limit: a training that is faster than that shows that the limit, the model alone say, was read too low."""
@@ -192,6 +193,7 @@ class Ceiling(OfSetup, Value):
         depths: how many ops can be done before a storage form keeps a sample, by its name.
         transfer_seconds_per_image: to send an image to the device; None where a batch is used where it lies.
         cores: how many cores the model and the loader share.
+        cores_elsewhere: how many cores there are for workers that run elsewhere; None if that is not known.
         gradient_bytes: what devices exchange in each step; None where it was not asked for.
         exchange_seconds: that this takes on the devices of the setup; None where it was not asked for, or on one.
         bound_images_per_second: what these figures together allow the configuration that was chosen.
@@ -212,6 +214,7 @@ class Ceiling(OfSetup, Value):
     depths: dict[str, int] = pydantic.Field(default_factory=dict)
     transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
     cores: float | None = pydantic.Field(default=None, gt=0)
+    cores_elsewhere: float | None = pydantic.Field(default=None, gt=0)
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
     exchange_seconds: float | None = pydantic.Field(default=None, ge=0)
     bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)

@@ -91,6 +91,10 @@ class LoaderConfig(Strict):
         """Return how many workers (threads or processes) run, or None where the loader decides by itself."""
         raise NotImplementedError
 
+    def cores_elsewhere(self) -> float | None:
+        """Return how many cores its workers have elsewhere, or None if that is not known. It may ask over a network."""
+        return None
+
     def threads(self, cores: int) -> int:
         """Return how many threads of this process make samples."""
         return self.worker_count() or cores

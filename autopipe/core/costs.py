@@ -33,6 +33,7 @@ class Costs:
     model_rates: Mapping[ModelSetup, float]  # the model alone, by its setup, in images/s
     model_core_seconds: float = 0.0  # what an image costs the cores while the model trains
     cores: float | None = None  # usable ones; None where not known
+    cores_elsewhere: float | None = None  # for workers that run elsewhere; None if not known
     reads: ReadCosts | None = None  # how reading scales; None where it was not measured
     read_bytes_per_second: float | None = None  # what the disk gives where the files are not in memory; else None
     bytes_per_image: float = 0.0  # as it is read
@@ -54,6 +55,7 @@ class Costs:
             model_rates={each.setup: each.model_images_per_second.value for each in ceilings},
             model_core_seconds=measured.model_core_seconds_per_image,
             cores=measured.cores or (None if facts is None else facts.cores),
+            cores_elsewhere=measured.cores_elsewhere,
             reads=measured.reads,
             read_bytes_per_second=measured.read_bytes_per_second,
             bytes_per_image=measured.bytes_per_image or 0.0,
@@ -68,6 +70,12 @@ class Costs:
         if not config.loader.works_alone() or all(op.alone is op for op in self.ops):
             return self
         return dataclasses.replace(self, ops=tuple(op.alone for op in self.ops))
+
+    def cores_of_workers(self, config: PipelineConfig) -> float:
+        """Return how many cores the workers of a configuration share; elsewhere, infinitely many if not known."""
+        if config.loader.works_elsewhere:
+            return math.inf if self.cores_elsewhere is None else self.cores_elsewhere
+        return self.cores or 1.0
 
     @property
     def fixed(self) -> list[OpCost]:
@@ -180,7 +188,7 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
     if not config.loader.works_ahead():
         return min(shared, 1 / (busy + waits + 1 / model_rate))
     workers = config.loader.worker_count() or cores
-    made = workers / (busy + waits) if config.loader.works_elsewhere else min(workers / (busy + waits), cores / busy)
+    made = min(workers / (busy + waits), costs.cores_of_workers(config) / busy)
     rates = [model_rate, shared]
     reads, held = reads_rate(config, does, costs), lock_rate(config, does)
     if reads is not None and config.loader.reads_ahead():
@@ -252,7 +260,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     if _depth(config, costs) > 0:
         busy += costs.compact_bytes * _COPY
     waits = 0.0 if config.loader.reads_ahead() else sum(op.wait_seconds_per_image for op in fixed)
-    fill = max((busy + waits) / workers, busy / min(workers, cores))
+    fill = max((busy + waits) / workers, busy / min(workers, costs.cores_of_workers(config)))
     reads = reads_rate(config, made, costs)
     return convert, samples * config.cache_fraction * max(fill, 1 / reads if reads else 0.0)
 
@@ -273,7 +281,7 @@ def reads_at_once(costs: Costs) -> int:
 
 
 def workers_at_once(costs: Costs, *, reading: bool) -> int:
-    """Return how many workers keep all cores busy although they wait; as many as there are cores where nothing waits.
+    """Return how many workers keep all cores busy although they wait; one a core if nothing waits.
 
     `reading` tells whether the workers read for themselves.
     """
@@ -285,9 +293,11 @@ def workers_at_once(costs: Costs, *, reading: bool) -> int:
 
 def useful(costs: Costs, facts: Facts) -> Facts:
     """Return the facts with what the measured costs say of how much at once is of use."""
+    there = dataclasses.replace(costs, cores=costs.cores_elsewhere)
     return dataclasses.replace(
         facts,
         reads_at_once=reads_at_once(costs),
         workers_at_once=workers_at_once(costs, reading=True),
         workers_beside_reads=workers_at_once(costs, reading=False),
+        workers_elsewhere=None if costs.cores_elsewhere is None else workers_at_once(there, reading=True),
     )

@@ -40,6 +40,7 @@ class Facts:
     reads_at_once: int | None = None  # how many reads at a time are of use, by measurement; 1 where reads do not wait
     workers_at_once: int | None = None  # how many workers are of use, by measurement: above the cores where they wait
     workers_beside_reads: int | None = None  # the same where others read for them
+    workers_elsewhere: int | None = None  # the same of workers that run on other cores than the training
     # settings that could run and bring nothing, with the reason, such as {("channels", "first"): "there is no
     # accelerator"}; tried where the user names them
     pointless: Mapping[tuple[str, Value], str] = field(default_factory=dict)
@@ -52,4 +53,5 @@ class Facts:
     @property
     def unmeasured(self) -> Facts:
         """The same without what measurements say is of no use."""
-        return replace(self, reads_at_once=None, workers_at_once=None, workers_beside_reads=None, pointless={})
+        measured = ("reads_at_once", "workers_at_once", "workers_beside_reads", "workers_elsewhere")
+        return replace(self, **dict.fromkeys(measured), pointless={})

@@ -40,6 +40,7 @@ class Limit:
     images_per_second: float  # the rate it allows
     op: str | None = None  # the op that takes most of it, for those kinds that ops make
     workers: bool = False  # whether it is the number of workers, and not of cores
+    elsewhere: bool = False  # whether it is the cores elsewhere
     without_model: float | None = None  # the rate it would allow the loader alone, where the model takes of it, too
 
 
@@ -96,7 +97,10 @@ def _core_limits(config: PipelineConfig, costs: Costs, does: Work) -> list[Limit
         kind = Kind.STORAGE_LATENCY if by_reads else Kind.OP
         waited_for = [each for each in does.paid if each.name != cost_model.READ or not config.loader.reads_ahead()]
         op = max(waited_for, key=lambda op: op.wall_seconds_per_image).name if waited_for else op
-        rate = _rate(max(1, workers), busy + waits)
+        rate, there = _rate(max(1, workers), busy + waits), _rate(costs.cores_of_workers(config), busy)
+        if elsewhere and there < rate:
+            most = max(does.paid, key=lambda op: op.seconds_per_image).name
+            return [*found, Limit(kind=Kind.OP, images_per_second=there, op=most, elsewhere=True)]
         found.append(Limit(kind=kind, images_per_second=rate, op=None if by_reads else op, workers=True))
     return found
 

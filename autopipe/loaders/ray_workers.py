@@ -36,6 +36,7 @@ from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
 from autopipe.errors import AutopipeError, LoaderError, WorkerDiedError
+from autopipe.hardware import cpu
 
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 2  # batches asked of a worker: it makes one while the one before travels
@@ -66,6 +67,18 @@ class Ray(LoaderConfig):
     def worker_count(self) -> int:
         return self.workers
 
+    def cores_elsewhere(self) -> float | None:
+        if ray_cluster.address_of(self.address) == ray_cluster.LOCAL:
+            return cpu.core_time()
+        try:
+            cluster = ray_cluster.join(self.address)
+        except AutopipeError:  # its trials say why
+            return None
+        try:
+            return sum(cluster.nodes().values()) or None
+        finally:
+            cluster.leave()
+
     def threads(self, cores: int) -> int:
         return 0
 
@@ -86,7 +99,7 @@ class Ray(LoaderConfig):
         cache_bytes = MemoryCache.bytes_needed(recipe)
         packed, layout = pickled(recipe, "Ray"), RowLayout(recipe.spec, job.order.batch_size)
         store_bytes = 2 * _AT_A_TIME * self.workers * layout.size + 2 * len(packed)
-        cluster = ray_cluster.join(self.address, cores=self.workers, store_bytes=store_bytes)
+        cluster = ray_cluster.join(self.address, store_bytes=store_bytes)
         with contextlib.ExitStack() as undo:
             undo.callback(cluster.leave)
             team = Team(cluster, packed, layout, keep=queue_size + _AT_A_TIME * self.workers + 2)

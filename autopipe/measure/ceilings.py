@@ -193,6 +193,7 @@ def ceiling(workload: Workload, alone: Alone, made: LoaderCosts | None, regime: 
         finished_bytes=None if made is None else made.finished_bytes,
         transfer_seconds_per_image=alone.transfer_seconds_per_image,
         cores=cpu.core_time(),
+        cores_elsewhere=None if wanted.elsewhere is None else wanted.elsewhere.loader.cores_elsewhere(),
         warnings=alone.reading.warnings,
         **wanted.setup._asdict(),
     )

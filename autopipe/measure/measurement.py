@@ -69,6 +69,7 @@ class CeilingOptions(OfSetup, _Options):
     model_only: bool = False  # leave out the loader, its ops and the disk, which are the same in every setup
     again: bool = False  # measure the model once more, even if this process has done so
     samples: int | None = pydantic.Field(default=None, ge=1)  # of a batch, over all devices; None for the workload's
+    elsewhere: PipelineConfig | None = None  # whose workers run elsewhere: count the cores that they have there
     exchange: bool = False  # measure, too, what the exchange of gradients between the devices takes
 
 

@@ -177,11 +177,14 @@ def _reads_at_once(config: PipelineConfig, facts: Facts) -> Rejection | None:
 
 
 def _useful_workers(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    useful = facts.workers_beside_reads if config.loader.reads_ahead() else facts.workers_at_once
-    count = config.loader.worker_count()
-    if config.loader.works_elsewhere or useful is None or count is None or count <= 2 * max(facts.cores, useful):
+    elsewhere, count = config.loader.works_elsewhere, config.loader.worker_count()
+    here = facts.workers_beside_reads if config.loader.reads_ahead() else facts.workers_at_once
+    useful = facts.workers_elsewhere if elsewhere else here
+    if useful is None or count is None:
         return None
-    most = 2 * max(facts.cores, useful)
+    most = 2 * useful if elsewhere else 2 * max(facts.cores, useful)
+    if count <= most:
+        return None
     return Rejection(Rule.USEFUL_WORKERS, f"more than {most} workers: nothing waits that they could make use of")
 
 

@@ -273,6 +273,10 @@ def test_an_address_where_nobody_is_fails_by_name_and_soon(photos: Path, form: s
     assert time.monotonic() - start < 60
 
 
+def test_the_cores_of_a_cluster_are_counted(ray_nodes: Any) -> None:
+    assert Ray(workers=16, address=ray_nodes.address).cores_elsewhere() == 2.0
+
+
 def test_a_process_is_in_one_cluster_at_a_time(photos: Path, ray_nodes: Any) -> None:
     other = PipelineConfig(loader=Ray(workers=1, address="127.0.0.1:9"))
     with (

@@ -13,6 +13,8 @@ from autopipe import _version, again
 from autopipe.batching import ray_cluster, ray_node
 from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import BadSampleError, DataError, LoaderError, MissingExtraError
+from autopipe.hardware import cpu
+from autopipe.loaders.ray_workers import Ray
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,15 @@ def test_the_address_is_the_users_or_that_of_the_environment(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", environment)
     assert ray_cluster.address_of(address) == meant
+
+
+def test_a_cluster_of_this_machine_has_its_cores_and_nobody_starts_it_to_count_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert Ray(workers=64).cores_elsewhere() == cpu.core_time()
+    assert Ray(workers=64, address="ray://head:10001").cores_elsewhere() is None
 
 
 def test_workers_are_placed_in_proportion_to_cores() -> None:
@@ -119,7 +130,7 @@ def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("reachable")
 def test_a_server_that_loses_what_it_started_is_asked_again() -> None:
     server = Server(2, LOST)
-    ray_cluster._connect(server, "ray://head:10001", 1, 0)
+    ray_cluster._connect(server, "ray://head:10001", 0)
     assert server.calls == 3
 
 
@@ -134,5 +145,5 @@ def test_a_server_that_loses_what_it_started_is_asked_again() -> None:
 def test_what_a_server_answers_is_told_by_its_last_line(failures: int, traceback: str, calls: int, reason: str) -> None:
     server = Server(failures, traceback)
     with pytest.raises(LoaderError, match=f"`ray://head:10001` cannot be reached: RuntimeError: {reason}"):
-        ray_cluster._connect(server, "ray://head:10001", 1, 0)
+        ray_cluster._connect(server, "ray://head:10001", 0)
     assert server.calls == calls

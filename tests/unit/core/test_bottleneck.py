@@ -89,6 +89,16 @@ def test_workers_elsewhere_are_not_held_back_by_the_cores_here() -> None:
     assert bottleneck(limits(ceiling(), many)).kind is Kind.MODEL
 
 
+def test_workers_elsewhere_share_the_cores_that_are_there() -> None:
+    ray = PipelineConfig(loader=Ray(workers=16))
+    found = bottleneck(limits(ceiling(cores_elsewhere=2.0), ray))
+    assert found.sentence == (
+        "Decode takes 0.58 ms of the loader's 0.74 ms for an image; the 2 cores elsewhere cannot feed more than 2,700 "
+        "images/s; 7 would feed the model; the model alone takes 8,400."
+    )
+    assert bottleneck(limits(ceiling(cores_elsewhere=64.0), ray)).kind is Kind.MODEL
+
+
 def test_cores_that_only_receive_batches_are_the_limit_beside_a_model_that_needs_them() -> None:
     found = bottleneck(limits(ceiling(model_core_seconds=1e-3), PipelineConfig(loader=Ray(workers=32))))
     assert found.kind is Kind.HAND_OVER

@@ -223,6 +223,16 @@ def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
     assert cost_model.workers_at_once(WAITING, reading=False) == 2
 
 
+def test_workers_elsewhere_are_promised_no_more_than_the_cores_there_can_do() -> None:
+    two, sixteen = ({"loader": "ray", "ray.workers": workers} for workers in (2, 16))
+    costs = dataclasses.replace(COSTS, model_rates={ModelSetup(): 1e6}, cores_elsewhere=2.0)
+    assert rate(to_config(sixteen), costs) < 1.2 * rate(to_config(two), costs)
+    unknown = dataclasses.replace(costs, cores_elsewhere=None)
+    assert rate(to_config(sixteen), unknown) > 4 * rate(to_config(two), unknown)
+    assert cost_model.useful(costs, facts()).workers_elsewhere == 2
+    assert cost_model.useful(unknown, facts()).workers_elsewhere is None
+
+
 def test_facts_take_up_what_is_of_use() -> None:
     known = cost_model.useful(WAITING, facts())
     assert (known.reads_at_once, known.workers_at_once, known.workers_beside_reads) == (26, 51, 2)

@@ -243,3 +243,11 @@ def test_a_space_too_large_to_list_is_sampled_evenly_and_repeatably(
     first, second = trim(space, FACTS), trim(space, FACTS)
     assert 0 < len(first.candidates) <= 30
     assert [candidate.key for candidate in first.candidates] == [candidate.key for candidate in second.candidates]
+
+
+def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there() -> None:
+    rays = {count: to_config({"loader": "ray", "ray.workers": count}) for count in (2, 4, 5, 16)}
+    known = facts(workers_elsewhere=2)
+    assert [count for count, ray in rays.items() if why_not(ray, known) is None] == [2, 4]
+    assert why_not(rays[16], facts(workers_at_once=2)) is None
+    assert why_not(rays[16], known.unmeasured) is None
