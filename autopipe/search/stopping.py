@@ -122,5 +122,5 @@ def no_gain_stop(standing: Standing, *, patience: int) -> Stop | None:
         return None
     return Stop(
         reason=Reason.NO_GAIN,
-        message=f"The last {patience} trials brought no gain that the interval of the best does not hold.",
+        message=f"The last {patience} trials were not significantly faster than the best.",
     )
