@@ -71,15 +71,19 @@ def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
     Args:
         named: the workload, or its name.
         to: "tf.data", with AUTOTUNE everywhere; "tf.data-cache", which keeps decoded samples in memory; "keras", a
-            PyDataset with Keras's defaults; "keras-workers", with a thread a core; "grain", a Grain dataset with its
-            default threads; "directory", `image_dataset_from_directory`; "fit", arrays for `fit(x, y)`.
+            PyDataset with Keras's defaults; "keras-workers", with a thread a core, or "keras-workers=32"; "grain", a
+            Grain dataset with its default threads; "directory", `image_dataset_from_directory`; "fit", arrays for
+            `fit(x, y)`.
 
     Raises:
         ConfigError: there is no such form, or plain code cannot express the pipeline; the message says why.
         WorkloadError: the workload cannot be imported.
     """
-    if to not in module.FORMS:
-        raise ConfigError(f"`--to` must be one of {', '.join(module.FORMS)}, but got {to!r}.{near(to, module.FORMS)}")
+    try:
+        module.named(to)
+    except KeyError:
+        known = ", ".join(module.FORMS)
+        raise ConfigError(f"`--to` must be one of {known}, but got {to!r}.{near(to, module.FORMS)}") from None
     return module.eject(_imported(named), to)
 
 

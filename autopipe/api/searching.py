@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import socket
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,9 +23,11 @@ from autopipe.api.found import Found
 from autopipe.api.search_facts import Site, facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, succeeded
 from autopipe.core import digests
-from autopipe.core.description import Description
-from autopipe.core.facts import Facts
-from autopipe.core.params import Value, parameter_types
+from autopipe.core.config import LOADERS, PipelineConfig
+from autopipe.core.description import Description, WrappedDataset
+from autopipe.core.facts import Facts, Limits
+from autopipe.core.outcome import TrialFailure
+from autopipe.core.params import Value, parameter_types, to_config
 from autopipe.core.space import Space
 from autopipe.core.workload import Workload
 from autopipe.errors import DataWarning, SpaceError, TrialError
@@ -43,6 +47,9 @@ from autopipe.tuned.request import SimulatedStep
 from autopipe.tuned.schema import Hardware
 
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
+_LOOKED_AT = 256  # samples of a wrapped dataset, after the search
+_LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end
+_BEGINNING_SECONDS = 5.0  # to open both datasets
 
 
 def data_warnings() -> Callable[[TrialEvent], None]:
@@ -125,15 +132,47 @@ def _searched(
     facts = facts_of(site.machine, described, site.folder, simulated=settings.simulate is not None)
     space = site.space(bounds(facts)) if described.wrapped is None else wrap.space(described.wrapped.choices)
     foreign = functools.partial(foreign_runner, runner)
-    measurer = TrialMeasurer(runner, described, settings, rivals=rivals, foreign=foreign)
+    completed = _completed(settings, site, only=held(space, settings.limits.only))
+    elsewhere = _elsewhere(space, completed.limits)
+    measurer = TrialMeasurer(runner, described, settings, rivals=rivals, foreign=foreign, elsewhere=elsewhere)
     with contextlib.closing(measurer):
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()
-        completed = _completed(settings, site, only=held(space, settings.limits.only))
         if settings.join:
             completed = _joined(completed, hardware, on_event)
-        result = study.run(space, measurer, facts, completed, on_event)
+        look = _look_seconds(completed, described)
+        kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + 2 * look)
+        result = study.run(space, measurer, facts, kept, on_event)
+    if described.wrapped is not None and result.best_config is not None:
+        _tell_of_changes(runner, described.wrapped, result.best_config, look)
     return Found(result=result, described=described, hardware=hardware, settings=settings)
+
+
+def _look_seconds(settings: Settings, described: Description) -> float:
+    """Return how long each of two datasets may be looked at after the search; 0 if the workload wraps none."""
+    share = math.inf if settings.budget_seconds is None else _LOOK_SHARE * settings.budget_seconds
+    return 0.0 if described.wrapped is None else min(_LOOK_SECONDS, share)
+
+
+def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: PipelineConfig, seconds: float) -> None:
+    """Warn if the best arguments of a wrapped dataset change what is trained."""
+    before, after = wrapped.as_it_is.loader.model_dump(), best.loader.model_dump()
+    changed = ", ".join(f"{name}={value!r}" for name, value in after.items() if value != before[name])
+    if not changed:
+        return
+    runner.until = time.monotonic() + 2 * seconds + _BEGINNING_SECONDS
+    answer = runner.verify([wrapped.as_it_is, best], {"samples": _LOOKED_AT, "seconds": seconds})
+    if isinstance(answer, TrialFailure) or not (found := answer.agreements[1]).has_run or found.message is None:
+        return
+    text = f"With {changed}, which was the fastest, what is trained changes: {found.message}."
+    runner.on_event(protocol.Log(text=text, of_data=True))
+
+
+def _elsewhere(space: Space, limits: Limits) -> PipelineConfig | None:
+    """Return a configuration of the search whose workers run on other cores than the training; None: there is none."""
+    asked = limits.only.get("loader", space["loader"].values)
+    kinds = [kind for kind in space["loader"].values if kind in asked and LOADERS[str(kind)].works_elsewhere]
+    return to_config(next(space.only("loader", kinds).grid())) if kinds else None
 
 
 def runner_for(

@@ -27,17 +27,23 @@ _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
 _GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
 _NARROWEST, _WIDEST = 0.02, 0.05  # half widths that are asked of a trial's interval on the stillest and any machine
+_MOST_WORKERS = 64  # of a PyDataset whose reads wait
+
+
+def _of_workers(count: int) -> str:
+    return f"Keras PyDataset, {count} workers"
+
 
 BASELINES = (
     ("fit(x, y)", "fit"),
     ("tf.data AUTOTUNE", "tf.data"),
     ("tf.data AUTOTUNE, cached", "tf.data-cache"),
     ("Keras PyDataset, defaults", "keras"),
-    (f"Keras PyDataset, {module.WORKERS} workers", "keras-workers"),
+    (_of_workers(module.WORKERS), module.KERAS_WORKERS),
     ("image_dataset_from_directory", "directory"),
 )
 """What people have today: by the form in which `autopipe eject --to` writes it, with its usual settings."""
-_WHERE_POSSIBLE = ("fit", "tf.data-cache", "keras-workers", "directory")  # of others the reason against is told
+_WHERE_POSSIBLE = ("fit", "tf.data-cache", module.KERAS_WORKERS, "directory")  # of others the reason against is told
 
 
 class TrialMeasurer:
@@ -54,15 +60,17 @@ class TrialMeasurer:
         *,
         rivals: Sequence[Baseline] = (),
         foreign: Callable[[str], TrialRunner] | None = None,
+        elsewhere: PipelineConfig | None = None,
     ) -> None:
         """Use `runner`, whose workload looks like `description`, for what a search is asked for.
 
         `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of somebody else's code, by its
-        name; None: nothing of that is compared with.
+        name; None: nothing of that is compared with. `elsewhere` is a configuration whose workers run on other cores.
         """
         self._runner = runner
         self._settings = settings
         self._foreign = foreign
+        self._elsewhere = elsewhere
         self._runners: dict[str, TrialRunner] = {}
         self._model_rate: float | None = None
         self._half_width: float | None = None
@@ -72,7 +80,12 @@ class TrialMeasurer:
             usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
         elif foreign is not None:
             usual += [
-                Baseline(name=name, config=_of_code(code), unable=_unable(description.against(CODE, code)))
+                Baseline(
+                    name=name,
+                    config=_of_code(code),
+                    unable=_unable(description.against(CODE, code)),
+                    with_workers=self._py_dataset if code == module.KERAS_WORKERS else None,
+                )
                 for name, code in BASELINES
                 if code not in _WHERE_POSSIBLE or description.against(CODE, code) is None
             ]
@@ -92,6 +105,14 @@ class TrialMeasurer:
             succeeded(self._runner_of(self._settings.baseline).start())
         against = self._description.against
         return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
+
+    def _py_dataset(self, useful: int) -> Baseline:
+        """Return the PyDataset with as many threads as are of use; the process of the one with a thread a core ends."""
+        workers = max(module.WORKERS, min(_MOST_WORKERS, useful))
+        form = module.of_workers(workers)
+        if form != module.KERAS_WORKERS and (begun := self._runners.pop(module.KERAS_WORKERS, None)) is not None:
+            begun.close()
+        return Baseline(name=_of_workers(workers), config=_of_code(form))
 
     def start_all(self) -> None:
         """Start the processes of other people's code side by side, and wait until they are there.
@@ -138,6 +159,8 @@ class TrialMeasurer:
 
     def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:
         options: JsonObject = {"page_cache": self._settings.page_cache, "model_only": model_only, "again": again}
+        if self._elsewhere is not None and not model_only:
+            options["elsewhere"] = self._elsewhere.model_dump(mode="json")
         self._runner.until = self._until()
         answer = self._runner.ceiling(setup, options)
         if isinstance(answer, Ceiling):

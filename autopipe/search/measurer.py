@@ -6,7 +6,7 @@ A measurer measures; it neither chooses configurations nor remembers results.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -33,6 +33,8 @@ class Baseline:
     config: PipelineConfig
     required: bool = False  # whether nothing can be concluded without it, however short the time is
     unable: TrialFailure | None = None  # why it cannot run here, if so; it is not tried then
+    # returns the same with so many workers, which are of use because reads wait; None: it has no number of workers
+    with_workers: Callable[[int], Baseline] | None = None
 
 
 class Measurer(Protocol):

@@ -207,6 +207,9 @@ class _Search:
         for ceiling in ceilings:
             session.on_event(CeilingMeasured(ceiling=ceiling))
         session.know_ceilings(ceilings)
+        if (useful := session.facts.workers_at_once) is not None:
+            fitted = (each.with_workers(useful) if each.with_workers else each for each in self._baselines)
+            self._arrival.baselines = self._baselines = tuple(fitted)
         context = SamplerContext(
             space=session.trimmed.space,
             candidates=session.trimmed.candidates,

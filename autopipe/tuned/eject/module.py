@@ -29,21 +29,50 @@ from autopipe.tuned.eject.written import MOST_OF_MEMORY, Written, filled, own_na
 FIT: Final = "fit"
 DIRECTORY: Final = "directory"
 CACHED: Final = "tf.data-cache"
+KERAS_WORKERS: Final = "keras-workers"
 WORKERS: Final = max(2, cpu.usable_cores())
+
+
+def _py_dataset(workers: int) -> PipelineConfig:
+    """Return a PyDataset whose queue is no shorter than it has workers: they would wait for it."""
+    loader = Keras(workers=workers, max_queue_size=max(Keras().max_queue_size, workers))
+    return PipelineConfig(loader=loader, finish="host", device_prefetch=0)
+
+
 FORMS: Final = {
     "tf.data": PipelineConfig(loader=TfData(), finish="host", device_prefetch=0),
     CACHED: PipelineConfig(loader=TfData(), cache="memory", finish="host", device_prefetch=0),
-    "keras": PipelineConfig(loader=Keras(), finish="host", device_prefetch=0),
-    "keras-workers": PipelineConfig(loader=Keras(workers=WORKERS), finish="host", device_prefetch=0),
+    "keras": _py_dataset(1),
+    KERAS_WORKERS: _py_dataset(WORKERS),
     "grain": PipelineConfig(loader=Grain(num_threads=16, buffer_size=16), finish="host", device_prefetch=0),
     DIRECTORY: None,
     FIT: None,
 }
 """What plain code can be, and the configuration by which it is what people have: two have none.
 
-With `CACHED`, tf.data keeps what it has decoded; with "keras-workers", a PyDataset has `WORKERS` threads instead of
-Keras's one; `DIRECTORY` is `keras.utils.image_dataset_from_directory`, and `FIT` arrays for `fit(x, y)`.
+With `CACHED`, tf.data keeps what it has decoded; with `KERAS_WORKERS`, a PyDataset has `WORKERS` threads instead of
+Keras's one, or as many as `named` says; `DIRECTORY` is `keras.utils.image_dataset_from_directory`, and `FIT` arrays for
+`fit(x, y)`.
 """
+
+
+def of_workers(workers: int) -> str:
+    """Return the name of the form in which a PyDataset has so many threads."""
+    return KERAS_WORKERS if workers == WORKERS else f"{KERAS_WORKERS}={workers}"
+
+
+def named(form: str) -> PipelineConfig | None:
+    """Return the configuration of one of `FORMS`, or of "keras-workers=32".
+
+    Raises:
+        KeyError: there is no such form.
+        ConfigError: a PyDataset cannot have so many workers.
+    """
+    name, _, workers = form.partition("=")
+    if name == KERAS_WORKERS and workers.isdecimal():
+        return _py_dataset(int(workers))
+    return FORMS[form]
+
 
 _FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {TfData: tfdata_form, Keras: pydataset_form, Grain: grain_form}
 _FINISHED_HERE: Final = "Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device."
@@ -99,7 +128,7 @@ def module(
 
     Args:
         workload: what is trained.
-        config: how it is fed; or one of `FORMS`, with its usual settings.
+        config: how it is fed; or the name of a form, with its usual settings.
         plan: the workload's, if it is known already.
         own: whether the file imports the user's own functions; else whoever runs it puts them into its module.
 
@@ -115,7 +144,7 @@ def module(
         return _directory(workload, plan, own=own)
     if config == CACHED and (why := tfdata_form.against_cache(workload, plan)) is not None:
         raise PlainCodeError(why)
-    asked = FORMS[config] if isinstance(config, str) else config
+    asked = named(config) if isinstance(config, str) else config
     assert asked is not None
     reasons = _reasons(workload, asked)
     tensorflow = isinstance(asked.loader, TfData)

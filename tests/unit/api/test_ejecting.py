@@ -67,7 +67,14 @@ def test_if_nothing_has_a_plain_form_that_is_said(workload: Workload) -> None:
     assert str(raised.value.hint).startswith("Neither can any other that was measured")
 
 
-@pytest.mark.parametrize(("to", "line"), [("tf.data", "num_parallel_calls=tf.data.AUTOTUNE"), ("keras", "workers=1")])
+@pytest.mark.parametrize(
+    ("to", "line"),
+    [
+        ("tf.data", "num_parallel_calls=tf.data.AUTOTUNE"),
+        ("keras", "workers=1"),
+        ("keras-workers=32", "workers=32, use_multiprocessing=False, max_queue_size=32"),
+    ],
+)
 def test_a_workload_is_written_as_it_usually_is(workload: Workload, to: str, line: str) -> None:
     assert line in eject_usual(workload, to)
 
@@ -75,6 +82,9 @@ def test_a_workload_is_written_as_it_usually_is(workload: Workload, to: str, lin
 def test_an_unknown_form_is_refused_with_those_that_there_are(workload: Workload) -> None:
     with pytest.raises(ConfigError, match=r"must be one of tf.data, .*, grain, directory, fit, but got 'tfdata'"):
         eject_usual(workload, "tfdata")
+    for beyond in ("keras-workers=many", "keras-workers=2000"):
+        with pytest.raises(ConfigError):
+            eject_usual(workload, beyond)
 
 
 def batches(calls: int = 1, prefetch: str = "none") -> Iterator[Any]:

@@ -7,19 +7,28 @@ import dataclasses
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from replaying.synthetic import measurement
 
 from autopipe.api import searching, tuning
 from autopipe.api.search_facts import Site
 from autopipe.api.searching import Watcher
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.description import WrappedDataset
+from autopipe.core.facts import Limits
+from autopipe.core.outcome import Measurement
+from autopipe.core.value import JsonObject
+from autopipe.core.verification import Agreement, Verification
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import DataWarning, NothingMeasuredError, TrialError
 from autopipe.hardware import machine, memory
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
+from autopipe.loaders.wrapped import Wrapped
 from autopipe.search import library, lock
 from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
 from autopipe.search.result import SearchResult
@@ -70,6 +79,71 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
     assert Rule.CACHE in {drop.rule for drop in trimmed.drops}
     assert found.settings.began is not None
     assert found.settings.began > 5.0
+
+
+@pytest.mark.parametrize(("limits", "asked"), [(Limits(), True), (Limits(only={"loader": ("threads",)}), False)])
+def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search_uses_them(
+    monkeypatch: pytest.MonkeyPatch, limits: Limits, asked: bool
+) -> None:
+    class Asked(Started):
+        def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
+            self.told.append((options or {}).get("elsewhere"))
+            return super().ceiling(setup, options)
+
+    runner = Asked()
+    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+    site = Site(machine=imaginary(), described=DESCRIBED, space=library.read("remote"), folder=Path.cwd())
+    settings = Settings(space="remote", trials=1, blocks=(0, 0), budget_seconds=1.0, limits=limits)
+    searching.search(runner, site, settings, lambda event: None)  # type: ignore[arg-type]  # plays it
+    (first, *others) = runner.told
+    assert (isinstance(first, dict) and first["loader"]["kind"] == "ray") is asked
+    assert not any(others)
+
+
+class Wrapping(Started):
+    """Trials of a wrapped dataset, the faster of whose two forms gives the same epoch again and again."""
+
+    fastest = True
+
+    def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement:
+        rate = 900.0 if config.loader.model_dump()["cache"] is self.fastest else 300.0
+        return measurement(config, [rate] * 12, batch_size=32)
+
+    def verify(self, configs: Sequence[PipelineConfig], options: JsonObject) -> Verification:
+        self.told.append(options)
+        said = (None, "every epoch is the same")
+        looks = [
+            Agreement(config=each, digest="d", samples=8, message=told)
+            for each, told in zip(configs, said, strict=True)
+        ]
+        return Verification(agreements=tuple(looks), compared=False)
+
+    def on_event(self, event: object) -> None:
+        self.told.append(event)
+
+
+@pytest.mark.parametrize("fastest", [True, False], ids=["cached", "as it is"])
+def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change_what_is_trained(
+    monkeypatch: pytest.MonkeyPatch, fastest: bool
+) -> None:
+    runner = Wrapping()
+    runner.fastest = fastest
+    monkeypatch.setattr(searching, "MEASURING", f"autopipe-test-{uuid.uuid4()}")
+    monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
+    as_it_is = PipelineConfig(loader=Wrapped.model_validate({"cache": False}), finish="host", device_prefetch=0)
+    wrapped = WrappedDataset(as_it_is=as_it_is, choices={"cache": (False, True)})
+    described = DESCRIBED.model_copy(update={"wrapped": wrapped})
+    site = Site(machine=imaginary(), described=described, space=library.read("quick"), folder=Path.cwd())
+    searching.search(runner, site, Settings(blocks=(0, 0), budget_seconds=50.0), lambda event: None)  # type: ignore[arg-type]  # plays it
+    if not fastest:
+        assert runner.told == []
+        return
+    options, event = runner.told
+    assert options == {"samples": 256, "seconds": 1.5}
+    assert isinstance(event, protocol.Log)
+    assert event.of_data
+    assert event.text == "With cache=True, which was the fastest, what is trained changes: every epoch is the same."
 
 
 def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_nothing(

@@ -16,7 +16,9 @@ from autopipe.core.params import to_config
 from autopipe.core.value import Estimate
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.loaders.wrapped import Wrapped
+from autopipe.measure.options import CeilingOptions
 from autopipe.search.settings import Settings
+from autopipe.tuned.eject import module
 
 THREADS = to_config({"loader": "threads", "threads.workers": 2})
 
@@ -43,6 +45,20 @@ def test_what_runs_is_told_when_it_has_to_end_and_is_cut_soon_after() -> None:
     assert free["until"] == math.inf
     assert bound["ends_at"] == pytest.approx(time.monotonic() + 20.0, abs=5.0)
     assert 0.0 < bound["until"] - bound["ends_at"] <= 5.0
+
+
+def test_the_cores_elsewhere_are_counted_once() -> None:
+    class Noting(Runner):
+        def ceiling(self, setup: ModelSetup, options: dict[str, Any]) -> Ceiling:
+            self.asked.append(options)
+            rate = Estimate(value=1.0, low=1.0, high=1.0)
+            return Ceiling(**setup._asdict(), model_images_per_second=rate, model_core_seconds_per_image=0.0)
+
+    runner, ray = Noting(), to_config({"loader": "ray", "ray.workers": 2})
+    made = TrialMeasurer(runner, described(), Settings(), elsewhere=ray)  # type: ignore[arg-type]  # a fake
+    made.ceilings([ModelSetup(), ModelSetup(finish="host")])
+    first, second = (CeilingOptions.model_validate(each) for each in runner.asked)
+    assert (first.elsewhere, second.elsewhere) == (ray, None)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED])
@@ -132,6 +148,24 @@ def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -
     assert [each["code"] for each in keras.asked] == ["keras"]
     made.close()
     assert keras.closed
+
+
+@pytest.mark.parametrize(("useful", "workers"), [(1, None), (40, 40), (200, 64)])
+def test_a_py_dataset_has_as_many_workers_as_are_of_use_and_its_name_says_how_many(
+    monkeypatch: pytest.MonkeyPatch, useful: int, workers: int | None
+) -> None:
+    monkeypatch.setattr(module, "WORKERS", 2)
+    usual = Runner("keras-workers")
+    made = measurer(described(*((form, "no") for form in ("fit", "tf.data-cache", "directory"))), [
+        Runner("tf.data"), Runner("keras"), usual, Runner(f"keras-workers={workers}"),
+    ])  # fmt: skip
+    made.start_all()
+    fitted = [each.with_workers(useful) for each in made.baselines() if each.with_workers is not None]
+    (found,) = ((each.name, each.config.loader.model_dump()["code"]) for each in fitted)
+    if workers is None:
+        assert (found, usual.closed) == (("Keras PyDataset, 2 workers", "keras-workers"), False)
+    else:
+        assert (found, usual.closed) == ((f"Keras PyDataset, {workers} workers", f"keras-workers={workers}"), True)
 
 
 def test_processes_of_foreign_code_that_can_run_are_started_side_by_side() -> None:

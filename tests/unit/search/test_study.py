@@ -505,6 +505,30 @@ def test_somebody_elses_code_is_compared_with_and_cannot_win(space: Space) -> No
     assert (unable.estimate, unable.failure and unable.failure.message) == (None, "left out: no arrays")
 
 
+def test_a_baseline_has_as_many_workers_as_the_measured_waits_make_useful(space: Space) -> None:
+    class Waiting(Theirs):
+        def baselines(self) -> Sequence[Baseline]:
+            (theirs, _) = super().baselines()
+            return [dataclasses.replace(theirs, with_workers=lambda useful: of_workers(theirs, useful))]
+
+        def _ceiling(self, setup: ModelSetup) -> Ceiling:
+            found = super()._ceiling(setup)
+            read, *others = found.op_costs
+            waits = 4 * sum(op.seconds_per_image for op in found.op_costs)
+            return found.model_copy(
+                update={"op_costs": (read.model_copy(update={"wait_seconds_per_image": waits}), *others)}
+            )
+
+    def of_workers(theirs: Baseline, useful: int) -> Baseline:
+        loader = Foreign(code=f"workers={useful}")
+        return dataclasses.replace(theirs, name=loader.code, config=theirs.config.model_copy(update={"loader": loader}))
+
+    surface = Waiting(model_rate=60_000.0)
+    (theirs,) = run(space, surface, trials=4).baselines
+    assert theirs.name == f"workers={5 * surface.cores}"
+    assert theirs.estimate is not None
+
+
 def test_of_other_peoples_code_the_two_fastest_are_proved_against_and_the_others_are_known_by_a_trial(
     space: Space,
 ) -> None:
