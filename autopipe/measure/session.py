@@ -121,8 +121,11 @@ class Session:
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations; of a dataset of the user's, look for samples that come twice."""
         report.phase(Phase.MEASURE)
-        look = verify.repeats if isinstance(self._workload.data, WrappedData) else verify.verify
-        return look(self._workload, configs, samples=int(str(options.get("samples", 256))), report=report)
+        samples = int(str(options.get("samples", 256)))
+        if not isinstance(self._workload.data, WrappedData):
+            return verify.verify(self._workload, configs, samples=samples, report=report)
+        seconds = float(str(options.get("seconds", verify.EPOCH_SECONDS)))
+        return verify.repeats(self._workload, configs, samples=samples, report=report, seconds=seconds)
 
     def close(self) -> None:
         """Let go of the models, and of what was written for trials."""

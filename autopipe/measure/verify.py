@@ -32,7 +32,8 @@ from autopipe.measure.reads import Subset
 from autopipe.ops import planner
 from autopipe.ops.decode import Decode
 
-_EPOCH_SECONDS = 10.0  # that a look at a wrapped dataset may take to read an epoch to its end
+EPOCH_SECONDS = 10.0
+"""How long a look at a wrapped dataset may take to read an epoch to its end."""
 _REFERENCE = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host", device_prefetch=0)
 
 
@@ -174,19 +175,26 @@ def _largest_difference(reference: _Epoch, epoch: _Epoch) -> float:
     return largest
 
 
-def repeats(workload: Workload, configs: Sequence[PipelineConfig], *, samples: int, report: Report) -> Verification:
+def repeats(
+    workload: Workload,
+    configs: Sequence[PipelineConfig],
+    *,
+    samples: int,
+    report: Report,
+    seconds: float = EPOCH_SECONDS,
+) -> Verification:
     """Look at the first `samples` samples of two epochs with each configuration, and count those that came before.
 
     Samples are the same where all bytes of all their parts are. What the data hold twice is counted, too. The first
     configuration is the dataset as it is: one with which epochs are the same where its are not, or other than its where
-    its are the same, changes what is trained. A first epoch that takes longer than `_EPOCH_SECONDS` is not read to its
+    its are the same, changes what is trained. A first epoch that takes longer than `seconds` is not read to its
     end, which caches wait for: then nothing is said of the second.
     """
     as_it_is: list[tuple[bytes, ...]] = []  # its two epochs
 
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
-            seen, ended = _beginning(loader, 0, samples, report, until=time.monotonic() + _EPOCH_SECONDS)
+            seen, ended = _beginning(loader, 0, samples, report, until=time.monotonic() + seconds)
             epochs = [seen, _beginning(loader, 1, samples, report)[0]] if ended else []
         if config == configs[0]:
             as_it_is.extend(epochs)
