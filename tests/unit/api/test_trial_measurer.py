@@ -16,7 +16,7 @@ from autopipe.core.params import to_config
 from autopipe.core.value import Estimate
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.loaders.wrapped import Wrapped
-from autopipe.measure.options import CeilingOptions
+from autopipe.measure.measurement import CeilingOptions
 from autopipe.search.settings import Settings
 from autopipe.tuned.eject import module
 

@@ -14,7 +14,6 @@ from autopipe.core.report import Report
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.loaders.threads import Threads
-from autopipe.measure import verify as measure_verify
 from autopipe.measure.verify import _compare, _Epoch, repeats, verify
 from autopipe.reports import agreement
 from autopipe.tuned import wrap
