@@ -1,76 +1,38 @@
-"""What the time that a search has is spent on: ceilings beyond the usual one, a confirmation, waiting for the storage.
+"""What the time of a search is spent on, and when it is over: the rules of `stopping`, applied to a session.
 
-What a search can do in its time is decided here, and whether it is over in `autopipe.search.stopping`.
+A point that seems to be at the ceiling is measured once more before a search ends for it, and so is the model alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean
 
+from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
-from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.outcome import Measurement
+from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.value import Estimate
-from autopipe.search import setups
-from autopipe.search.events import BudgetPlanned, CeilingMeasured, OnEvent, StorageWaited
+from autopipe.search import ceilings, confirmation, stopping, together
+from autopipe.search.events import BudgetPlanned, OnEvent, StorageWaited
 from autopipe.search.measurer import Baseline
-from autopipe.search.origin import Asker
+from autopipe.search.objective import Point
+from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.row import Row
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
-from autopipe.search.stopping import Standing
+from autopipe.search.stopping import Reason, Standing, Stop
 from autopipe.search.storage import Patience
 
-_OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
-_CEILING_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
-_FIRST_SHARE = 1 / 3  # of the time that is left, for the first setup with the ops and the reads
-_ROUNDS, _AS_FAST = 3, 1.1  # of two setups by turns, at most; times slower, while nobody else is busy
-_ALONE_SECONDS, _ALONE_STEPS = 3.0, 15  # that it takes at first sight: the start, and steps
-_ALONE_CALLS = 4  # of several steps each, at least
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
 _PATIENCE_SHARE = 1 / 4  # of the budget, for a storage that is locked
 _MOST_PATIENCE_SECONDS = 60.0
 _TRIAL_SECONDS = 3.0  # of an ordinary trial, before the first has run
-_TRIAL_STEPS = 4  # the fewest steps that a trial makes do with, and its start
+_TRIAL_STEPS = 4  # the fewest steps of a trial, and its start
 _ADVISED_TRIALS = 10
-
-
-def planned(session: Session, trials_in_confirmation: int) -> BudgetPlanned | None:
-    """Return what the budget holds; None if there is none, or if a study that is gone on with has used it up."""
-    budget = session.settings.budget_seconds
-    if budget is None or (session.record.rows() and is_short(session)):
-        return None
-    usual = session.ceilings[0] if session.ceilings else None
-    rates = [] if usual is None else [usual.model_images_per_second, usual.loader_images_per_second]
-    step = max((session.facts.workload.batch_size / each.value for each in rates if each is not None), default=0.0)
-    known = session.trial_seconds()
-    trial = known or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
-    starting = 0.0 if known else session.starting_seconds  # a baseline has a process of its own, which starts as slowly
-    spent = session.seconds()
-    return BudgetPlanned(
-        budget_seconds=budget,
-        spent_seconds=spent,
-        trial_seconds=trial,
-        trials=int(max(0.0, session.seconds_left() - starting) / trial),
-        needed_seconds=spent + starting + 2 * trial + session.settings.end_seconds,
-        advised_seconds=spent + starting + (_ADVISED_TRIALS + trials_in_confirmation) * trial,
-    )
-
-
-def is_short(session: Session) -> bool:
-    """Whether there is no time for two more trials."""
-    return session.seconds_left() < 2 * session.trial_seconds()
-
-
-def for_confirmation(session: Session) -> float:
-    """Return how many seconds a confirmation may keep from the search; with less than it takes, two blocks must do."""
-    return _CONFIRMATION_SHARE * session.seconds_left()
-
-
-def reserve(trial_seconds: float, confirmation_seconds: float, most_seconds: float) -> float:
-    """Return how many seconds are kept for a confirmation run; 0 where not even the smallest is to be had."""
-    return 0.0 if most_seconds < _FEWEST_TRIALS * trial_seconds else min(confirmation_seconds, most_seconds)
+_READINGS = 3  # of the model alone at most, while it is slower than a training that was just measured
+_LOOKS = 2  # at most, at a point beside other people's code that is at the ceiling
 
 
 def patience(settings: Settings, on_event: OnEvent) -> Patience:
@@ -81,137 +43,17 @@ def patience(settings: Settings, on_event: OnEvent) -> Patience:
     return Patience(seconds=seconds, on_wait=lambda reason: on_event(StorageWaited(reason=reason, seconds=seconds)))
 
 
-def ceilings(session: Session, wanted: Sequence[ModelSetup]) -> list[Ceiling]:
-    """Measure the usual setup of the model, and the others where that takes a small part of the time that is left.
-
-    A model whose step takes seconds takes minutes to compile and run in each, which trials need more. More devices and
-    another channel order are measured on as long as they pay.
-    """
-    clock = session.settings.clock
-    began = clock()
-    found = list(session.timed(lambda: session.measurer.ceilings(wanted[:1])))
-    if not found:
-        return []
-    step, took = session.facts.workload.batch_size / found[0].model_images_per_second.value, clock() - began
-    if took < _FIRST_SHARE * session.seconds_left():  # else it may have compiled for long, as it would for each setup
-        took = min(took, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
-    for setup in wanted[1:]:
-        if took > _CEILING_SHARE * session.seconds_left():
-            break
-        if setups.hopeless(setup, setups.pointless(found, wanted, session.facts.limits.only)):
-            continue
-        if _ALONE_CALLS * setup.steps_per_execution * step > _CEILING_SHARE * session.seconds_left():
-            continue
-        began = clock()
-        other = _alone(session, setup)
-        took = max(took, clock() - began)
-        if other is not None:
-            found = _by_turns(session, [*found, other.with_loader_of(found[0])], wanted, took)
-    return found
-
-
-def _by_turns(
-    session: Session, found: list[Ceiling], wanted: Sequence[ModelSetup], reading_seconds: float
-) -> list[Ceiling]:
-    """Measure the last setup again if it seems to bring nothing, beside the one that it was compared with.
-
-    Somebody else may have been busy during one of the two readings, and no trial will tell. Where the machine is not as
-    fast as it was, there is another round; and if it stays so, the last one tells how much faster than the other it is.
-    """
-    usual, last = setups.rival(found), found[-1]
-    if usual is None:
-        return found
-    known = usual.model_images_per_second.value
-    for _ in range(_ROUNDS):
-        hopeless = setups.hopeless(last.setup, setups.pointless(found, wanted, session.facts.limits.only))
-        if not hopeless or 2 * reading_seconds > _CEILING_SHARE * session.seconds_left():
-            break
-        one, other = _alone(session, usual.setup), _alone(session, last.setup)
-        if one is None or other is None:
-            break
-        slower = max(1.0, known / one.model_images_per_second.value)
-        found = [*found[:-1], _taken(found[-1], _faster(other, slower))]
-        if slower <= _AS_FAST:
-            break
-    return found
-
-
-def _faster(ceiling: Ceiling, times: float) -> Ceiling:
-    rate = ceiling.model_images_per_second
-    values = {name: times * value for name, value in rate.model_dump().items()}
-    return ceiling.model_copy(update={"model_images_per_second": Estimate(**values)})
-
-
-def _taken(known: Ceiling, again: Ceiling) -> Ceiling:
-    """Return a ceiling with another reading of the model in it, if that is higher."""
-    if again.model_images_per_second.value <= known.model_images_per_second.value:
-        return known
-    return known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
-
-
-def know_ceiling(session: Session, config: PipelineConfig) -> None:
-    """See that the setup of `config`, which a trial has just run in, has its ceiling: there may have been no time."""
-    if session.ceilings and session.ceiling(config) is None:
-        look_again_at_ceiling(session, config, again=False)
-
-
-def look_again_at_ceiling(session: Session, config: PipelineConfig, *, again: bool = True) -> Ceiling | None:
-    """Measure the model alone once more, in the setup of `config`, and return what it took this time.
-
-    What else a machine does can only lower a ceiling, so the highest that was measured counts for the search. A setup
-    that there was no time for at the start is known from then on.
-    """
-    reading = _alone(session, config.model_setup, again=again)
-    if reading is None:
-        return None
-    if session.others.me is not None:  # who shares the study may have found another higher meanwhile
-        session.know_ceilings(session.record.ceilings() or session.ceilings)
-    known = session.ceiling(config)
-    if known is None:
-        found = reading.with_loader_of(session.ceilings[0]) if session.ceilings else reading
-        all_of_them = [*session.ceilings, found]
-    elif (found := _taken(known, reading)) is not known:
-        all_of_them = [found if each is known else each for each in session.ceilings]
-    else:
-        return reading
-    session.record.keep_ceilings(all_of_them)
-    session.know_ceilings(all_of_them)
-    session.on_event(CeilingMeasured(ceiling=found))
-    return reading
-
-
-def _alone(session: Session, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
-    return session.timed(lambda: session.measurer.model_alone(setup, again=again))
-
-
-def wanted_setups(session: Session, baselines: Sequence[Baseline]) -> list[ModelSetup]:
-    """Return the setups of the model that can occur in a search, in the order in which to measure them."""
-    configs = [*(each.config for each in session.trimmed.candidates), *(each.config for each in baselines)]
-    return setups.ordered(config.model_setup for config in configs)
-
-
-def beyond_baselines(session: Session) -> bool:
-    """Whether anything beside the baselines was tried."""
-    ended = (row.origin.asker for row in session.search_rows() if row.outcome is not None)
-    return any(asker not in (Asker.BASELINE, Asker.AGAIN) for asker in ended)
-
-
 def standing(session: Session) -> Standing:
-    """Return how the search stands."""
-    rows = session.search_rows()
+    """Return the state of a search. A trial that was cut off says nothing, and is not held against the budget."""
+    rows = [row for row in session.search_rows() if row.outcome is not None]
     best: list[Estimate | None] = []
     for row in rows:
-        if row.outcome is None:  # cut off: it says nothing of what there is to gain
-            continue
         here = _scored(session, row) if session.kept_limits(row) and session.allowed(row.config) else None
         last = best[-1] if best else None
         best.append(here if last is None or (here is not None and here.value > last.value) else last)
-    tried = {row.key for row in rows if row.outcome is not None}
-    if session.others.me is not None:
-        tried |= session.record.under_way()
+    tried = session.tried()
     untried = sum(candidate.key not in tried for candidate in session.trimmed.candidates)
-    ended = sum(row.outcome is not None for row in rows)  # a trial that was cut off is not held against the budget
-    return Standing(trials=ended, seconds=session.seconds(), best=best, untried=untried)
+    return Standing(trials=len(rows), seconds=session.seconds(), best=best, untried=untried)
 
 
 def _scored(session: Session, row: Row) -> Estimate | None:
@@ -220,3 +62,221 @@ def _scored(session: Session, row: Row) -> Estimate | None:
     raw = row.outcome.images_per_second
     low, value, high = (session.score(row.config, [row.outcome], rate) for rate in (raw.low, raw.value, raw.high))
     return Estimate(value=value, low=low, high=high)
+
+
+class Budget:
+    """The budget of one search, and the rules that end it."""
+
+    def __init__(self, session: Session, baselines: Sequence[Baseline]) -> None:
+        self.baselines = baselines
+        self._session, self._settings = session, session.settings
+        self._most_for_confirmation = math.inf  # seconds
+        self._looked_for: dict[tuple[str, int], Ceiling | None] = {}  # the model alone, read for figures at the ceiling
+        self._theirs_was_there = False
+
+    def plan(self) -> BudgetPlanned | None:
+        """Share out the time that is left, and return what it holds.
+
+        None if there is no budget, or if a study that is gone on with has used it up.
+        """
+        session, budget = self._session, self._settings.budget_seconds
+        self._most_for_confirmation = _CONFIRMATION_SHARE * session.seconds_left()
+        if budget is None or (session.record.rows() and session.is_short()):
+            return None
+        usual = session.ceilings[0] if session.ceilings else None
+        rates = [] if usual is None else [usual.model_images_per_second, usual.loader_images_per_second]
+        step = max((session.facts.workload.batch_size / each.value for each in rates if each is not None), default=0.0)
+        known = session.trial_seconds()
+        trial = known or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
+        # The first baseline has a process of its own, which starts as slowly.
+        starting = 0.0 if known else session.starting_seconds
+        spent = session.seconds()
+        return BudgetPlanned(
+            budget_seconds=budget,
+            spent_seconds=spent,
+            trial_seconds=trial,
+            trials=int(max(0.0, session.seconds_left() - starting) / trial),
+            needed_seconds=spent + starting + 2 * trial + self._settings.end_seconds,
+            advised_seconds=spent + starting + (_ADVISED_TRIALS + self._trials_in_confirmation()) * trial,
+        )
+
+    # ------------------------------------------------------------ the rules
+
+    def over(self) -> Stop | None:
+        """Return a stop if the search is over."""
+        return (
+            together.told_to_stop(self._session)
+            or self._of_the_best()
+            or self.used_up()
+            or stopping.no_gain_stop(standing(self._session), patience=self._settings.patience)
+        )
+
+    def used_up(self) -> Stop | None:
+        """Return a stop if time or trials are used up, or nothing is left to try."""
+        stop = self._stop(2 * self._trials_in_confirmation() * self._session.trial_seconds())
+        if stop is not None and stop.reason is Reason.TIME:  # only near the end it pays to look closer
+            stop = self._stop(self._confirmation_seconds())
+        if stop is None:
+            return None
+        # A search goes on until something beside the baselines has run. If trials are used up, a baseline that can be
+        # used is enough; other people's code cannot be used.
+        short = stop.reason is Reason.TIME or (stop.reason is Reason.TRIALS and self._session.best() is None)
+        return None if short and not self._beyond_baselines() else stop
+
+    def _stop(self, confirmation_seconds: float) -> Stop | None:
+        settings, trial, most = self._settings, self._session.trial_seconds(), self._most_for_confirmation
+        return stopping.budget_stop(
+            standing(self._session),
+            trials=settings.trials,
+            budget_seconds=settings.budget_seconds,
+            end_seconds=settings.end_seconds,
+            trial_seconds=trial,
+            confirmation_seconds=0.0 if most < _FEWEST_TRIALS * trial else min(confirmation_seconds, most),
+        )
+
+    def _confirmation_seconds(self) -> float:
+        """Return how long the shortest confirmation run takes; the rest of the time is the search's."""
+        session, blocks = self._session, self._settings.blocks
+        seconds = self._trials_in_confirmation() * session.trial_seconds()
+        if blocks[1] == 0 or session.best() is None:
+            return seconds
+        took = {row.key: row.running_seconds for row in session.search_rows() if row.outcome is not None}
+        for key, count in confirmation.expected_blocks(session, self.baselines).items():
+            seconds += count * took.get(key, 0.0) - blocks[0] * session.trial_seconds()
+        return seconds
+
+    def _trials_in_confirmation(self) -> int:
+        theirs = sum(each.config.loader.is_foreign and not each.required for each in self.baselines)
+        left_out = max(0, theirs - confirmation.MOST_OF_OTHERS)
+        return (self._settings.finalists + len(self.baselines) - left_out) * self._settings.blocks[0]
+
+    def _beyond_baselines(self) -> bool:
+        ended = (row.origin.asker for row in self._session.search_rows() if row.outcome is not None)
+        return any(asker not in (Asker.BASELINE, Asker.AGAIN) for asker in ended)
+
+    def nothing_to_confirm(self, stop: Stop) -> bool:
+        """Whether a baseline is at the ceiling: no gain is claimed then, but over one that has to be beaten."""
+        if stop.reason is not Reason.CEILING:
+            return False
+        return self._theirs_is_as_fast() or not self._beyond_baselines()
+
+    # ------------------------------------------------------------ at the ceiling
+
+    def of_a_baseline(self) -> Stop | None:
+        """Return a stop if a baseline that could be used as it is leaves nothing to gain."""
+        for each in self.baselines:
+            point = self._session.points().get(each.config.key())
+            stop = self._looked_at(f"The baseline {each.name}", point, self._settings.ceiling_share)
+            if stop is not None:
+                return stop
+        return None
+
+    def _of_the_best(self) -> Stop | None:
+        """Return a stop if the best leaves nothing to gain; other people's code at the ceiling lowers the bar."""
+        settings = self._settings
+        share = settings.ceiling_share if self.theirs_is_there() else settings.reached_share
+        return self._looked_at("The best", self._session.best(), share)
+
+    def theirs_is_there(self) -> bool:
+        """Whether other people's code is at the ceiling, so that nothing is left to gain.
+
+        Once it was, it stays so as long as it is near: a higher reading of the ceiling later is of another minute.
+        """
+        points, share = self._session.points(), self._settings.ceiling_share
+        theirs = [point for key in self._theirs() if (point := points.get(key)) is not None]
+        there = any(self._at_ceiling("", each, share) is not None for each in theirs)
+        near = any(self._at_ceiling("", each, MODEL_SHARE) is not None for each in theirs)
+        self._theirs_was_there = near and (there or self._theirs_was_there)
+        return self._theirs_was_there
+
+    def _theirs(self) -> list[str]:
+        return [each.config.key() for each in self.baselines if each.config.loader.is_foreign]
+
+    def _theirs_is_as_fast(self) -> bool:
+        """Whether other people's code is at the ceiling, and the best no faster than it and what has to be beaten."""
+        best, points = self._session.best(), self._session.points()
+        if best is None or not self.theirs_is_there():
+            return False
+        fast = {key for key, each in points.items() if each.estimate.value >= AS_FAST * best.estimate.value}
+        to_beat = {each.config.key() for each in self.baselines if each.required} & points.keys()
+        return not fast.isdisjoint(self._theirs()) and to_beat <= fast
+
+    def _looked_at(self, what: str, point: Point | None, share: float) -> Stop | None:
+        """Return a stop if a point is at the ceiling when it is measured twice, and the model alone right after it.
+
+        If other people's code is at the ceiling, so should ours be: a figure a little below it is then looked at, too.
+        """
+        if point is None or not point.feasible:
+            return None
+        theirs = self.theirs_is_there()
+        doubtful = theirs and len(point.measurements) == 1 and not point.config.loader.is_foreign
+        if self._at_ceiling(what, point, MODEL_SHARE if doubtful else share) is None:
+            return None
+        if any(row.key == point.key and isinstance(row.outcome, TrialFailure) for row in self._session.search_rows()):
+            return None  # it would fail again at each look
+        for look in range(_LOOKS if theirs else 1):
+            if look or len(point.measurements) < 2:  # one lucky run does not end a search
+                before = len(point.measurements)
+                if self._session.seconds_left() < self._session.trial_seconds():
+                    return None  # the search ends anyway
+                self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
+                point = self._session.points()[point.key]
+                if len(point.measurements) == before or not point.feasible:
+                    return None
+            if self._is_overtaken(point):
+                return None
+            stop = self._at_ceiling(what, point, share) or self._side_by_side(what, point, share)
+            if stop is not None or self._side_by_side(what, point, MODEL_SHARE) is None:
+                return stop
+        return None
+
+    def _is_overtaken(self, point: Point) -> bool:
+        """Measure the model alone again, once for each figure, and return whether it is still slower than the figure.
+
+        Other load on the machine can only slow the model down, so a ceiling below a training is read once more.
+        """
+        session, figure = self._session, (point.key, len(point.measurements))
+        if figure not in self._looked_for:
+            for _ in range(_READINGS if session.seconds_left() > 0.0 else 0):
+                self._looked_for[figure] = ceilings.look_again(session, point.config)
+                if not session.highest_ceiling().is_overtaken_by(point.estimate):
+                    break
+        return figure not in self._looked_for or session.highest_ceiling().is_overtaken_by(point.estimate)
+
+    def _side_by_side(self, what: str, point: Point, share: float) -> Stop | None:
+        """Return a stop if a point was, over all looks, at the rate of the model alone right after each measurement."""
+        looks = enumerate((each.images_per_second for each in point.measurements), start=1)
+        pairs = [(rate, alone) for number, rate in looks if (alone := self._looked_for.get((point.key, number)))]
+        known, top = self._session.ceiling(point.config), self._session.highest_ceiling()
+        if not pairs or known is None or not self.theirs_is_there():
+            return None
+        if known.model_images_per_second.value < self._settings.ceiling_share * top.model_images_per_second.value:
+            return None  # another setup of the model leaves something to gain
+        last, alone = pairs[-1]
+        reached = math.exp(fmean(math.log(rate.value / of.model_images_per_second.value) for rate, of in pairs))
+        if reached < stopping.needed_share(last, alone, share):
+            return None
+        return Stop(
+            reason=Reason.CEILING,
+            message=f"{what} reaches {min(1.0, reached):.0%} of what the model takes when data costs nothing, measured "
+            "in turns with it: the model is the limit, and no loader can be faster.",
+        )
+
+    def _at_ceiling(self, what: str, point: Point, share: float) -> Stop | None:
+        """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured.
+
+        If costs that are paid once count, too, no candidate may promise a shorter training either.
+        """
+        session = self._session
+        known = session.ceilings if point.config.loader.is_foreign else session.ceiling(point.config)
+        if not known:
+            return None
+        highest = session.highest_ceiling()
+        needed = stopping.needed_share(point.estimate, highest, share)
+        stop = stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
+        if stop is None or session.settings.epochs is None or not session.can_predict:
+            return stop
+        tried = session.points()
+        untried = (each.config for each in session.trimmed.candidates if each.key not in tried)
+        here = session.promise(point.config, point.estimate.value)  # without the first batch, which promises lack, too
+        return None if here < needed * max(map(session.promise, untried), default=0.0) else stop

@@ -10,7 +10,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Resources, TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.search import objective
-from autopipe.search.confirmation import Confirmation, finalist, known, trend
+from autopipe.search.confirmation import Confirmation, finalist
 from autopipe.search.conversions import paybacks, ways
 from autopipe.search.effects import Effect, effects
 from autopipe.search.measurer import Baseline
@@ -94,14 +94,7 @@ def _ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
 
 
 def _effects(session: Session, config: PipelineConfig, proved: Confirmation | None) -> tuple[Effect, ...]:
-    return effects(
-        config,
-        [candidate.config for candidate in session.trimmed.candidates],
-        known(session),
-        {} if proved is None else proved.scores,
-        cores=session.facts.cores,
-        trend=lambda each: trend(session, each),
-    )
+    return effects(config, session.surrogate(), {} if proved is None else proved.scores)
 
 
 def _unconfirmed(session: Session, baselines: Sequence[Baseline], stop: Stop) -> Point | None:

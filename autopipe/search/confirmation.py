@@ -8,22 +8,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from autopipe.core import footprint
-from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
-from autopipe.core.stats import log_variance, median
+from autopipe.core.stats import median
 from autopipe.core.value import Estimate
-from autopipe.search import budget, decision, objective
-from autopipe.search.belief import Belief, Known, believe
+from autopipe.search import ceilings, decision, objective
 from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.session import Session
-from autopipe.search.surrogate import Reading
 
 MOST_OF_OTHERS = 2  # pieces of other people's code that are proved against; of the rest a trial tells enough
 ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
 _MAYBE = 0.03  # what is measured farther behind the best, in log units, is not tried for being cheap
+_CLEAR = 3.0  # times the repeatability limit: one block decides
 _SHORTEST_SECONDS = 1e-3
 
 
@@ -51,12 +49,27 @@ def finalists(session: Session, baselines: Sequence[Baseline]) -> list[decision.
     count = session.settings.finalists
     best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
-        enough = ranked[0].value * math.exp(-min(_MAYBE, decision.repeatability(belief(session))))
+        enough = ranked[0].value * math.exp(-min(_MAYBE, decision.repeatability(session.surrogate())))
         maybe = [finalist(session, each, None) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)
     keys = [*best, *(key for key in to_beat(session, baselines) if key not in best)]
     return [finalist(session, points[key], names.get(key)) for key in keys]
+
+
+def expected_blocks(session: Session, baselines: Sequence[Baseline]) -> dict[str, int]:
+    """Return in how many blocks each finalist will run at least, by key: one that is far behind is soon left out.
+
+    It is far behind if even the largest noise in 95 % of cases does not explain the distance; of those that are, the
+    best baseline runs in all blocks, as long as it is not many times slower.
+    """
+    entered, points, fewest = finalists(session, baselines), session.points(), session.settings.blocks[0]
+    best = max(points[each.key].value for each in entered if each.may_win)
+    behind = {each.key: math.log(best / points[each.key].value) for each in entered}
+    far = _CLEAR * decision.repeatability(session.surrogate())
+    near = [each.key for each in entered if each.baseline and behind[each.key] < math.log(decision.FAR)]
+    rival = min(near, key=lambda key: behind[key], default=None)
+    return {key: fewest if by < far or key == rival else 1 for key, by in behind.items()}
 
 
 def to_beat(session: Session, baselines: Sequence[Baseline]) -> list[str]:
@@ -72,37 +85,6 @@ def named(session: Session, keys: Sequence[str], baselines: Sequence[Baseline]) 
     """Return those of the confirmation run that another ran who shares the study."""
     names, points = {baseline.config.key(): baseline.name for baseline in baselines}, session.points()
     return [finalist(session, points[key], names.get(key)) for key in keys if key in points]
-
-
-def belief(session: Session) -> Belief:
-    """Return what to believe of all configurations that were measured, in terms of what the study maximises."""
-    rows = len(session.record.rows())
-    if session.believed is None or session.believed[0] != rows:
-        before = None if session.believed is None else session.believed[1]
-        session.believed = rows, believe(known(session), session.facts.cores, before)
-    return session.believed[1]
-
-
-def known(session: Session) -> dict[str, Known]:
-    """Return what is known of all configurations that were measured, by key, in terms of what the study maximises."""
-    points, readings = session.points(), dict[str, list[Reading]]()
-    for row in session.record.rows():
-        if isinstance(row.outcome, Measurement):
-            rate = row.outcome.images_per_second
-            value = session.score(row.config, points[row.key].measurements, rate.value)
-            # A one-time cost makes the score vary by less than the rate, by as much as it takes of the time.
-            variance = log_variance(rate) * (value / rate.value) ** 2
-            readings.setdefault(row.key, []).append(Reading(math.log(value), variance, row.block))
-    return {
-        key: Known(config=points[key].config, trend=trend(session, points[key].config), readings=tuple(each))
-        for key, each in readings.items()
-    }
-
-
-def trend(session: Session, config: PipelineConfig) -> float:
-    """Return the logarithm of what is predicted of a configuration, or 0 where nothing is."""
-    predicts = session.can_predict and session.settings.seeding
-    return math.log(session.promise(config)) if predicts else 0.0
 
 
 def finalist(session: Session, point: Point, baseline: str | None) -> decision.Finalist:
@@ -125,11 +107,11 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
     running = list(entered)
     session.on_event(ConfirmationStarted(configs=tuple(each.config for each in entered), blocks=(fewest, most)))
     while running:
-        blocks, believed = measured_blocks(session, entered), belief(session)
+        blocks, surrogate = measured_blocks(session, entered), session.surrogate()
         done = max((len(ran) for ran in blocks.values()), default=0)
         if done > 0:
-            running = decision.still_in(entered, blocks, believed, most)
-        over = done >= most or (done >= fewest and decision.decided(entered, blocks, believed, most))
+            running = decision.still_in(entered, blocks, surrogate, most)
+        over = done >= most or (done >= fewest and decision.decided(entered, blocks, surrogate, most))
         if over or _no_time(session, len(running)):
             return
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
@@ -141,16 +123,16 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
             if session.seconds_left(proving=True) == 0.0:
                 return
             if not config.loader.is_foreign:
-                budget.know_ceiling(session, config)
+                ceilings.know(session, config)
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
         running = [each for each in running if each.key not in failed]
         if not any(each.may_win for each in entered):
             return  # nobody is left whom baselines could be compared with
-        first = decision.leader(entered, measured_blocks(session, entered), belief(session))
+        first = decision.leader(entered, measured_blocks(session, entered), session.surrogate())
         if first is not None and not _no_time(session, 1):
-            alone = budget.look_again_at_ceiling(session, by_key[first].config)
+            alone = ceilings.look_again(session, by_key[first].config)
             if alone is not None:
                 session.record.keep_block_ceiling(number, alone)
 
@@ -191,28 +173,35 @@ def judge(
     scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
-    points, believed = session.points(), belief(session)  # one may have broken a limit in the confirmation run
+    points, surrogate = session.points(), session.surrogate()  # one may have broken a limit in the confirmation run
     if allowed is None:
         allowed = {each.key for each in entered if points[each.key].feasible}
     in_the_end = [replace(each, may_win=each.key in allowed) for each in entered]
-    verdict = decision.verdict(in_the_end, scored, believed, session.settings.blocks[1])
+    verdict = decision.verdict(in_the_end, scored, surrogate, session.settings.blocks[1])
     if verdict is None:
         return None
     return Confirmation(
         winner=verdict.winner,
         against=verdict.against,
-        rates={key: decision.estimate(ran, believed) for key, ran in raw.items() if ran},
-        reached_share=decision.share(raw[verdict.winner], _alone(session, points[verdict.winner]), believed),
+        rates={key: decision.estimate(ran, surrogate) for key, ran in raw.items() if ran},
+        reached_share=decision.share(raw[verdict.winner], _alone(session, points[verdict.winner]), surrogate),
         tied=verdict.tied,
         rounds=raw,
         scores=scored,
     )
 
 
-def affordable(
+def entered(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
+    """Return the finalists that time is left for; if not for all, those of an earlier confirmation run will do."""
+    wanted = finalists(session, baselines)
+    found = _affordable(session, wanted, baselines)
+    return found if len(found) == len(wanted) else _proved_before(session, baselines) or found
+
+
+def _affordable(
     session: Session, entered: Sequence[decision.Finalist], baselines: Sequence[Baseline]
 ) -> list[decision.Finalist]:
-    """Return those whose confirmation the time is enough for: all, or the best and the required or fastest baseline."""
+    """Return those that there is time for: all, or the best and the required or fastest baseline."""
     trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
     room = session.seconds_left(proving=True) / (ENOUGH_BLOCKS * trial)
     if room >= len(entered):
@@ -226,7 +215,7 @@ def affordable(
     return [*[each for each in entered if each is not rival][: count - 1], rival]
 
 
-def proved_before(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
+def _proved_before(session: Session, baselines: Sequence[Baseline]) -> list[decision.Finalist]:
     """Return those of a confirmation run that is in the study, if it says enough of what is the best now; else nobody.
 
     A study that is gone on with when its time is used up keeps what was proved.

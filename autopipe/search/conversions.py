@@ -13,7 +13,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import ConversionCost
 from autopipe.core.payback import CostProfile
 from autopipe.core.value import Estimate
-from autopipe.search import rules
+from autopipe.search import feasible
 from autopipe.search.objective import Point
 from autopipe.search.session import Session
 
@@ -88,7 +88,7 @@ def _is_advice(session: Session, point: Point) -> bool:
     """Whether nothing but the user's leave to convert is wanting."""
     if point.feasible or session.facts.limits.convert or point.measurements[-1].conversion is None:
         return False
-    return rules.why_not(point.config, session.facts.converting) is None
+    return feasible.why_not(point.config, session.facts.converting) is None
 
 
 def _cost_profile(session: Session, point: Point) -> CostProfile:

@@ -1,8 +1,8 @@
-"""The confirmation: who runs in it, in which order, and what its blocks say. Pure; the runs themselves are `study`'s.
+"""The confirmation: which configurations run in it, in which order, and what its blocks say. Runs nothing.
 
 The best of many noisy trials is too good to be true. So the best few and the baselines run again, each once a block, in
-a fresh order each block. Blocks and trials are weighed together (`belief`), what is common to a block left out; and
-where the difference is no more than noise, the cheapest wins.
+a fresh order each block. The surrogate weighs blocks and trials together, and leaves out what is common to a block. If
+a difference is no more than noise, the cheapest configuration wins.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from autopipe.core.stats import (
     student_t_95,
 )
 from autopipe.core.value import Estimate
-from autopipe.search.belief import Belief
+from autopipe.search.surrogate import Surrogate
 
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
-"""For each configuration's key, its rate in each block it ran in."""
+"""Each configuration's rate in each block in which it ran, by key."""
 
-_LEAST, _MOST = 0.01, 0.02  # what is no difference on any machine, and what is one on all
-_FAR = 10.0  # times faster: by how much exactly, nobody asks, and a block of the slower one takes long
-_SURE = 0.9  # probability with which what is taken for as good is no farther behind than it may be
+_LEAST, _MOST = 0.01, 0.02  # a difference that counts on no machine, and one that counts on all
+FAR = 10.0
+"""Times faster: the exact factor matters no more, and a block of the slower one takes long."""
+_SURE = 0.9  # probability that a configuration taken for as good is no farther behind than it may be
 
 
 class Standing(enum.Enum):
-    """How somebody in the confirmation run stands to the leader."""
+    """How a finalist compares with the leader."""
 
     OPEN = enum.auto()
     SLOWER = enum.auto()
@@ -47,26 +48,26 @@ class Standing(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finalist:
-    """Somebody in the confirmation run."""
+    """A configuration in the confirmation run."""
 
     key: str
     config: PipelineConfig
     cost: tuple[float, ...]  # what it takes beside its rate; the lower wins a tie
     baseline: str | None = None  # its name if it is a baseline
-    may_win: bool = True  # False for a baseline that the user's limits rule out: it is there to be compared with
+    may_win: bool = True  # False for a baseline that the user's limits rule out: it only serves for comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the confirmation run says."""
+    """The outcome of the confirmation run."""
 
-    winner: str  # the key of the one to use
+    winner: str  # the key of the configuration to use
     against: Mapping[str, Comparison]  # the winner compared with each other finalist, by key
-    tied: tuple[str, ...]  # keys of those that are as good as the fastest
+    tied: tuple[str, ...]  # keys of the finalists that are as good as the fastest
 
 
 def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool) -> tuple[float, ...]:
-    """Return what a configuration takes, compared in order: devices, conversion, workers, memory; then the familiar."""
+    """Return the cost of a configuration, compared in order: devices, conversion, workers, memory; then baselines."""
     workers = config.loader.worker_count()
     return (
         float(config.devices),
@@ -93,10 +94,10 @@ def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
     return order[::-1] if (block // count) % 2 else order
 
 
-def pairs(blocks: Blocks, belief: Belief, first: str, second: str) -> Comparison | None:
-    """Compare two finalists over the blocks in which both ran, or return None if there is none.
+def pairs(blocks: Blocks, surrogate: Surrogate, first: str, second: str) -> Comparison | None:
+    """Compare two finalists over the blocks in which both ran; None if there is no such block.
 
-    From fewer than three pairs (`Comparison.few`) no spread can be told: ratio and interval are the belief's then.
+    Fewer than three pairs (`Comparison.few`) show no spread: ratio and interval are the surrogate's then.
     """
     mine, other = blocks.get(first, {}), blocks.get(second, {})
     common = sorted(mine.keys() & other.keys())
@@ -104,61 +105,61 @@ def pairs(blocks: Blocks, belief: Belief, first: str, second: str) -> Comparison
         return None
     if len(common) >= FEWEST_PAIRS:
         return compare_pairs([mine[block] for block in common], [other[block] for block in common])
-    return belief.compared(first, second, len(common))
+    return surrogate.compared(first, second, len(common))
 
 
-def leader(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief) -> str | None:
-    """Return who is worth most, by all that is known, of those that may win and ran; None if nobody did."""
+def leader(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> str | None:
+    """Return the key of the finalist that is worth most, of those that may win and ran; None if none did."""
     ran = [each.key for each in finalists if each.may_win and blocks.get(each.key)]
-    return belief.best(ran) if ran else None
+    return surrogate.best(ran) if ran else None
 
 
-def repeatability(belief: Belief) -> float:
-    """Return by how much, in log units, two measurements of one configuration differ at most in 95 % of cases.
+def repeatability(surrogate: Surrogate) -> float:
+    """Return by how much two measurements of one configuration differ at most in 95 % of cases, in log units.
 
-    The repeatability limit; 1 % on the stillest machine.
+    On no machine is it less than 1 %.
     """
-    return max(REPEATABILITY * belief.noise, _LEAST)
+    return max(REPEATABILITY * surrogate.noise, _LEAST)
 
 
-def worth_having(belief: Belief) -> float:
-    """Return what is no difference to anybody, in log units: the repeatability limit, but never more than 2 %."""
-    return min(repeatability(belief), _MOST)
+def worth_having(surrogate: Surrogate) -> float:
+    """Return the largest difference that does not matter, in log units: the repeatability limit, at most 2 %."""
+    return min(repeatability(surrogate), _MOST)
 
 
-def as_good(belief: Belief, best: str, key: str) -> bool:
-    """Whether a configuration may be taken for the best because it is cheaper.
+def as_good(surrogate: Surrogate, best: str, key: str) -> bool:
+    """Whether a cheaper configuration may win over the best.
 
-    It cannot be told from the best, and is, with a probability of 90 %, no farther behind than `worth_having`.
+    It may if it cannot be told from the best and, with a probability of 90 %, is at most `worth_having` behind.
     """
-    behind, spread = belief.ahead(best, key)
+    behind, spread = surrogate.ahead(best, key)
     surely = behind + normal_point(2.0 * (1.0 - _SURE)) * spread
-    return behind <= normal_point(0.05) * spread and surely <= worth_having(belief)
+    return behind <= normal_point(0.05) * spread and surely <= worth_having(surrogate)
 
 
-def standings(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks: int) -> dict[str, Standing]:
-    """Return how each finalist stands to the leader, so far.
+def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> dict[str, Standing]:
+    """Return how each finalist compares with the leader so far.
 
-    Whoever looks after each block, and stops at the first that seems to decide, declares a difference where there is
-    none in far more than one case of twenty. So the 5 % are shared out evenly among the looks and the finalists: the
-    linear spending function (Lan and DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with
-    Bonferroni's bound in place of the joint distribution of the looks, which holds for any dependence among them.
+    A test after each block that stops at the first difference finds one among equals in far more than one case of
+    twenty. So the 5 % are shared out evenly among the looks and the finalists: the linear spending function (Lan and
+    DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with Bonferroni's bound in place of the joint
+    distribution of the looks, which holds for any dependence among them.
 
     Args:
-        finalists: who is in the confirmation run.
+        finalists: in the confirmation run.
         blocks: what ran.
-        belief: of all that was measured.
+        surrogate: of all that was measured.
         looks: how often this is asked at most.
     """
-    first = leader(finalists, blocks, belief)
+    first = leader(finalists, blocks, surrogate)
     found: dict[str, Standing] = {}
     alpha = 0.05 / (looks * max(1, len(finalists) - 1))
-    far, width = student_t(belief.freedom, alpha), worth_having(belief)
+    far, width = student_t(surrogate.freedom, alpha), worth_having(surrogate)
     for key in (each.key for each in finalists if each.key != first):
         found[key] = Standing.OPEN
         if first is None or not blocks.get(key):
             continue
-        behind, spread = belief.ahead(first, key)
+        behind, spread = surrogate.ahead(first, key)
         if behind - far * spread > 0.0:
             found[key] = Standing.SLOWER
         elif behind + far * spread <= width:
@@ -166,73 +167,41 @@ def standings(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, loo
     return found
 
 
-def still_in(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks: int) -> list[Finalist]:
-    """Return who has to run again: the leader, and whoever is neither proved slower nor as good.
+def still_in(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> list[Finalist]:
+    """Return the finalists that have to run again: the leader, and those neither proved slower nor as good.
 
-    Where all is decided: the leader and the best baseline, or else the best of the others, for an interval of three
-    pairs. Who is several times slower needs none: then the leader runs alone.
+    If all is decided: the leader and the best baseline, or else the best of the others, for an interval of three
+    pairs. A finalist that is many times slower needs none; then the leader runs alone.
     """
-    first = leader(finalists, blocks, belief)
+    first = leader(finalists, blocks, surrogate)
     if first is None:
         return list(finalists)
-    standing = standings(finalists, blocks, belief, looks)
+    standing = standings(finalists, blocks, surrogate, looks)
     kept = {first, *(key for key, each in standing.items() if each is Standing.OPEN)}
     others = [each for each in finalists if each.key != first]
-    near = [each for each in others if belief.ahead(first, each.key)[0] <= math.log(_FAR)]
+    near = [each for each in others if surrogate.ahead(first, each.key)[0] <= math.log(FAR)]
     if len(kept) == 1 and near:
-        kept.add(belief.best([each.key for each in near if each.baseline] or [each.key for each in near]))
+        kept.add(surrogate.best([each.key for each in near if each.baseline] or [each.key for each in near]))
     return [each for each in finalists if each.key in kept]
 
 
-def expected_blocks(
-    finalists: Sequence[Finalist], values: Mapping[str, float], belief: Belief, blocks: tuple[int, int]
-) -> dict[str, int]:
-    """Return in how many blocks each will run at least, if its trials are right: who is far behind is soon left out.
-
-    As in `still_in`, the leader does not run alone unless all others are several times slower.
-
-    Args:
-        finalists: who is in the confirmation run.
-        values: what their trials say.
-        belief: of all that was measured.
-        blocks: fewest and most of the confirmation run.
-    """
-    fewest, most = blocks
-    ranked = sorted(finalists, key=lambda each: (not each.may_win, -values[each.key], each.key))
-    first, others = ranked[0], ranked[1:]
-    expected = {first.key: fewest}
-    alpha = 0.05 / (most * max(1, len(others)))
-    for each in others:
-        behind = math.log(values[first.key] / values[each.key])
-        enough = (
-            count
-            for count in range(1, fewest)
-            if behind > student_t(max(1, count * len(others) - 1), alpha) * belief.noise * math.sqrt(2 / (1 + count))
-        )
-        expected[each.key] = next(enough, fewest)
-    near = [each for each in others if values[first.key] <= _FAR * values[each.key]]
-    if near and all(expected[each.key] < fewest for each in others):
-        expected[next((each for each in near if each.baseline), near[0]).key] = fewest
-    return expected
-
-
-def decided(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks: int) -> bool:
-    """Whether more blocks would change nothing: everybody is proved slower than the leader, or as good."""
-    if leader(finalists, blocks, belief) is None:
+def decided(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> bool:
+    """Whether more blocks would change nothing: all others are proved slower than the leader, or as good."""
+    if leader(finalists, blocks, surrogate) is None:
         return False
-    return Standing.OPEN not in standings(finalists, blocks, belief, looks).values()
+    return Standing.OPEN not in standings(finalists, blocks, surrogate, looks).values()
 
 
-def verdict(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks: int) -> Verdict | None:
-    """Return who wins by all that is known, or None if nobody could be measured."""
-    first = leader(finalists, blocks, belief)
+def verdict(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> Verdict | None:
+    """Return the winner by all that is known; None if no finalist that may win could be measured."""
+    first = leader(finalists, blocks, surrogate)
     if first is None:
         return None
     by_key = {finalist.key: finalist for finalist in finalists}
     others = [key for key, each in by_key.items() if key != first and each.may_win and blocks.get(key)]
-    tied = [first, *(key for key in others if as_good(belief, first, key))]
-    winner = min(tied, key=lambda key: (by_key[key].cost, -belief.value(key), key))
-    against = {key: pairs(blocks, belief, winner, key) for key in by_key if key != winner}
+    tied = [first, *(key for key in others if as_good(surrogate, first, key))]
+    winner = min(tied, key=lambda key: (by_key[key].cost, -surrogate.value(key), key))
+    against = {key: pairs(blocks, surrogate, winner, key) for key in by_key if key != winner}
     return Verdict(
         winner=winner,
         against={key: comparison for key, comparison in against.items() if comparison is not None},
@@ -240,31 +209,31 @@ def verdict(finalists: Sequence[Finalist], blocks: Blocks, belief: Belief, looks
     )
 
 
-def estimate(ran: Mapping[int, float], belief: Belief) -> Estimate:
+def estimate(ran: Mapping[int, float], surrogate: Surrogate) -> Estimate:
     """Return the rate over blocks with its 95 % interval: Student's, of their logarithms.
 
-    From fewer than three blocks no spread can be told: it is the one that all measurements together show.
+    Fewer than three blocks show no spread: it is the one that all measurements together show.
     """
     logs, freedom = [math.log(rate) for rate in ran.values()], len(ran) - 1
     mean = fmean(logs)
     if len(logs) >= FEWEST_PAIRS:
         spread = stdev(logs)
     else:
-        spread, freedom = math.hypot(belief.noise, belief.drift), belief.freedom
+        spread, freedom = math.hypot(surrogate.noise, surrogate.learnt.drift), surrogate.freedom
     reach = student_t_95(freedom) * spread / math.sqrt(len(logs))
     return Estimate(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
-def share(ran: Mapping[int, float], alone: Mapping[int, float], belief: Belief) -> Estimate | None:
-    """Return how much of the model alone a configuration reaches, 0 to 1, from blocks in which both were measured.
+def share(ran: Mapping[int, float], alone: Mapping[int, float], surrogate: Surrogate) -> Estimate | None:
+    """Return a configuration's share of the model alone, 0 to 1, from the blocks in which both were measured.
 
-    In pairs, since what slows a block down slows both: a fast block over a slow ceiling would be more than all of it.
-    None, too, if it is far more than all of it all the same: the model alone was then disturbed in each block.
+    The share is of pairs, because a disturbance of a block slows both. None if no block has both, or if the share is
+    far above 1: then the model alone was disturbed in each block.
     """
     common = sorted(ran.keys() & alone.keys())
     if not common:
         return None
-    found = estimate({block: ran[block] / alone[block] for block in common}, belief)
+    found = estimate({block: ran[block] / alone[block] for block in common}, surrogate)
     if found.value > OVERTAKEN:
         return None
     return Estimate(value=min(1.0, found.value), low=min(1.0, found.low), high=min(1.0, found.high))

@@ -1,121 +1,76 @@
-"""What each setting of a configuration is worth: its rate over that of the same with another value of one setting.
+"""The effect of each setting of a configuration: its rate over that of the same with another value of one setting.
 
-From all that was measured at once, by the surrogate, so that trials that differ in more than one setting count, too;
-what was measured in turns, block by block, is given beside it. Decides nothing.
+The surrogate tells it from everything measured, so that trials that differ in more than one setting count, too. The
+ratio over the blocks in which both ran is given beside it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value, from_config
 from autopipe.core.stats import Comparison, compare_pairs
-from autopipe.search.belief import Belief, Known, believe
+from autopipe.search.decision import Blocks
+from autopipe.search.surrogate import Surrogate
 
-_DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set where the other is
-_MOST_UNTRIED = 24  # configurations of another loader that were never measured: the first of them by prediction
+_DEPENDENT = {"cache_fraction": "cache", "cut": "storage"}  # set if the other is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a setting is worth against one other value of it."""
+    """The effect of a setting against one other value of it."""
 
     setting: str
     value: Value  # as the configuration has it
     other: Value
     gain: Comparison  # the rate over that with the other value, with its 95 % interval; `pairs` are of `paired`
-    measured: bool  # whether the other was measured, and not only what is like it
-    paired: Comparison | None  # from blocks in which both ran; None where they did not
+    measured: bool  # whether the other was measured, and not only configurations that are like it
+    paired: Comparison | None  # from blocks in which both ran; None if there are fewer than two
 
 
-def effects(
-    config: PipelineConfig,
-    candidates: Iterable[PipelineConfig],
-    known: Mapping[str, Known],
-    blocks: Mapping[str, Mapping[int, float]],
-    *,
-    cores: int,
-    trend: Callable[[PipelineConfig], float],
-) -> tuple[Effect, ...]:
-    """Return what each setting of a configuration is worth; the largest effect first.
+def effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
+    """Return the effect of each setting of a configuration, the largest first.
+
+    Of several configurations with one other value the fastest counts, and one that was measured before one that was
+    not.
 
     Args:
         config: the configuration, one of those that were measured.
-        candidates: what could have run.
-        known: what was measured, by key.
+        surrogate: of all that was measured.
         blocks: the rates in the blocks of the confirmation run, by key.
-        cores: usable ones.
-        trend: the logarithm of a configuration's prediction, or 0 where there is none.
     """
-    if config.key() not in known:
+    own, measured = from_config(config), set(surrogate.measured)
+    if config.key() not in measured:
         return ()
-    others = _others(config, [*(each.config for each in known.values()), *candidates], known, trend)
-    if not others:
-        return ()
-    untried = {
-        each.key(): Known(config=each, trend=trend(each), readings=())
-        for _, _, each in others
-        if each.key() not in known
-    }
-    belief = believe({**known, **untried}, cores)
-    best: dict[tuple[str, Value], Effect] = {}
-    for setting, value, other in others:
-        found = _effect(belief, config, (setting, value), other, known, blocks)
-        before = best.get((setting, value))
-        if before is None or (found.measured, -found.gain.ratio) > (before.measured, -before.gain.ratio):
-            best[setting, value] = found
-    return tuple(sorted(best.values(), key=lambda each: -abs(math.log(each.gain.ratio))))
-
-
-def _effect(
-    belief: Belief,
-    config: PipelineConfig,
-    change: tuple[str, Value],
-    other: PipelineConfig,
-    known: Mapping[str, Known],
-    blocks: Mapping[str, Mapping[int, float]],
-) -> Effect:
-    mine, its = blocks.get(config.key(), {}), blocks.get(other.key(), {})
-    common = sorted(mine.keys() & its.keys())
-    paired = compare_pairs([mine[at] for at in common], [its[at] for at in common]) if len(common) > 1 else None
-    return Effect(
-        setting=change[0],
-        value=from_config(config)[change[0]],
-        other=change[1],
-        gain=belief.compared(config.key(), other.key(), len(common)),
-        measured=other.key() in known,
-        paired=paired,
-    )
-
-
-def _others(
-    config: PipelineConfig,
-    configs: Sequence[PipelineConfig],
-    known: Mapping[str, Known],
-    trend: Callable[[PipelineConfig], float],
-) -> list[tuple[str, Value, PipelineConfig]]:
-    """Return what differs from the configuration in one setting, with the setting and the other's value of it."""
-    own = from_config(config)
-    found: dict[str, tuple[str, Value, PipelineConfig]] = {}
-    for each in configs:
-        if each.loader.is_foreign:  # what it differs in is no setting of ours
-            continue
-        change = only_change(own, from_config(each))
+    best: dict[tuple[str, Value], tuple[bool, float, str]] = {}
+    for key, other in surrogate.features.configs.items():
+        change = None if other.loader.is_foreign else only_change(own, from_config(other))
         if change is not None:
-            found.setdefault(each.key(), (*change, each))
-    loaders = [each for each in found.values() if each[0] == "loader" and each[2].key() not in known]
-    loaders.sort(key=lambda each: -trend(each[2]))
-    kept = {each[2].key() for each in loaders[:_MOST_UNTRIED]}
-    return [each for key, each in found.items() if each[0] != "loader" or key in known or key in kept]
+            this = (key in measured, surrogate.value(key), key)
+            best[change] = max(best.get(change, this), this)
+    found = []
+    for (setting, value), (was_measured, _, key) in best.items():
+        mine, its = blocks.get(config.key(), {}), blocks.get(key, {})
+        common = sorted(mine.keys() & its.keys())
+        effect = Effect(
+            setting=setting,
+            value=own[setting],
+            other=value,
+            gain=surrogate.compared(config.key(), key, len(common)),
+            measured=was_measured,
+            paired=compare_pairs([mine[at] for at in common], [its[at] for at in common]) if len(common) > 1 else None,
+        )
+        found.append(effect)
+    return tuple(sorted(found, key=lambda each: -abs(math.log(each.gain.ratio))))
 
 
 def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:
     """Return the one setting in which two configurations differ, with the other's value; None if it is not one.
 
-    What is set on one side only depends on it: the knobs of a loader, the fraction that a cache holds.
+    A setting that only one of them has depends on another: the knobs of a loader, the fraction that a cache holds.
     """
     changed = [name for name in own if name in other and own[name] != other[name]]
     changed = [name for name in changed if _DEPENDENT.get(name) not in changed]

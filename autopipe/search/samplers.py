@@ -6,13 +6,12 @@ Others that it was compared with are in `benchmarks/replaying/samplers.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import optuna
-from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
@@ -22,7 +21,7 @@ from autopipe.core.params import Value
 from autopipe.core.space import Space
 from autopipe.search.feasible import Candidate
 from autopipe.search.suggest import distributions
-from autopipe.search.surrogate import Array, Features, Learnt, Reading, Surrogate, expected_gain
+from autopipe.search.surrogate import Array, Reading, Surrogate, expected_gain
 
 _ALONE = 4  # trials before the surrogate learns anything
 _FAILED_SPREAD = 0.15  # of what a failure stands for, in log units
@@ -31,36 +30,62 @@ _FAR_BELOW = math.log(0.3)  # what is predicted that far below the best measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerContext:
-    """What a sampler may know: the space, what of it can run, how many cores there are, and what is predicted."""
+    """What a sampler may know of a search."""
 
     space: Space
     candidates: Sequence[Candidate]
-    cores: int
-    predict: Callable[[PipelineConfig], float] | None
     seed: int
-    # what each configuration that was measured is worth in this search, by key, and None where it breaks a limit; the
-    # study's own values may be of other epochs and limits. Without it they count
-    worth: Callable[[], Mapping[str, float | None]] | None = None
+    trend: Callable[[PipelineConfig], float]  # the logarithm of a prediction; 0 if there is none
+    # the value of each configuration that was tried, by key; None if it failed or breaks a limit
+    worth: Callable[[], Mapping[str, float | None]]
+    surrogate: Callable[[], Surrogate]  # over all candidates and all that was measured, once something was
 
 
-class ListSampler(BaseSampler):
-    """Chooses among the candidates of a finite list; what it chooses is up to `choose`."""
+class SurrogateSampler(BaseSampler):
+    """Chooses the candidate with the largest expected gain, by the surrogate of the search."""
 
     def __init__(self, context: SamplerContext) -> None:
         self._context = context
         self._by_key = {candidate.key: candidate for candidate in context.candidates}
+        self._trend = {candidate.key: context.trend(candidate.config) for candidate in context.candidates}
+        # Ties (no prediction, nothing learnt) are broken by the seed.
+        ties = np.random.default_rng(context.seed).random(len(self._by_key))
+        self._tie = dict(zip(self._by_key, ties.tolist(), strict=True))
         self._any = RandomSampler(seed=context.seed)
-        self.busy: set[str] = set()
-        """Keys of what others who share the study measure just now."""
 
-    def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
+    def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
         """Return the candidate to try next, or None if none is left.
 
         Args:
-            measured: the latest value of each configuration that was measured, by key.
-            failed: keys of those that failed, or broke a limit.
+            worth: the value of each configuration that was tried, by key; None if it failed or breaks a limit.
+            busy: keys of those that are being measured.
         """
-        raise NotImplementedError
+        free = [key for key in self._by_key if key not in worth and key not in busy]
+        if not free:
+            return None
+        measured = {key: value for key in self._by_key if (value := worth.get(key)) is not None}
+        if len(measured) < _ALONE:
+            gains = np.array([self._trend[key] for key in free])
+        else:
+            free = self._within_reach(measured, free)
+            gains = self._gains(measured, [key for key in self._by_key if worth.get(key, 0.0) is None], free)
+        ties = [self._tie[key] for key in free]
+        return self._by_key[free[int(np.lexsort((ties, gains))[-1])]]
+
+    def _within_reach(self, measured: Mapping[str, float], free: list[str]) -> list[str]:
+        """Return the free ones that are not predicted far below the best measured, or all if they all are."""
+        off = float(np.median([math.log(value) - self._trend[key] for key, value in measured.items()]))
+        enough = math.log(max(measured.values())) + _FAR_BELOW
+        return [key for key in free if self._trend[key] + off >= enough] or free
+
+    def _gains(self, measured: Mapping[str, float], failed: Sequence[str], free: Sequence[str]) -> Array:
+        surrogate, lowest = self._context.surrogate(), math.log(min(measured.values()))
+        if failed:  # what is like a failure is likely to fail as well
+            surrogate = surrogate.instead({key: Reading(lowest, _FAILED_SPREAD**2) for key in failed})
+        best = float(surrogate.marginal(list(measured))[0].max())
+        return expected_gain(*surrogate.marginal(free), best)
+
+    # ------------------------------------------------------------ what Optuna asks
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return all parameters: the choice is made for all of them together."""
@@ -70,23 +95,8 @@ class ListSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the parameters of the candidate to try next."""
-        measured: dict[str, float] = {}
-        failed: set[str] = set()
-        worth = {} if self._context.worth is None else self._context.worth()
         running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
-        self.busy = {str(other.user_attrs["key"]) for other in running if "key" in other.user_attrs}
-        for past in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE, TrialState.FAIL]):
-            key = past.user_attrs.get("key")
-            if key is None or "outcome" not in past.user_attrs:  # cut off is no verdict on a configuration
-                continue
-            told = past.state == TrialState.COMPLETE and all(excess <= 0 for excess in past.constraints.values())
-            value = past.values[0] if told else None
-            value = worth.get(key, value) if past.state == TrialState.COMPLETE else None
-            if value is None:
-                failed.add(key)
-            else:
-                measured[key] = value
-        chosen = self.choose(measured, failed)
+        chosen = self.choose(self._context.worth(), {str(each.user_attrs.get("key")) for each in running})
         return {} if chosen is None else dict(chosen.params)
 
     def sample_independent(
@@ -95,60 +105,6 @@ class ListSampler(BaseSampler):
         """Draw evenly: only for a parameter that the choice left open."""
         value: Value = self._any.sample_independent(study, trial, param_name, param_distribution)
         return value
-
-
-class SurrogateSampler(ListSampler):
-    """The candidate with the largest expected gain, by a Gaussian process on top of the cost model's predictions."""
-
-    def __init__(self, context: SamplerContext) -> None:
-        super().__init__(context)
-        configs = [candidate.config for candidate in context.candidates]
-        self._features = Features(configs, context.cores)
-        self._points = self._features.points
-        self._index = {candidate.key: at for at, candidate in enumerate(context.candidates)}
-        predict = context.predict
-        self._trend = np.array([0.0 if predict is None else math.log(predict(config)) for config in configs])
-        self._learnt: Learnt | None = None
-        # Ties (no prediction, nothing learnt) are broken by the seed.
-        self._tie = np.random.default_rng(context.seed).random(len(configs))
-
-    def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
-        """Return the candidate with the largest expected gain."""
-        known = {self._index[key]: value for key, value in measured.items() if key in self._index}
-        lost = {self._index[key] for key in failed if key in self._index and key not in measured}
-        taken = known.keys() | lost | {self._index[key] for key in self.busy if key in self._index}
-        free = np.array([at for at in range(len(self._points)) if at not in taken], dtype=np.intp)
-        if len(free) == 0:
-            return None
-        if len(known) < _ALONE:
-            gains = self._trend[free]
-        else:
-            free = self._within_reach(known, free)
-            gains = self._gains(known, lost, free)
-        return self._context.candidates[int(free[np.lexsort((self._tie[free], gains))[-1]])]
-
-    def _within_reach(self, known: Mapping[int, float], free: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the free ones that are not predicted far below the best measured, or all if they all are."""
-        rates, trend = np.log(list(known.values())), self._trend[list(known)]
-        predicted = self._trend[free] + float(np.median(rates - trend))
-        near = free[predicted >= float(rates.max()) + _FAR_BELOW]
-        return near if len(near) else free
-
-    def _gains(self, known: Mapping[int, float], lost: set[int], free: NDArray[np.intp]) -> Array:
-        # The learnt noise is all that is told of a measurement here. With the variance that its windows show, searches
-        # of the recorded tables were no nearer to the best (benchmarks/RESULTS.md).
-        readings = [Reading(math.log(value), 0.0) for value in known.values()]
-        lowest = min(reading.log_value for reading in readings)  # like a failure is likely to fail as well
-        readings += [Reading(lowest, _FAILED_SPREAD**2) for _ in lost]
-        seen = np.array([*known, *lost], dtype=np.intp)
-        points = self._points[seen]
-        surrogate = Surrogate(
-            self._features.distances(points, points), self._trend[seen], list(enumerate(readings)), start=self._learnt
-        )
-        self._learnt = surrogate.settings
-        mean_seen, _ = surrogate.known()
-        mean, spread = surrogate.predict(self._features.distances(self._points[free], points), self._trend[free])
-        return expected_gain(mean, spread, float(mean_seen[: len(known)].max()))
 
 
 class Sampler(NamedTuple):

@@ -1,13 +1,13 @@
 """One search while it runs: runs the next trial, writes it down, tells about it, and knows how things stand.
 
-The order of things (baselines, seeds, sampler, confirmation) is that of `autopipe.search.study` and `confirmation`.
+Which trials run, and in which order, is decided by `autopipe.search.order`, the sampler and `confirmation`.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,10 +20,9 @@ from autopipe.core.costs import Costs
 from autopipe.core.facts import Facts
 from autopipe.core.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.core.params import from_config, to_config
-from autopipe.core.stats import median
+from autopipe.core.stats import log_variance, median
 from autopipe.errors import ConfigError
-from autopipe.search import feasible, objective, rules, setups, suggest
-from autopipe.search.belief import Belief
+from autopipe.search import feasible, objective, setups, suggest
 from autopipe.search.events import OnEvent, TrialFinished, TrialGivenBack, TrialStarted
 from autopipe.search.measurer import Effort, Measurer
 from autopipe.search.objective import Point
@@ -32,6 +31,7 @@ from autopipe.search.participants import ALONE, Alone, Others
 from autopipe.search.record import Record
 from autopipe.search.row import Row
 from autopipe.search.settings import Settings
+from autopipe.search.surrogate import Features, Reading, Surrogate
 
 _SLACK = 0.05  # of the budget, by which a confirmation may exceed it
 _CHOOSING_SECONDS = 0.05  # a sampler takes some times as long
@@ -58,8 +58,10 @@ class Session:
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
         self.required: Collection[str] = ()  # the keys of baselines that have to be beaten
-        self.believed: tuple[int, Belief] | None = None  # after so many trials
+        self.believed: tuple[int, Surrogate] | None = None  # after so many trials
+        self._features: Features | None = None
         self._costs: Costs | None = None
+        self._first_costs: Costs | None = None
         self._points: dict[str, Point] = {}
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
@@ -74,9 +76,10 @@ class Session:
         """
         first, self.ceilings = not self.ceilings, ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
-        self.believed = None
+        self.believed = self._features = None
         self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
         if self._costs is not None:
+            self._first_costs = self._first_costs or self._costs
             self.facts = costs.useful(self._costs, self.facts)
         before, named = self.facts, self.facts.limits.only
         wanted = [each.config.model_setup for each in self.trimmed.candidates]
@@ -85,7 +88,7 @@ class Session:
         if self._costs is not None or useless:
             bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
             left = feasible.narrowed(self.trimmed, self.facts, bounds)
-            if rules.why_not(left.candidates[0].config, self.facts) is not None:
+            if feasible.why_not(left.candidates[0].config, self.facts) is not None:
                 # All that is asked for brings nothing by these figures, and is tried all the same.
                 self.facts = replace(before.unmeasured, pointless=before.pointless)
             self.trimmed = left
@@ -119,6 +122,15 @@ class Session:
         self.measurer.allow(None if no_end else allowed)
         return allowed
 
+    def is_short(self) -> bool:
+        """Whether there is no time for two more trials."""
+        return self.seconds_left() < 2 * self.trial_seconds()
+
+    def tried(self) -> set[str]:
+        """Return the keys of the configurations that ran, or that another participant of the study runs."""
+        done = {row.key for row in self.search_rows() if row.outcome is not None}
+        return done if self.others.me is None else done | self.record.under_way()
+
     def search_rows(self) -> list[Row]:
         """Return the trials so far that are no blocks of a confirmation run."""
         return [row for row in self.record.rows() if row.block is None]
@@ -145,7 +157,7 @@ class Session:
 
     def allowed(self, config: PipelineConfig) -> bool:
         """Whether the user's limits leave room for it; what is not worth a trial may win all the same if it had one."""
-        return rules.why_not(config, self.facts.unmeasured) is None
+        return feasible.why_not(config, self.facts.unmeasured) is None
 
     def kept_limits(self, row: Row) -> bool:
         """Whether a trial kept the limits of this search; when it was told, others may have been asked for."""
@@ -157,6 +169,39 @@ class Session:
         """Return the best point that keeps the limits, or None."""
         points = [point for point in self.points().values() if point.feasible]
         return max(points, key=lambda point: (point.value, point.key), default=None)
+
+    def worth(self) -> dict[str, float | None]:
+        """Return the value of each configuration that was tried, by key; None if it failed or breaks a limit."""
+        failed = {row.key: None for row in self.record.rows() if isinstance(row.outcome, TrialFailure)}
+        return {**failed, **{key: each.value if each.feasible else None for key, each in self.points().items()}}
+
+    def surrogate(self) -> Surrogate:
+        """Return what everything measured so far says of all candidates, in terms of what the study maximises."""
+        measured = [(row, row.outcome) for row in self.record.rows() if isinstance(row.outcome, Measurement)]
+        if self.believed is None or self.believed[0] != len(measured):
+            points = self.points()
+            if self._features is None or not points.keys() <= self._features.configs.keys():
+                configs = {each.key: each.config for each in self.trimmed.candidates}
+                configs |= {key: each.config for key, each in points.items()}
+                self._features = Features(configs, self.facts.cores, self.trend)
+            readings = [(row.key, self._reading(row, outcome)) for row, outcome in measured]
+            before = None if self.believed is None else self.believed[1]
+            self.believed = len(measured), Surrogate(self._features, readings, before)
+        return self.believed[1]
+
+    def _reading(self, row: Row, outcome: Measurement) -> Reading:
+        rate = outcome.images_per_second
+        value = self.score(row.config, self.points()[row.key].measurements, rate.value)
+        # A one-time cost makes the score vary by less than the rate, by as much as it takes of the time.
+        return Reading(math.log(value), log_variance(rate) * (value / rate.value) ** 2, row.block)
+
+    def trend(self, config: PipelineConfig) -> float:
+        """Return the logarithm of a configuration's prediction by the first ceilings; 0 if there is none.
+
+        A reading that is corrected later is of one setup only, and would set it apart from the others.
+        """
+        known = self._first_costs
+        return 0.0 if known is None or not self.settings.seeding else math.log(self._promise(config, known))
 
     def trial_seconds(self) -> float:
         """Return how long a trial takes here, or 0 if none has run."""
@@ -180,12 +225,15 @@ class Session:
         return None if self._costs is None else costs.predict(config, self._costs)
 
     def promise(self, config: PipelineConfig, rate: float | None = None) -> float:
-        """Return the prediction, or `rate`, in terms of what the study maximises; only where there are predictions."""
+        """Return the prediction, or `rate`, in terms of what the study maximises; only if there are predictions."""
         assert self._costs is not None
-        rate = costs.predict(config, self._costs) if rate is None else rate
+        return self._promise(config, self._costs, rate)
+
+    def _promise(self, config: PipelineConfig, known: Costs, rate: float | None = None) -> float:
+        rate = costs.predict(config, known) if rate is None else rate
         if self.settings.epochs is None:
             return rate
-        once = sum(costs.one_time_seconds(config, self._costs, self.facts.workload.samples))
+        once = sum(costs.one_time_seconds(config, known, self.facts.workload.samples))
         return objective.score(rate, once, self._images)
 
     @property
@@ -222,6 +270,16 @@ class Session:
         self.record.enqueue(self.trimmed.space, config, origin=origin, predicted=self.predicted(config))
         while self.record.waiting():
             self.run_next()
+
+    def run_each(
+        self, asked: Iterable[tuple[PipelineConfig, AskedBy]], over: Callable[[], object] = lambda: None
+    ) -> None:
+        """Run the trials that have a reason of their own, except those that have run, until the search is `over`."""
+        for config, origin in asked:
+            if over():
+                return
+            if config.key() not in self.tried():
+                self.run_config(config, origin)
 
     def run_next(self) -> None:
         """Run the trial that is enqueued, or else the one that the sampler chooses."""
@@ -267,7 +325,7 @@ class Session:
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
             config = to_config(suggest.suggest(self.trimmed.space, trial))
-            why = rules.why_not(config, self.facts)
+            why = feasible.why_not(config, self.facts)
             reason = None if why is None else why.reason
         except ConfigError as error:
             reason = error.message

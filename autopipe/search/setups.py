@@ -1,7 +1,7 @@
-"""Which setups of the model are worth a look: more devices, another channel order, several steps by one call, or
-whatever else a setup has, as long as it pays. Pure.
+"""Which setups of the model are worth a trial, by the model alone on batches that are there already. Pure.
 
-What is judged is the model alone on batches that are there already: where that is no faster, no loader can make it so.
+A setup is a number of devices, an order of channels, how many steps one call makes, and where ops finish. If the model
+alone is no faster in a setup, no loader can make it faster. `autopipe.search.ceilings` measures them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import ModelSetup
 from autopipe.core.params import Value
 
-_PAYS = 1.05  # times the rate of fewer (devices, say): more cost more than such a gain is worth
-_FASTER = 1.02  # times the rate of the usual value of what is no number: less is noise
-_MOST_FIRST = (
-    "steps_per_execution",
-)  # what the most of them do not gain, fewer do not either, and it shows best there
-_NOT_JUDGED = ("finish",)  # where it is done is a matter of the loader's work as well
-
 Setting = tuple[str, Value]
+
+_PAYS = 1.05  # times the rate of fewer (devices, say): a smaller gain is not worth what more of them cost
+_FASTER = 1.02  # times the rate of the usual value of what is no number: less is noise
+# The gain of the most is the largest, so that noise hides it last; if they do not pay, fewer do not either.
+_MOST_FIRST = ("steps_per_execution",)
+_NOT_JUDGED = ("finish",)  # the loader's work depends on it as well
 
 
 def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
@@ -39,21 +38,31 @@ def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
     return sorted(set(setups), key=place)
 
 
-def useless(ceilings: Sequence[Ceiling], setups: Sequence[ModelSetup], named: Collection[str]) -> dict[Setting, str]:
-    """Return which settings are not worth a trial: what is not known of them, and what is known to bring nothing."""
-    return unmeasured(ceilings, setups, named) | pointless(ceilings, setups, named)
-
-
-def pointless(
-    ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = ()
+def useless(
+    ceilings: Sequence[Ceiling], setups: Sequence[ModelSetup], named: Collection[str] = ()
 ) -> dict[Setting, str]:
-    """Return which settings bring nothing, with the reason, by what was measured so far.
+    """Return the settings that are not worth a trial, with the reason: they bring nothing, or were not measured.
+
+    Several steps by one call are tried only if they pay, and so only if they were measured.
 
     Args:
         ceilings: the model alone in the setups that were measured.
         setups: all that could be asked for.
         named: settings that the user has asked for, which are not judged.
     """
+    found = pointless(ceilings, setups, named)
+    if not ceilings or "steps_per_execution" in named:
+        return found
+    known = {each.setup.steps_per_execution for each in ceilings}
+    wanted = {each.steps_per_execution for each in setups if each.steps_per_execution > 1}
+    why = "there was no time to measure the model alone so"
+    return {("steps_per_execution", count): why for count in sorted(wanted - known)} | found
+
+
+def pointless(
+    ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = ()
+) -> dict[Setting, str]:
+    """Return the settings that bring nothing by what was measured, with the reason; arguments as in `useless`."""
     rates = {each.setup: each.model_images_per_second.value for each in ceilings}
     wanted, found = list(setups), dict[Setting, str]()
     for name in ModelSetup._fields:
@@ -62,21 +71,10 @@ def pointless(
     return found
 
 
-def unmeasured(
-    ceilings: Sequence[Ceiling], setups: Iterable[ModelSetup], named: Collection[str] = ()
-) -> dict[Setting, str]:
-    """Return how many steps by one call have not been looked at, and why: they are tried only where they pay."""
-    known = {each.setup.steps_per_execution for each in ceilings}
-    wanted = {each.steps_per_execution for each in setups}
-    why, tried = "there was no time to measure the model alone so", ceilings and "steps_per_execution" not in named
-    return {("steps_per_execution", count): why for count in sorted(wanted - known) if tried and count > 1}
-
-
 def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value]) -> dict[Setting, str]:
-    """Return which values of one setting bring nothing.
+    """Return the values of one setting that bring nothing.
 
-    Where some devices do not pay over fewer, more do not either. Several steps by one call are compared with one: the
-    most first, whose gain is the largest, so that noise hides it last; where they do not pay, fewer do not either.
+    If some devices do not pay over fewer, more do not either. Several steps by one call are compared with one.
     """
     found: dict[Setting, str] = {}
     best, stop = getattr(ModelSetup(), name), ""
@@ -93,15 +91,11 @@ def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value])
     return found
 
 
-def rival(ceilings: Sequence[Ceiling]) -> Ceiling | None:
-    """Return the fastest of those that share a process with the last and differ from it in one setting, if any."""
-    *others, last = ceilings
-    alike = [each for each in others if each.setup[:2] == last.setup[:2] and _differences(each, last) == 1]
-    return max(alike, key=lambda each: each.model_images_per_second.value, default=None)
-
-
-def _differences(one: Ceiling, other: Ceiling) -> int:
-    return sum(mine != theirs for mine, theirs in zip(one.setup, other.setup, strict=True))
+def _gain(rates: Mapping[ModelSetup, float], name: str, value: Value, other: Value) -> float | None:
+    """Return how many times faster a value is than another, in the pair where it is most; None if there is no pair."""
+    change: dict[str, Any] = {name: other}
+    pairs = [(rate, setup._replace(**change)) for setup, rate in rates.items() if getattr(setup, name) == value]
+    return max((rate / rates[usual] for rate, usual in pairs if usual in rates), default=None)
 
 
 def hopeless(setup: ModelSetup, known: Mapping[Setting, str]) -> bool:
@@ -109,8 +103,9 @@ def hopeless(setup: ModelSetup, known: Mapping[Setting, str]) -> bool:
     return not known.keys().isdisjoint(setup._asdict().items())
 
 
-def _gain(rates: Mapping[ModelSetup, float], name: str, value: Value, other: Value) -> float | None:
-    """Return how many times faster a value is than another of the same setting, where it is most; None: no pair."""
-    change: dict[str, Any] = {name: other}
-    pairs = [(rate, setup._replace(**change)) for setup, rate in rates.items() if getattr(setup, name) == value]
-    return max((rate / rates[usual] for rate, usual in pairs if usual in rates), default=None)
+def rival(ceilings: Sequence[Ceiling]) -> Ceiling | None:
+    """Return the fastest of those that share a process with the last and differ from it in one setting, if any."""
+    *others, last = ceilings
+    alike = (each for each in others if each.setup[:2] == last.setup[:2])
+    near = (each for each in alike if sum(map(lambda a, b: a != b, each.setup, last.setup)) == 1)
+    return max(near, key=lambda each: each.model_images_per_second.value, default=None)

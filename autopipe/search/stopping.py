@@ -1,4 +1,7 @@
-"""When a search is over, and how to say so. Pure: the state of a search in, a reason or None out."""
+"""The three rules that end a search: its budget is used up, the model is the limit, or trials bring no gain any more.
+
+Pure: the state of a search in, a reason with its sentence or None out.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a search stands."""
+    """The state of a search."""
 
     trials: int  # finished ones, failures included
     seconds: float  # spent so far
@@ -53,10 +56,10 @@ def budget_stop(
     confirmation_seconds: float,
     end_seconds: float = 0.0,
 ) -> Stop | None:
-    """Return why no further trial is paid for, or None.
+    """Return a stop if the budget has no further trial, or if nothing is left to try.
 
     Args:
-        standing: how the search stands.
+        standing: the state of the search.
         trials: how many it may run.
         budget_seconds: how long it may take; None: as long as it takes.
         trial_seconds: that one more trial takes.
@@ -87,18 +90,17 @@ def _used_up(allowed: int, ran: int) -> str:
 
 
 def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
-    """Return the share of the ceiling at which nothing is left to gain: `share`, or less where that cannot be told.
+    """Return the share of the ceiling at which nothing is left to gain: `share`, or less on an unsteady machine.
 
-    Two figures that are less than `REPEATABILITY` standard deviations of one apart are taken for the same. However
-    unsteady a machine is, no more than 2 % are given away for it.
+    Two figures that are less than `REPEATABILITY` standard deviations of one apart are taken for the same, but no more
+    than 2 % are given away for it.
     """
-    figures = (rate, ceiling.model_images_per_second)
-    variance = max(map(log_variance, figures))
+    variance = max(map(log_variance, (rate, ceiling.model_images_per_second)))
     return max(share - _GIVEN_AWAY, min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
 
 
 def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float, what: str) -> Stop | None:
-    """Return a stop if `what`, at `rate` images/s, leaves nothing to gain below the model's own ceiling."""
+    """Return a stop if `what`, at `rate` images/s, leaves nothing to gain below the model alone."""
     top = ceiling.model_images_per_second.value
     if rate.value < share * top:
         return None
@@ -111,9 +113,9 @@ def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float, what: str) -
 
 
 def no_gain_stop(standing: Standing, *, patience: int) -> Stop | None:
-    """Return a stop if the last `patience` trials have brought no gain beyond the interval of the best before them.
+    """Return a stop if none of the last `patience` trials is above the interval of the best before them.
 
-    If that best was read in one window only, it has no interval, and no gain can be ruled out.
+    A best that was read in one window only has no interval, and rules out no gain.
     """
     if len(standing.best) <= patience:
         return None
@@ -121,6 +123,5 @@ def no_gain_stop(standing: Standing, *, patience: int) -> Stop | None:
     if before is None or now is None or not before.has_interval or now.value > before.high:
         return None
     return Stop(
-        reason=Reason.NO_GAIN,
-        message=f"The last {patience} trials were not significantly faster than the best.",
+        reason=Reason.NO_GAIN, message=f"The last {patience} trials were not significantly faster than the best."
     )

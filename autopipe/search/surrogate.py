@@ -1,15 +1,15 @@
-"""A Gaussian process over configurations: what the trials so far say about those not tried. NumPy only, no Optuna.
+"""A Gaussian process over configurations: what everything measured so far says of each of them. NumPy only, no Optuna.
 
-Rates are learnt as logarithms (a factor is a factor, whatever the level), on top of the cost model's prediction where
-there is one. Two configurations are alike where their settings are; how much each setting matters is learnt with them,
-from the likelihood of what was seen. Few points and a finite list of candidates make everything here exact and quick:
-no gradients, no sampling.
+The sampler, the confirmation and the effects of settings ask this one model. Rates are learnt as logarithms (a factor
+is a factor, whatever the level), on top of the cost model's prediction if there is one. Two configurations are alike if
+their settings are; how much each setting matters is learnt from the likelihood of what was seen. Few measurements and a
+finite list of configurations make everything here exact and quick: no gradients, no sampling.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value, from_config
+from autopipe.core.stats import Comparison, Interval, median, student_t_95
 
 Array = NDArray[np.floating[Any]]
+Rows = NDArray[np.intp]
 
 _WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # how fast likeness falls with a setting's distance
 _TYPICAL_WEIGHT = 0.3
 _AMPLITUDES = (0.05, 0.15, 0.4, 1.0)  # how far rates stray from the trend, in log units
 _NOISES = (0.01, 0.03, 0.1)
-_SHOWN_NOISES = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)  # where repeats show what it is
+_SHOWN_NOISES = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)  # if repeats show what it is
 _OWNS = (0.0, 0.01, 0.03, 0.1)  # of a configuration, apart from those like it
 _DRIFTS = (0.003, 0.01, 0.03, 0.1, 0.3)  # of the machine, from block to block
 _TREND_SPREAD, _LEVEL_SPREAD = 0.5, 3.0  # prior of the prediction's slope around 1, and of the common level
@@ -34,10 +36,9 @@ _TREND_SPREAD, _LEVEL_SPREAD = 0.5, 3.0  # prior of the prediction's slope aroun
 class Reading(NamedTuple):
     """One measurement of a configuration."""
 
-    log_value: float  # logarithm of what was measured
+    log_value: float  # logarithm of the measured value
     variance: float  # of `log_value`, as far as the measurement itself can tell; nothing of one taken a minute later
-    # measurements that were taken in turns, of several configurations, share its number; None: taken alone
-    block: int | None = None
+    block: int | None = None  # measurements of several configurations in turn share this number; None: taken alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +53,42 @@ class Learnt:
 
 
 class Features:
-    """Configurations as points: one coordinate a setting, 0 to 1 where it has an order."""
+    """Configurations as points, one coordinate a setting (0 to 1 if it has an order), with their predictions.
 
-    def __init__(self, configs: Sequence[PipelineConfig], cores: int) -> None:
-        rows = [_settings(config, cores) for config in configs]
+    Args:
+        configs: the configurations by key.
+        cores: usable ones.
+        trend: returns the logarithm of a configuration's prediction.
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, PipelineConfig],
+        cores: int,
+        trend: Callable[[PipelineConfig], float] = lambda config: 0.0,
+    ) -> None:
+        self.configs = dict(configs)
+        self._row = {key: at for at, key in enumerate(self.configs)}
+        self.trend: Array = np.array([trend(config) for config in self.configs.values()])
+        rows = [_settings(config, cores) for config in self.configs.values()]
         self.names = sorted({name for row in rows for name in row})  # of the settings
         self._values = {name: sorted({row[name] for row in rows if name in row}, key=str) for name in self.names}
         self._ordered = {name: all(isinstance(value, float) for value in self._values[name]) for name in self.names}
-        # One row a configuration; NaN where a setting does not count for it.
-        self.points: Array = np.array([[self._place(name, row) for name in self.names] for row in rows], dtype=float)
+        # One row a configuration; NaN if a setting does not count for it.
+        self._points: Array = np.array([[self._place(name, row) for name in self.names] for row in rows], dtype=float)
 
-    def distances(self, first: Array, second: Array) -> Array:
+    def rows(self, keys: Collection[str]) -> Rows:
+        """Return where configurations stand in the list."""
+        return np.array([self._row[key] for key in keys], dtype=np.intp)
+
+    def distances(self, first: Rows, second: Rows) -> Array:
         """Return, setting by setting, how far each of `first` is from each of `second`: 0 to 1."""
-        apart = np.abs(first[:, None, :] - second[None, :, :])
+        one, other = self._points[first], self._points[second]
+        apart = np.abs(one[:, None, :] - other[None, :, :])
         unordered = np.array([not self._ordered[name] for name in self.names])
         apart[..., unordered] = apart[..., unordered] > 0
         # A setting that counts for one of two only. Half the width is the least that leaves every covariance positive.
-        missing = np.isnan(first)[:, None, :] != np.isnan(second)[None, :, :]
+        missing = np.isnan(one)[:, None, :] != np.isnan(other)[None, :, :]
         return np.where(missing, 0.5, np.nan_to_num(apart, nan=0.0))
 
     def _place(self, name: str, row: dict[str, float | str]) -> float:
@@ -98,7 +118,7 @@ def _coordinate(value: Value) -> float | str:
 
 
 class Surrogate:
-    """What is known after some measurements.
+    """What is known of configurations after some measurements: normal in the logarithm, not independent of each other.
 
     Every measurement has its own variance, so that a steady one counts for more than a shaky one and several of one
     configuration for more than one. What a machine does meanwhile comes on top: some of it to each measurement, and
@@ -107,87 +127,148 @@ class Surrogate:
     Gaussian Processes for Machine Learning, ch. 2 and 5).
 
     Args:
-        distances: between the configurations that were measured, setting by setting.
-        trend: the logarithms of their predictions, or zeros.
-        readings: what was measured: which of these configurations, and what.
-        start: where to begin learning, e.g. what was learnt one measurement ago.
+        features: of all configurations that may be asked about.
+        readings: what was measured, at least one: the key of the configuration, and the measurement.
+        before: the surrogate some measurements ago, to begin learning with.
+        learnt: what counts, if nothing is to be learnt from the readings.
     """
 
     def __init__(
-        self, distances: Array, trend: Array, readings: Sequence[tuple[int, Reading]], start: Learnt | None = None
+        self,
+        features: Features,
+        readings: Sequence[tuple[str, Reading]],
+        before: Surrogate | None = None,
+        *,
+        learnt: Learnt | None = None,
     ) -> None:
-        self._distances, self._trend = distances, trend
-        self._rows = np.array([at for at, _ in readings], dtype=np.intp)
+        self.features, self.readings = features, readings
+        self.measured = tuple(dict.fromkeys(key for key, _ in readings))
+        self._seen = features.rows(self.measured)
+        place = {key: at for at, key in enumerate(self.measured)}
+        self._at = np.array([place[key] for key, _ in readings], dtype=np.intp)
         self._variances = np.array([reading.variance for _, reading in readings])
         self._together = _together([reading.block for _, reading in readings])
-        values = np.array([reading.log_value for _, reading in readings]) - trend[self._rows]
+        trend = features.trend[self._seen]
+        values = np.array([reading.log_value for _, reading in readings]) - trend[self._at]
         self._centre, self._mean_trend = float(np.mean(values)), float(np.mean(trend))
         self._target = values - self._centre
-        self._common = self._shared(trend, trend)
+        self._distances = features.distances(self._seen, self._seen)
+        self._common = self._shared(self._seen, self._seen)
         self._alike: tuple[tuple[float, ...], Array] | None = None
-        self.settings = self._learn(start)
-        self._root = np.linalg.cholesky(self._covariance(self.settings))
-        self._solved = _solve(self._root, self._target)
+        self.learnt = learnt or self._learn(before)
+        self._root = np.linalg.cholesky(self._covariance(self.learnt))
+        self._solved = np.linalg.solve(self._root.T, np.linalg.solve(self._root, self._target))
 
-    def predict(self, distances: Array, trend: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the log value, of points at `distances` from the measured ones."""
-        settings = self.settings
-        across = self._kernel(distances, trend, self._trend, settings)[:, self._rows]
-        mean = trend + self._centre + across @ self._solved
-        half = np.linalg.solve(self._root, across.T)
-        alone = settings.amplitude**2 + settings.own**2 + _LEVEL_SPREAD**2
-        before = alone + (_TREND_SPREAD * (trend - self._mean_trend)) ** 2
+    # ------------------------------------------------------------ what is asked of it
+
+    @property
+    def noise(self) -> float:
+        """By how much a measurement strays from another of the same configuration in the same block, in log units."""
+        return math.hypot(self.learnt.noise, math.sqrt(median(self._variances.tolist())))
+
+    @property
+    def freedom(self) -> int:
+        """How many repeats the noise and the drift rest on, at least 1."""
+        blocks = {reading.block for _, reading in self.readings if reading.block is not None}
+        return max(1, len(self.readings) - len(self.measured) - len(blocks) - 1)
+
+    def marginal(self, keys: Sequence[str]) -> tuple[Array, Array]:
+        """Return mean and standard deviation of each configuration's log value."""
+        rows, learnt = self.features.rows(keys), self.learnt
+        mean, half = self._mean(rows)
+        apart = self.features.trend[rows] - self._mean_trend
+        before = learnt.amplitude**2 + learnt.own**2 + _LEVEL_SPREAD**2 + (_TREND_SPREAD * apart) ** 2
         return mean, np.sqrt(np.maximum(before - np.sum(half**2, axis=0), 1e-12))
 
-    def known(self) -> tuple[Array, Array]:
-        """Return mean and covariance of the log values of the configurations that were measured."""
-        prior = self._prior(self.settings)
-        across = prior[:, self._rows]
-        mean = self._trend + self._centre + across @ self._solved
-        half = np.linalg.solve(self._root, across.T)
-        return mean, prior - half.T @ half
+    def value(self, key: str) -> float:
+        """Return what a configuration is worth, most likely."""
+        return math.exp(float(self._mean(self.features.rows([key]))[0][0]))
 
-    def _kernel(self, distances: Array, first: Array, second: Array, settings: Learnt) -> Array:
-        alike = np.exp(-(distances @ np.asarray(settings.weights)))
-        kernel: Array = settings.amplitude**2 * alike + self._shared(first, second)
-        return kernel
+    def best(self, keys: Collection[str]) -> str:
+        """Return which of `keys`, at least one, is worth most."""
+        return max(keys, key=lambda key: (self.value(key), key))
 
-    def _shared(self, first: Array, second: Array) -> Array:
-        """Return the covariance that all configurations have: the slope of the trend, and the common level."""
-        shared: Array = _TREND_SPREAD**2 * np.outer(first - self._mean_trend, second - self._mean_trend)
-        return shared + _LEVEL_SPREAD**2
+    def ahead(self, first: str, second: str) -> tuple[float, float]:
+        """Return by how much `first` is ahead of `second`, in log units, with the standard deviation of that."""
+        rows = self.features.rows([first, second])
+        mean, half = self._mean(rows)
+        left = self._prior(rows, rows) - half.T @ half
+        variance = float(left[0, 0] + left[1, 1] - 2.0 * left[0, 1])
+        return float(mean[0] - mean[1]), math.sqrt(max(variance, 0.0))
 
-    def _prior(self, settings: Learnt) -> Array:
-        """Return the covariance of the configurations that were measured, before that."""
-        if self._alike is None or self._alike[0] != settings.weights:  # most of what is tried in turn has the same
-            self._alike = settings.weights, np.exp(-(self._distances @ np.asarray(settings.weights)))
-        prior: Array = settings.amplitude**2 * self._alike[1] + self._common
-        prior.flat[:: len(prior) + 1] += settings.own**2
+    def compared(self, first: str, second: str, pairs: int) -> Comparison:
+        """Return how many times `first` is worth what `second` is, which ran in so many `pairs`."""
+        ahead, spread = self.ahead(first, second)
+        reach = student_t_95(self.freedom) * spread
+        interval = Interval(math.exp(ahead - reach), math.exp(ahead + reach))
+        return Comparison(ratio=math.exp(ahead), interval=interval, pairs=pairs)
+
+    def instead(self, readings: Mapping[str, Reading]) -> Surrogate:
+        """Return the same with other readings of some configurations; nothing is learnt from them."""
+        others = [each for each in self.readings if each[0] not in readings]
+        return Surrogate(self.features, [*others, *readings.items()], learnt=self.learnt)
+
+    # ------------------------------------------------------------ covariances
+
+    def _mean(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the means of log values, and what the readings take off their covariance, as its root."""
+        across = self._prior(rows, self._seen)[:, self._at]
+        mean: Array = self.features.trend[rows] + self._centre + across @ self._solved
+        return mean, np.linalg.solve(self._root, across.T)
+
+    def _prior(self, first: Rows, second: Rows) -> Array:
+        """Return the covariance of log values before anything was measured."""
+        learnt = self.learnt
+        alike = np.exp(-(self.features.distances(first, second) @ np.asarray(learnt.weights)))
+        same = first[:, None] == second[None, :]
+        prior: Array = learnt.amplitude**2 * alike + learnt.own**2 * same + self._shared(first, second)
         return prior
 
-    def _covariance(self, settings: Learnt) -> Array:
-        kernel = self._prior(settings)[np.ix_(self._rows, self._rows)]
-        alone = np.diag(self._variances + settings.noise**2)
-        covariance: Array = kernel + alone + settings.drift**2 * self._together
+    def _shared(self, first: Rows, second: Rows) -> Array:
+        """Return the covariance that all configurations have: the slope of the trend, and the common level."""
+        one, other = self.features.trend[first] - self._mean_trend, self.features.trend[second] - self._mean_trend
+        shared: Array = _TREND_SPREAD**2 * np.outer(one, other) + _LEVEL_SPREAD**2
+        return shared
+
+    def _covariance(self, learnt: Learnt) -> Array:
+        """Return the covariance of the readings."""
+        if self._alike is None or self._alike[0] != learnt.weights:  # most of what is tried in turn has the same
+            self._alike = learnt.weights, np.exp(-(self._distances @ np.asarray(learnt.weights)))
+        prior = learnt.amplitude**2 * self._alike[1] + self._common
+        prior.flat[:: len(prior) + 1] += learnt.own**2
+        covariance: Array = prior[np.ix_(self._at, self._at)] + learnt.drift**2 * self._together
+        covariance.flat[:: len(covariance) + 1] += self._variances + learnt.noise**2
         return covariance
 
-    def _likelihood(self, settings: Learnt) -> float:
-        root = np.linalg.cholesky(self._covariance(settings))
-        fit = float(self._target @ _solve(root, self._target))
+    # ------------------------------------------------------------ learning
+
+    def _likelihood(self, learnt: Learnt) -> float:
+        root = np.linalg.cholesky(self._covariance(learnt))
+        fit = float(np.sum(np.linalg.solve(root, self._target) ** 2))
         # A weak belief that settings matter a little keeps two or three points from settling the matter.
-        belief = sum(math.log(weight / _TYPICAL_WEIGHT) ** 2 for weight in settings.weights) / 8.0
+        belief = sum(math.log(weight / _TYPICAL_WEIGHT) ** 2 for weight in learnt.weights) / 8.0
         return -0.5 * fit - float(np.sum(np.log(np.diag(root)))) - belief
 
-    def _learn(self, start: Learnt | None) -> Learnt:
-        """Climb the likelihood, one setting at a time over a short list of values; twice round from nothing."""
-        repeated = len(set(self._rows.tolist())) < len(self._rows)
+    @property
+    def _repeated(self) -> bool:
+        return len(self.measured) < len(self.readings)
+
+    def _learn(self, before: Surrogate | None) -> Learnt:
+        """Climb the likelihood, one setting at a time over a short list of values; twice round from nothing.
+
+        What was learnt before there were repeats says too little of the noise to begin with once there are.
+        """
+        repeated = self._repeated
+        goes_on = before is not None and before.features.names == self.features.names and before._repeated == repeated
         in_blocks = bool((self._together.sum(axis=0) > 1).any())  # else drift and noise cannot be told apart
         noises, drifts = _SHOWN_NOISES if repeated else _NOISES, _DRIFTS if in_blocks else ()
-        typical = (_TYPICAL_WEIGHT,) * self._distances.shape[2]
-        best = start or Learnt(typical, amplitude=0.4, own=0.0, noise=0.03, drift=drifts[0] if drifts else 0.0)
+        typical = (_TYPICAL_WEIGHT,) * len(self.features.names)
+        best = Learnt(typical, amplitude=0.4, own=0.0, noise=0.03, drift=drifts[0] if drifts else 0.0)
+        if before is not None and goes_on:
+            best = before.learnt
         height = self._likelihood(best)
         varied = [at for at in range(len(best.weights)) if self._distances[..., at].any()]
-        for _ in range(2 if start is None else 1):
+        for _ in range(1 if goes_on else 2):
             trials = [replace(best, amplitude=a, noise=n) for a in _AMPLITUDES for n in noises]
             best, height = self._better(trials, best, height)
             trials = [replace(best, noise=n, drift=d) for n in noises for d in drifts]
@@ -195,8 +276,8 @@ class Surrogate:
             trials = [replace(best, own=o, noise=n) for o in (_OWNS if repeated else ()) for n in noises]
             best, height = self._better(trials, best, height)
             for at in varied:
-                before, after = best.weights[:at], best.weights[at + 1 :]
-                trials = [replace(best, weights=(*before, w, *after)) for w in _WEIGHTS]
+                left, right = best.weights[:at], best.weights[at + 1 :]
+                trials = [replace(best, weights=(*left, w, *right)) for w in _WEIGHTS]
                 best, height = self._better(trials, best, height)
         return best
 
@@ -222,8 +303,3 @@ def expected_gain(mean: Array, spread: Array, best: float) -> Array:
     below = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in ahead])
     gain: Array = spread * (ahead * below + density)
     return gain
-
-
-def _solve(root: Array, right: Array) -> Array:
-    solution: Array = np.linalg.solve(root.T, np.linalg.solve(root, right))
-    return solution

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 import optuna
@@ -14,23 +14,23 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from autopipe.core.params import Value
 from autopipe.errors import ConfigError, MissingExtraError, near
 from autopipe.search.feasible import Candidate
-from autopipe.search.samplers import SURROGATE, ListSampler, Sampler, SamplerContext
+from autopipe.search.samplers import SURROGATE, Sampler, SamplerContext, SurrogateSampler
 
 
-class CoordinateSampler(ListSampler):
+class CoordinateSampler(SurrogateSampler):
     """One setting at a time: from the best so far to the untried candidate that differs in the fewest settings."""
 
     def __init__(self, context: SamplerContext) -> None:
         super().__init__(context)
         self._rng = random.Random(context.seed)
 
-    def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
+    def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
         """Return a nearest neighbour of the best."""
-        free = [each for each in self._context.candidates if each.key not in measured and each.key not in failed]
-        inside = [key for key in measured if key in self._by_key]
-        if not free or not inside:
+        free = [each for key, each in self._by_key.items() if key not in worth and key not in busy]
+        measured = {key: value for key in self._by_key if (value := worth.get(key)) is not None}
+        if not free or not measured:
             return self._rng.choice(free) if free else None
-        best = self._by_key[max(inside, key=lambda key: measured[key])].params
+        best = self._by_key[max(measured, key=lambda key: measured[key])].params
         nearest = min(_differing(best, each) for each in free)
         return self._rng.choice([each for each in free if _differing(best, each) == nearest])
 

@@ -43,7 +43,7 @@ ELSEWHERE = {
     ("core/sample.py", "array"): "a field's kind",
     ("data/arrays.py", "array"): "a key of what Arrays pickles",
     ("data/records.py", "tfrecord"): "the folder of the record index",
-    ("search/rules.py", "foreign"): "the name of a rule",
+    ("search/feasible.py", "foreign"): "the name of a rule",
     ("search/trial_owner.py", "processes"): "a key of who runs a trial: in which process numbers count",
     ("measure/augmentation.py", "CutMix"): "a layer of Keras",
     ("measure/augmentation.py", "MixUp"): "a layer of Keras",

@@ -31,8 +31,8 @@ from autopipe.hardware.memory import Memory
 from autopipe.loaders.wrapped import Wrapped
 from autopipe.search import library, lock
 from autopipe.search.events import Event, SpaceTrimmed, StudyOpened, WaitingForMachine
+from autopipe.search.feasible import Rule
 from autopipe.search.result import SearchResult
-from autopipe.search.rules import Rule
 from autopipe.search.settings import Settings
 from autopipe.trial import protocol
 from tests.fakes.facts import DESCRIBED

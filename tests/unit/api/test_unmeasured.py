@@ -13,10 +13,9 @@ from autopipe.errors import SearchInterruptedError
 from autopipe.hardware.memory import size_text
 from autopipe.loaders.threads import Threads
 from autopipe.search import library, study
-from autopipe.search.feasible import Drop
+from autopipe.search.feasible import Drop, Rule
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.result import SearchResult
-from autopipe.search.rules import Rule
 from autopipe.search.settings import Settings
 from tests.fakes.surface import Surface
 

@@ -18,9 +18,8 @@ from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.value import Estimate
 from autopipe.loaders.threads import Threads
 from autopipe.search import events
-from autopipe.search.feasible import Drop
+from autopipe.search.feasible import Drop, Rule
 from autopipe.search.origin import AskedBy
-from autopipe.search.rules import Rule
 from autopipe.search.stopping import Reason, Stop
 from autopipe.trial import protocol
 

@@ -6,7 +6,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.errors import ConfigError
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.threads import Threads
-from autopipe.search import rules
+from autopipe.search import feasible
 from tests.fakes.facts import facts
 
 
@@ -20,6 +20,6 @@ def test_it_is_compared_with_and_never_opened_nor_chosen() -> None:
     with pytest.raises(ConfigError, match="somebody else's code"):
         Foreign(code="keras").open(None)  # type: ignore[arg-type]  # it does not come to that
     config = PipelineConfig(loader=Foreign(code="keras"))
-    why = rules.why_not(config, facts())
+    why = feasible.why_not(config, facts())
     assert why is not None
-    assert why.rule is rules.Rule.FOREIGN
+    assert why.rule is feasible.Rule.FOREIGN

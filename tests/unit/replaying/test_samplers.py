@@ -8,18 +8,23 @@ from replaying import samplers
 from autopipe.core.space import Space
 from autopipe.errors import MissingExtraError
 from autopipe.search import study
-from autopipe.search.feasible import trim
 from autopipe.search.samplers import SamplerContext
 from autopipe.search.settings import Settings
+from autopipe.search.surrogate import Features, Surrogate
 from tests.fakes.surface import Surface
 
 
 def test_a_sampler_without_its_package_names_the_extra(space: Space) -> None:
     if importlib.util.find_spec("torch") is not None:
         pytest.skip("torch is installed")
-    surface = Surface()
-    candidates = trim(space, surface.facts()).candidates
-    context = SamplerContext(space=space, candidates=candidates, cores=4, predict=surface.true_rate, seed=0)
+    context = SamplerContext(
+        space=space,
+        candidates=(),
+        seed=0,
+        trend=lambda config: 0.0,
+        worth=dict,
+        surrogate=lambda: Surrogate(Features({}, 1), ()),
+    )
     with pytest.raises(MissingExtraError, match="torch"):
         samplers.named("gp").create(context)
 

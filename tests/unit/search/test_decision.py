@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -15,9 +14,8 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Params, to_config
 from autopipe.search import decision
-from autopipe.search.belief import Belief, Known, believe
 from autopipe.search.decision import Finalist, Standing
-from autopipe.search.surrogate import Reading
+from autopipe.search.surrogate import Features, Reading, Surrogate
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
 KINDS: dict[str, Params] = {
@@ -39,15 +37,16 @@ def blocks(**rates: list[float]) -> dict[str, dict[int, float]]:
 Rates: TypeAlias = Mapping[str, Sequence[float]]
 
 
-def belief(ran: decision.Blocks, trials: Rates | None = None, *, spread: float = 0.002) -> Belief:
+def belief(ran: decision.Blocks, trials: Rates | None = None, *, spread: float = 0.002) -> Surrogate:
     """Return what follows from the blocks and from trials; each reading knows itself to `spread`."""
-    known, trials = {}, trials or {}
-    for key in ran.keys() | trials.keys():
-        settings = KINDS.get(key, {"loader": "keras", "keras.workers": 1})
-        readings = [Reading(math.log(rate), spread**2, block) for block, rate in ran.get(key, {}).items()]
-        readings += [Reading(math.log(rate), spread**2) for rate in trials.get(key, [])]
-        known[key] = Known(config=to_config(settings), trend=0.0, readings=readings)
-    return believe(dict(sorted(known.items())), cores=2)
+    trials = trials or {}
+    keys = sorted(ran.keys() | trials.keys())
+    configs = {key: to_config(KINDS.get(key, {"loader": "keras", "keras.workers": 1})) for key in keys}
+    readings = []
+    for key in keys:
+        readings += [(key, Reading(math.log(rate), spread**2, block)) for block, rate in ran.get(key, {}).items()]
+        readings += [(key, Reading(math.log(rate), spread**2)) for rate in trials.get(key, [])]
+    return Surrogate(Features(configs, cores=2), readings)
 
 
 def verdict(
@@ -122,19 +121,20 @@ def test_two_shaken_blocks_do_not_overturn_trials_that_agree() -> None:
 def test_configurations_that_are_alike_speak_for_each_other() -> None:
     ran = {"p": {0: 95.0, 1: 92.0}, "t": {0: 100.0, 1: 104.0}}
 
-    def known(kind: str, workers: str, number: int, rate: float, key: str | None) -> Known:
-        config = to_config({"loader": kind, workers: number, "cache": "none" if number % 2 else "memory"})
-        readings = [Reading(math.log(rate), 0.03**2)]
-        readings += [Reading(math.log(each), 0.15**2, block) for block, each in ran.get(key or "", {}).items()]
-        return Known(config=config, trend=0.0, readings=readings)
+    configs, readings = {}, []
 
-    some = {
-        "p": known("processes", "processes.workers", 2, 140.0, "p"),
-        "t": known("tfdata", "tfdata.num_parallel_calls", 2, 100.0, "t"),
-        **{f"p{number}": known("processes", "processes.workers", number, 139.0, None) for number in (1, 3, 4, 5)},
-        **{f"t{number}": known("tfdata", "tfdata.num_parallel_calls", number, 101.0, None) for number in (1, 3, 4, 5)},
-    }
-    found = decision.verdict([finalist("p"), finalist("t")], ran, believe(some, cores=2), LOOKS)
+    def known(key: str, kind: str, workers: str, number: int, rate: float) -> None:
+        configs[key] = to_config({"loader": kind, workers: number, "cache": "none" if number % 2 else "memory"})
+        readings.append((key, Reading(math.log(rate), 0.03**2)))
+        readings.extend((key, Reading(math.log(each), 0.15**2, block)) for block, each in ran.get(key, {}).items())
+
+    known("p", "processes", "processes.workers", 2, 140.0)
+    known("t", "tfdata", "tfdata.num_parallel_calls", 2, 100.0)
+    for number in (1, 3, 4, 5):
+        known(f"p{number}", "processes", "processes.workers", number, 139.0)
+        known(f"t{number}", "tfdata", "tfdata.num_parallel_calls", number, 101.0)
+    surrogate = Surrogate(Features(configs, cores=2), readings)
+    found = decision.verdict([finalist("p"), finalist("t")], ran, surrogate, LOOKS)
     assert found is not None
     assert found.winner == "p"
 
@@ -144,38 +144,11 @@ def test_many_blocks_that_agree_overturn_a_lucky_trial() -> None:
     assert verdict([finalist("a"), finalist("b")], ran, {"a": [120.0], "b": [100.0]}).winner == "b"
 
 
-def test_who_is_far_behind_in_the_trials_is_expected_in_few_blocks() -> None:
-    values = {"a": 1000.0, "b": 990.0, "c": 300.0, "d": 995.0, "e": 250.0}
-    entered = [finalist(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
-    known = dataclasses.replace(belief({}, {key: [rate] for key, rate in values.items()}), noise=0.03)
-    expected = decision.expected_blocks(entered, values, known, (3, 6))
-    assert expected == {"a": 3, "b": 3, "c": 1, "d": 3, "e": 1}
-
-
-def test_where_all_is_clear_the_best_baseline_is_expected_in_all_blocks() -> None:
-    values = {"a": 1000.0, "d": 200.0, "e": 250.0}
-    entered = [finalist(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
-    known = dataclasses.replace(belief({}, {key: [rate] for key, rate in values.items()}), noise=0.03)
-    assert decision.expected_blocks(entered, values, known, (3, 6)) == {"a": 3, "d": 2, "e": 3}
-
-
-def test_a_baseline_that_is_many_times_slower_is_expected_in_few_blocks_whatever_is_clear() -> None:
-    values = {"a": 1000.0, "d": 20.0, "e": 9.0}
-    entered = [finalist(key, baseline={"d": "x", "e": "y"}.get(key)) for key in values]
-    known = dataclasses.replace(belief({}, {key: [rate] for key, rate in values.items()}), noise=0.03)
-    expected = decision.expected_blocks(entered, values, known, (3, 6))
-    assert expected["a"] == 3
-    assert max(expected["d"], expected["e"]) < 3
-
-
 def test_one_that_differs_from_its_like_is_believed_as_it_was_measured_again_and_again() -> None:
     configs = {f"{n}": to_config({"loader": "threads", "threads.workers": n}) for n in (1, 2, 3, 4, 6, 8)}
     rates = {key: [100.0, 101.0, 100.0, 99.0] for key in configs} | {"3": [120.0, 121.0, 119.0, 120.0]}
-    known = {
-        key: Known(config=config, trend=0.0, readings=[Reading(math.log(rate), 0.01**2) for rate in rates[key]])
-        for key, config in configs.items()
-    }
-    found = believe(known, cores=2)
+    readings = [(key, Reading(math.log(rate), 0.01**2)) for key in configs for rate in rates[key]]
+    found = Surrogate(Features(configs, cores=2), readings)
     assert found.value("3") == pytest.approx(120.0, rel=0.005)
     assert found.value("2") == pytest.approx(100.0, rel=0.005)
 

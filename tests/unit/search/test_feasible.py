@@ -13,8 +13,7 @@ from autopipe.core.params import Params, to_config
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError
 from autopipe.search import feasible, library
-from autopipe.search.feasible import trim
-from autopipe.search.rules import Rule, why_not
+from autopipe.search.feasible import Rule, trim, why_not
 from tests.fakes import facts as made
 
 GIB = 2**30

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -67,9 +67,9 @@ def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Spa
     seen: list[Mapping[str, float]] = []
 
     class Noting(SurrogateSampler):
-        def choose(self, measured: Mapping[str, float], failed: set[str]) -> Candidate | None:
-            seen.append(dict(measured))
-            return super().choose(measured, failed)
+        def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> Candidate | None:
+            seen.append({key: value for key, value in worth.items() if value is not None})
+            return super().choose(worth, busy)
 
     def surface() -> Surface:
         return Surface(decode_seconds=0.004, model_rate=60_000.0, sample_count=50_000, noise=0.002)

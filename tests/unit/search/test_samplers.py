@@ -1,39 +1,62 @@
 from __future__ import annotations
 
+import math
+
 import optuna
 
+from autopipe.core.config import PipelineConfig
 from autopipe.core.space import Space
 from autopipe.search import study
 from autopipe.search.feasible import trim
 from autopipe.search.samplers import SamplerContext, SurrogateSampler
 from autopipe.search.settings import Settings
 from autopipe.search.suggest import distributions
+from autopipe.search.surrogate import Features, Reading, Surrogate
 from tests.fakes.surface import Surface
 
 
-def context(space: Space, seed: int = 0) -> SamplerContext:
-    surface = Surface()
-    candidates = trim(space, surface.facts()).candidates
-    return SamplerContext(space=space, candidates=candidates, cores=4, predict=surface.true_rate, seed=seed)
+class Search:
+    """A search whose trials are true rates."""
+
+    def __init__(self, space: Space) -> None:
+        surface = Surface()
+        self.candidates = {each.key: each.config for each in trim(space, surface.facts()).candidates}
+        self.worth: dict[str, float | None] = {}
+        self._rate = surface.true_rate
+        self._features = Features(self.candidates, 4, self._trend)
+        context = SamplerContext(
+            space=space,
+            candidates=trim(space, surface.facts()).candidates,
+            seed=0,
+            trend=self._trend,
+            worth=lambda: self.worth,
+            surrogate=self._surrogate,
+        )
+        self.sampler = SurrogateSampler(context)
+
+    def run(self) -> list[float]:
+        """Try all candidates, and return their rates."""
+        while (chosen := self.sampler.choose(self.worth)) is not None:
+            assert chosen.key not in self.worth
+            self.worth[chosen.key] = self._rate(chosen.config)
+        return [rate for rate in self.worth.values() if rate is not None]
+
+    def _trend(self, config: PipelineConfig) -> float:
+        return math.log(self._rate(config))
+
+    def _surrogate(self) -> Surrogate:
+        readings = [(key, Reading(math.log(rate), 0.0)) for key, rate in self.worth.items() if rate is not None]
+        return Surrogate(self._features, readings)
 
 
 def test_the_surrogate_tries_nothing_twice_and_comes_to_an_end(space: Space) -> None:
-    chooser = SurrogateSampler(context(space.only("loader", ["processes"])))
-    measured: dict[str, float] = {}
-    while (chosen := chooser.choose(measured, set())) is not None:
-        assert chosen.key not in measured
-        measured[chosen.key] = Surface().true_rate(chosen.config)
-    assert len(measured) == len(trim(space.only("loader", ["processes"]), Surface().facts()).candidates)
+    search = Search(space.only("loader", ["processes"]))
+    assert len(search.run()) == len(search.candidates)
 
 
 def test_what_is_predicted_far_below_the_best_measured_comes_last(space: Space) -> None:
-    threads = space.only("loader", ["threads", "keras"]).only("threads.queue_size", [8])
-    rates = {each.key: Surface().true_rate(each.config) for each in context(threads).candidates}
-    chooser = SurrogateSampler(context(threads))
-    measured: dict[str, float] = {}
-    while (chosen := chooser.choose(measured, set())) is not None:
-        measured[chosen.key] = rates[chosen.key]
-    reachable = [rate >= 0.3 * max(rates.values()) for rate in measured.values()]
+    rates = Search(space.only("loader", ["threads", "tfdata"]).only("threads.queue_size", [8])).run()
+    reachable = [rate >= 0.3 * max(rates) for rate in rates]
     assert not all(reachable)
     assert reachable == sorted(reachable, reverse=True)
 
@@ -47,6 +70,6 @@ def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> N
 
 
 def test_a_foreign_study_can_use_the_sampler_as_any_other(space: Space) -> None:
-    mine = optuna.create_study(direction="maximize", sampler=SurrogateSampler(context(space)))
+    mine = optuna.create_study(direction="maximize", sampler=Search(space).sampler)
     trial = mine.ask(distributions(space))
     assert space["loader"].values.count(trial.params["loader"]) == 1

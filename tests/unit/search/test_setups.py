@@ -77,5 +77,5 @@ def test_a_few_steps_by_one_call_that_seem_to_bring_nothing_do_not_rule_out_many
 def test_so_many_steps_by_one_call_are_not_tried_where_the_model_was_never_run_so() -> None:
     usual, eight, many = (ModelSetup(steps_per_execution=count) for count in (1, 8, 32))
     measured = [ceiling(usual, 1000), ceiling(eight._replace(finish="host"), 1500)]
-    assert set(setups.unmeasured(measured, [usual, eight, many])) == {("steps_per_execution", 32)}
-    assert setups.unmeasured([], [usual, eight, many]) == {}
+    assert set(setups.useless(measured, [usual, eight, many])) == {("steps_per_execution", 32)}
+    assert setups.useless([], [usual, eight, many]) == {}

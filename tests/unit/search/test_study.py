@@ -38,12 +38,11 @@ from autopipe.search.events import (
     TrialFinished,
     TrialStarted,
 )
-from autopipe.search.feasible import trim
+from autopipe.search.feasible import Rule, trim
 from autopipe.search.measurer import Baseline, Effort
 from autopipe.search.opening import open_record
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.result import SearchResult
-from autopipe.search.rules import Rule
 from autopipe.search.samplers import Sampler
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings

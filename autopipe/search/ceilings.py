@@ -1,0 +1,128 @@
+"""Measures the model alone, in as many of its setups as the time allows, and once more if a reading may be too low.
+
+Which setups are worth it is decided in `autopipe.search.setups`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autopipe.core.ceiling import Ceiling
+from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.value import Estimate
+from autopipe.search import setups
+from autopipe.search.events import CeilingMeasured
+from autopipe.search.session import Session
+
+_OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
+_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
+_FIRST_SHARE = 1 / 3  # of the time that is left, for the first setup with the ops and the reads
+_ROUNDS, _AS_FAST = 3, 1.1  # of two setups by turns, at most; times slower, on an idle machine
+_ALONE_SECONDS, _ALONE_STEPS = 3.0, 15  # of a reading, before the first: the start, and steps
+_ALONE_CALLS = 4  # of several steps each, at least
+
+
+def measured(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
+    """Measure the usual setup of the model, and the others if that takes a small part of the time that is left.
+
+    A model whose step takes seconds takes minutes to compile and run in each, which trials need more. More devices and
+    another channel order are measured on as long as they pay.
+    """
+    clock, wanted = session.settings.clock, setups.ordered(asked)
+    began = clock()
+    found = list(session.timed(lambda: session.measurer.ceilings(wanted[:1])))
+    if not found:
+        return []
+    step, took = session.facts.workload.batch_size / found[0].model_images_per_second.value, clock() - began
+    if took < _FIRST_SHARE * session.seconds_left():  # else it may have compiled for long, as it would for each setup
+        took = min(took, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
+    for setup in wanted[1:]:
+        most = _SHARE * session.seconds_left()
+        if took > most:
+            break
+        if _is_hopeless(session, setup, found, wanted) or _ALONE_CALLS * setup.steps_per_execution * step > most:
+            continue
+        began = clock()
+        other = _alone(session, setup)
+        took = max(took, clock() - began)
+        if other is not None:
+            found = _by_turns(session, [*found, other.with_loader_of(found[0])], wanted, took)
+    return found
+
+
+def _is_hopeless(session: Session, setup: ModelSetup, found: list[Ceiling], wanted: Sequence[ModelSetup]) -> bool:
+    return setups.hopeless(setup, setups.pointless(found, wanted, session.facts.limits.only))
+
+
+def _by_turns(
+    session: Session, found: list[Ceiling], wanted: Sequence[ModelSetup], reading_seconds: float
+) -> list[Ceiling]:
+    """Measure the last setup again if it seems to bring nothing, beside the one that it was compared with.
+
+    Another process may have been busy during one of the two readings, and no trial will tell. If the machine is slower
+    than it was, there is another round; if it stays so, the last one tells how much faster than the other it is.
+    """
+    usual, last = setups.rival(found), found[-1]
+    if usual is None:
+        return found
+    known = usual.model_images_per_second.value
+    for _ in range(_ROUNDS):
+        too_long = 2 * reading_seconds > _SHARE * session.seconds_left()
+        if too_long or not _is_hopeless(session, last.setup, found, wanted):
+            break
+        one, other = _alone(session, usual.setup), _alone(session, last.setup)
+        if one is None or other is None:
+            break
+        slower = max(1.0, known / one.model_images_per_second.value)
+        found = [*found[:-1], _higher(found[-1], _faster(other, slower))]
+        if slower <= _AS_FAST:
+            break
+    return found
+
+
+def _faster(ceiling: Ceiling, times: float) -> Ceiling:
+    rate = ceiling.model_images_per_second
+    values = {name: times * value for name, value in rate.model_dump().items()}
+    return ceiling.model_copy(update={"model_images_per_second": Estimate(**values)})
+
+
+def _higher(known: Ceiling, again: Ceiling) -> Ceiling:
+    """Return a ceiling with another reading of the model in it, if that is higher."""
+    if again.model_images_per_second.value <= known.model_images_per_second.value:
+        return known
+    return known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})
+
+
+def _alone(session: Session, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
+    return session.timed(lambda: session.measurer.model_alone(setup, again=again))
+
+
+def know(session: Session, config: PipelineConfig) -> None:
+    """Measure the setup of a configuration that has just run, if there was no time for it at the start."""
+    if session.ceilings and session.ceiling(config) is None:
+        look_again(session, config, again=False)
+
+
+def look_again(session: Session, config: PipelineConfig, *, again: bool = True) -> Ceiling | None:
+    """Measure the model alone once more, in the setup of `config`, and return this reading.
+
+    Other load on the machine can only lower a ceiling, so the highest reading counts for the search.
+    """
+    reading = _alone(session, config.model_setup, again=again)
+    if reading is None:
+        return None
+    if session.others.me is not None:  # another participant may have found a higher one meanwhile
+        session.know_ceilings(session.record.ceilings() or session.ceilings)
+    known = session.ceiling(config)
+    found = _higher(known, reading) if known is not None else reading
+    if known is None and session.ceilings:
+        found = reading.with_loader_of(session.ceilings[0])
+    if found is known:
+        return reading
+    others = [each for each in session.ceilings if each is not known]
+    at = len(others) if known is None else list(session.ceilings).index(known)
+    all_of_them = [*others[:at], found, *others[at:]]
+    session.record.keep_ceilings(all_of_them)
+    session.know_ceilings(all_of_them)
+    session.on_event(CeilingMeasured(ceiling=found))
+    return reading
