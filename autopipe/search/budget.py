@@ -13,7 +13,7 @@ from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.value import Estimate
-from autopipe.search import ceilings, confirmation, stopping, together
+from autopipe.search import confirmation, model_ceilings, stopping, together
 from autopipe.search.events import BudgetPlanned, OnEvent, StorageWaited
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
@@ -238,7 +238,7 @@ class Budget:
         session, figure = self._session, (point.key, len(point.measurements))
         if figure not in self._looked_for:
             for _ in range(_READINGS if session.seconds_left() > 0.0 else 0):
-                self._looked_for[figure] = ceilings.look_again(session, point.config)
+                self._looked_for[figure] = model_ceilings.look_again(session, point.config)
                 if not session.highest_ceiling().is_overtaken_by(point.estimate):
                     break
         return figure not in self._looked_for or session.highest_ceiling().is_overtaken_by(point.estimate)

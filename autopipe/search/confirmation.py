@@ -11,7 +11,7 @@ from autopipe.core import footprint
 from autopipe.core.outcome import Measurement
 from autopipe.core.stats import median
 from autopipe.core.value import Estimate
-from autopipe.search import ceilings, decision, objective
+from autopipe.search import decision, model_ceilings, objective
 from autopipe.search.events import ConfirmationStarted
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
@@ -123,7 +123,7 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
             if session.seconds_left(proving=True) == 0.0:
                 return
             if not config.loader.is_foreign:
-                ceilings.know(session, config)
+                model_ceilings.know(session, config)
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
@@ -132,7 +132,7 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
             return  # nobody is left whom baselines could be compared with
         first = decision.leader(entered, measured_blocks(session, entered), session.surrogate())
         if first is not None and not _no_time(session, 1):
-            alone = ceilings.look_again(session, by_key[first].config)
+            alone = model_ceilings.look_again(session, by_key[first].config)
             if alone is not None:
                 session.record.keep_block_ceiling(number, alone)
 

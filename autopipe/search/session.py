@@ -1,6 +1,6 @@
 """One search while it runs: runs the next trial, writes it down, tells about it, and knows how things stand.
 
-Which trials run, and in which order, is decided by `autopipe.search.order`, the sampler and `confirmation`.
+Which trials run, and in which order, is decided by `autopipe.search.reasons`, the sampler and `confirmation`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which setups of the model are worth a trial, by the model alone on batches that are there already. Pure.
 
 A setup is a number of devices, an order of channels, how many steps one call makes, and where ops finish. If the model
-alone is no faster in a setup, no loader can make it faster. `autopipe.search.ceilings` measures them.
+alone is no faster in a setup, no loader can make it faster. `autopipe.search.model_ceilings` measures them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The search from beginning to end: ceilings, baselines, seeds, sampler, confirmation; resumable after any crash.
 
-This is the order of things and nothing else: what is tried, when it ends and who wins is decided in the modules beside.
+Only the order of steps is here: the modules beside decide what is tried, when a search ends and which one wins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from optuna.samplers import RandomSampler
 from autopipe.core import digests
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
-from autopipe.search import ceilings, conclusion, confirmation, order, participants, together
+from autopipe.search import conclusion, confirmation, model_ceilings, participants, reasons, together
 from autopipe.search.budget import Budget, patience
 from autopipe.search.decision import Finalist
 from autopipe.search.events import (
@@ -150,10 +150,10 @@ class _Search:
         while session.record.waiting():  # left by a process that died, or enqueued by the user
             session.run_next()
         session.required = {each.config.key() for each in budget.baselines if each.required}
-        session.run_each(order.baselines(session, budget.baselines))
+        session.run_each(reasons.baselines(session, budget.baselines))
         if (stop := budget.of_a_baseline()) is not None:
             return stop
-        session.run_each(order.early(session, simplest=budget.theirs_is_there()), budget.over)
+        session.run_each(reasons.early(session, simplest=budget.theirs_is_there()), budget.over)
         refused = 0
         while (stop := budget.over()) is None:
             before = len(session.record.rows())
@@ -164,14 +164,14 @@ class _Search:
                 message = f"`{name}` finds nothing more that can run: {refused} refusals in a row."
                 return Stop(reason=Reason.EXHAUSTED, message=message)
         if stop.reason is Reason.CEILING:
-            session.run_each(order.cheaper(session), budget.used_up)
+            session.run_each(reasons.cheaper(session), budget.used_up)
         return stop
 
     def _measure_ceilings(self) -> None:
         session = self._session
-        configs = [*session.trimmed.candidates, *self._budget.baselines]
-        setups = {each.config.model_setup for each in configs}
-        found = together.ceilings(session, lambda: ceilings.measured(session, setups))
+        setups = {each.config.model_setup for each in session.trimmed.candidates}
+        setups |= {each.config.model_setup for each in self._budget.baselines}
+        found = together.ceilings(session, lambda: model_ceilings.measured(session, setups))
         for ceiling in found:
             session.on_event(CeilingMeasured(ceiling=ceiling))
         session.know_ceilings(found)
@@ -192,7 +192,7 @@ class _Search:
     def _confirm(self, stop: Stop) -> list[Baseline]:
         """Run the confirmation, and return the baselines that were measured for the sake of the best."""
         session, extra = self._session, list[Baseline]()
-        for each in order.on_more_devices(session, self._budget.baselines):
+        for each in reasons.on_more_devices(session, self._budget.baselines):
             if not session.is_short():
                 session.run_each([(each.config, AskedBy(Asker.BASELINE, each.name))])
                 extra.append(each)
@@ -203,5 +203,5 @@ class _Search:
                 confirmation.run(session, self._entered)
         best = session.best()
         if best is not None and session.seconds_left() > session.trial_seconds():
-            ceilings.know(session, best.config)
+            model_ceilings.know(session, best.config)
         return extra

@@ -22,7 +22,7 @@ from autopipe.core.costs import Costs
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.params import Value, from_config, to_config
+from autopipe.core.params import Params, Value, from_config, to_config
 from autopipe.core.space import Space
 from autopipe.core.value import Estimate
 from autopipe.search import library
@@ -139,7 +139,7 @@ class Played:
 
     def baselines(self) -> Sequence[Baseline]:
         """Return one thread, and tf.data as people write it."""
-        plain = {"finish": "host", "device_prefetch": 0}
+        plain: Params = {"finish": "host", "device_prefetch": 0}
         one = to_config({"loader": "threads", "threads.workers": 1, "threads.queue_size": 2, **plain})
         tfdata = to_config(
             {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto", **plain}

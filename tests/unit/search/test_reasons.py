@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from autopipe.core.space import Space
 from autopipe.search.feasible import Candidate, trim
-from autopipe.search.order import rule_of_thumb, seeds
+from autopipe.search.reasons import rule_of_thumb, seeds
 from tests.fakes.surface import Surface
 
 SURFACE = Surface()
