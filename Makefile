@@ -1,7 +1,8 @@
 # Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
 # nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test coverage test-whole test-browser test-servers test-recipes test-dali test-torch test-oldest test-newest test-nightly tune lint format bench clean
+.PHONY: help test check coverage types test-slow test-beam test-browser test-servers test-recipes test-dali test-torch \
+	test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 
 USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -30,13 +31,13 @@ test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with its venv modul
 endef
 
 help:
-	@echo "make test    lint, types, layers and all tests but the longest; .ci/run has all targets that CI runs"
-	@echo "make coverage"
-	@echo "             the tests of make test, with the lines that they run; fails below 85 %"
-	@echo "make test-oldest, test-newest, test-nightly"
-	@echo "             what touches frameworks, with the oldest and newest versions allowed, and with keras-nightly"
-	@echo "make test-whole"
-	@echo "             whole tunes, examples and diagnoses, as users run them"
+	@echo "make test    lint, types, layers and every test that is not marked slow (4 minutes on 2 cores)"
+	@echo "make check   what CI runs beside it: the targets below, but for coverage, torch, newest and nightly"
+	@echo "make types   mypy on everything; make test reads the package only"
+	@echo "make test-slow"
+	@echo "             whole tunes, examples and diagnoses, as users run them, and trials of every loader"
+	@echo "make test-beam"
+	@echo "             a conversion in parts by Apache Beam"
 	@echo "make test-browser"
 	@echo "             reports in a real Chromium"
 	@echo "make test-servers"
@@ -47,31 +48,36 @@ help:
 	@echo "             the loader Dali on the CPU; installs NVIDIA DALI, 1 GB"
 	@echo "make test-torch"
 	@echo "             the device strategy on Keras's torch backend; installs torch, 5 GB"
+	@echo "make test-oldest, test-newest, test-nightly"
+	@echo "             what touches frameworks, with the oldest and newest versions allowed, and with keras-nightly"
+	@echo "make coverage"
+	@echo "             the tests of make test and test-slow, with the lines that they run; fails below 85 %"
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 5 minutes, install included)"
-	@echo "make lint    ruff, mypy and import-linter only"
+	@echo "make lint    ruff, mypy on the package and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
 	@echo "make bench   autopipe beside Keras, tf.data, Grain and DALI"
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
-test: lint $(VENV)/beam.stamp
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(SHORT_TESTS)
+# Folders with a target of their own.
+APART := $(addprefix --ignore tests/,browser dali recipes servers torch)
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile $(APART)
+
+test: lint
+	$(PYTEST) -m "not slow"
+
+# The newest versions need no run of their own: in a clean clone .venv was resolved a moment ago, and holds them.
+check: types test-slow test-beam test-browser test-servers test-recipes test-dali test-oldest
+
+test-slow: $(VENV)/dev.stamp
+	$(PYTEST) -m slow
+
+test-beam: $(VENV)/beam.stamp
 	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert_parts.py -k beam
 
-# Apart from `make test`: taking note of each line costs more than half as much again (Python 3.11: 313 s, not 201 s, of
-# processor time for 2,972 tests).
+# Taking note of each line costs more than half as much again (Python 3.11: 313 s, not 201 s, of processor time for 2,972
+# tests).
 coverage: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(SHORT_TESTS) --cov --cov-report=term:skip-covered
-
-# Whole tunes and trainings, as users run them: too long for the ten minutes of `make test`.
-WHOLE_TESTS := $(addprefix tests/integration/,test_branches.py test_cli_tune.py test_diagnose.py test_examples.py \
-	test_foreign_code.py test_grain_processes.py test_loader_faults.py test_migrate_examples.py test_parts_training.py \
-	test_search_resume.py test_tune_interrupted.py test_tuned_drift.py test_tuned_eject.py \
-	test_tuned_resume.py) \
-	$(addprefix tests/extensions/,remote/test_s3.py scale/test_measured.py)
-SHORT_TESTS := $(addprefix --ignore ,tests/browser tests/dali tests/recipes tests/servers tests/torch $(WHOLE_TESTS))
-
-test-whole: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(WHOLE_TESTS)
+	$(PYTEST) --cov --cov-report=term:skip-covered
 
 # Nothing is skipped here: what is missing is installed, or said.
 test-browser: $(VENV)/browser.stamp
@@ -121,14 +127,17 @@ test-oldest test-newest test-nightly: test-%:
 	.venv-$*/bin/uv pip install --quiet --python .venv-$* hypothesis pytest pytest-timeout pytest-xdist
 	.venv-$*/bin/python -m pytest -n 2 --dist loadfile -p no:cacheprovider $(FRAMEWORK_TESTS)
 
-tune: $(VENV)/dev.stamp $(DEMO)
+tune: $(VENV)/tune.stamp $(DEMO)
 	$(BIN)/autopipe tune examples/photos/train.py:workload --budget 3m --out tuned-photos
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy autopipe
 	$(BIN)/lint-imports
+
+types: $(VENV)/dev.stamp
+	$(BIN)/mypy
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
@@ -141,7 +150,7 @@ clean:
 	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* \
 		build dist examples/*/demo tuned-*
 
-$(DEMO): $(VENV)/dev.stamp examples/photos/make_demo.py
+$(DEMO): $(VENV)/tune.stamp examples/photos/make_demo.py
 	$(BIN)/python examples/photos/make_demo.py
 	@touch $@
 
@@ -175,6 +184,12 @@ $(VENV)/recipes.stamp: $(VENV)/dev.stamp
 # Beam wants older versions of packages that all else is tested with (protobuf above all): it gets a folder of its own.
 $(VENV)/beam.stamp: $(VENV)/dev.stamp
 	$(PIP) install --quiet --target $(VENV)/beam --upgrade apache-beam
+	@touch $@
+
+# What a tune needs, and no more: a fresh machine has it in a third of the time of the developers' extra.
+$(VENV)/tune.stamp: pyproject.toml $(VENV)/pyvenv.cfg
+	$(PIP) install --quiet -e '.[demo]'
+	@$(HEADLESS_IF_NEEDED)
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/pyvenv.cfg
