@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Any
 
 from autopipe.core import digests
@@ -10,9 +11,24 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.loaders.threads import Threads
 from autopipe.ops.scale import Rescale
+from autopipe.trial.workload_import import load_workload
+from autopipe.tuned import artifact as files
+from autopipe.tuned import fingerprint
 from autopipe.tuned.findings import Findings
 from autopipe.tuned.request import Request
-from autopipe.tuned.schema import Artifact, Baseline, Figures, Gpu, Hardware, Limit, OpRecord, Profile, WorkloadDigest
+from autopipe.tuned.schema import (
+    Artifact,
+    Baseline,
+    Figures,
+    FileReference,
+    Gpu,
+    Hardware,
+    Limit,
+    OpRecord,
+    Profile,
+    WorkloadDigest,
+)
+from tests.fakes.workload_script import TRAIN
 
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB)
@@ -71,3 +87,17 @@ def figures(rate: float) -> Figures:
 def artifact(*profiles: Profile, **changes: Any) -> Artifact:
     """Return an artefact of these profiles, or of one."""
     return Artifact(**{"profiles": profiles or (profile(),), **changes})
+
+
+def of_this_machine(folder: Path, **changes: Any) -> Path:
+    """Write `train.py` into a folder, and beside it an artefact that was tuned here, just now, on JAX."""
+    (folder / "train.py").write_text(TRAIN)
+    workload = load_workload(f"{folder / 'train.py'}:workload")
+    here = {
+        "hardware": fingerprint.detect(workload.data).model_copy(update={"keras_backend": "jax"}),
+        "workload": fingerprint.workload_digest(workload),
+        "measurement": figures(1.0),
+        "measured_at": datetime.datetime.now(datetime.UTC),
+    }
+    known = artifact(profile(**here | changes), workload=FileReference(path="train.py"))
+    return files.write(known, folder / "autopipe.json")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import ROOT, python, succeeded
 
 
 @pytest.mark.slow
 def test_branches_stay_where_the_model_puts_them_and_train_the_same(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples" / "branches" / "train.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(python(ROOT / "examples" / "branches" / "train.py", cwd=tmp_path, backend="tensorflow"))
     rows = re.findall(r"^(.*): [\d,]+ images/s, loss (\S+), coarse branch on (\S+)$", done.stdout, re.MULTILINE)
     assert [(name, where) for name, _, where in rows] == [
         ("one device", "CPU:0"),

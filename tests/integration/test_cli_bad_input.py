@@ -5,12 +5,11 @@ Bad data and ops, which any command that imports the workload finds: tests/unit/
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fakes.commands import autopipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -37,17 +36,6 @@ def train(home: Path, **changes: object) -> None:
     (home / "train.py").write_text(TRAIN.format(**{**plain, **changes}))
 
 
-def autopipe(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from autopipe.cli.main import main; main()", *arguments],
-        cwd=home,
-        env={**os.environ, "KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -63,7 +51,7 @@ def test_a_workload_that_cannot_be_trained_is_named_before_anything_is_measured(
     tmp_path: Path, changes: dict[str, object], said: list[str]
 ) -> None:
     train(tmp_path, **changes)
-    done = autopipe(tmp_path, "tune", "train.py:workload")
+    done = autopipe("tune", "train.py:workload", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "error: " in done.stderr
     for words in said:

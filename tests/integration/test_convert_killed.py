@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.commands import content
+
 # Each sample costs about a millisecond, so that 400 of them leave time to be killed in.
 SCRIPT = """
 import sys
@@ -43,10 +45,6 @@ convert(
 
 def start(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, text=True)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
 
 
 def killed_at(folder: Path, chance: random.Random) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,15 +11,13 @@ import cv2
 import numpy as np
 import pytest
 
+from tests.fakes.commands import content, python, succeeded
+
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "convert_beam" / "convert.py"
 TRAIN = """
 import autopipe as ap
 workload = ap.Workload(data=ap.ImageFolder({folder!r}), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=2)
 """
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
 
 
 @pytest.fixture
@@ -56,27 +52,15 @@ def example() -> ModuleType:
 
 
 def test_a_pool_of_processes_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), named, "--out", str(tmp_path / "set"), "--parts", "3", "--pool"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(python(SCRIPT, named, "--out", tmp_path / "set", "--parts", "3", "--pool", cwd=tmp_path))
     assert "joined 40 samples" in done.stdout
-    assert content(tmp_path / "set") == whole
-
-
-def test_a_job_array_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
-    commands: list[list[str]] = [
-        *(["convert", named, "--to", "array", "--out", "set", "--shard", f"{number}/3"] for number in (2, 0, 1)),
-        ["convert", "--finish", "set"],
-    ]
-    for command in commands:
-        subprocess.run([sys.executable, "-m", "autopipe", *command], check=True, capture_output=True, cwd=tmp_path)
     assert content(tmp_path / "set") == whole
 
 
 def test_beams_local_runner_gives_the_same_files(
     named: str, whole: dict[str, bytes], tmp_path: Path, example: ModuleType
 ) -> None:
-    pytest.importorskip("apache_beam", reason="`make test` runs this by itself, with the package versions of Beam")
+    pytest.importorskip("apache_beam", reason="`make test-beam` runs this, with the package versions of Beam")
     from autopipe.api import converting
 
     with_beam: Callable[..., None] = example.with_beam

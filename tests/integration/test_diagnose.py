@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import ROOT, Done, autopipe, environment
 
 HEAD = """
 import os
@@ -89,15 +87,11 @@ model.save("final.keras")
 """
 
 
-def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)} | variables
-    command = [sys.executable, "-m", "autopipe", "diagnose", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
+def run(folder: Path, *arguments: str, **variables: str) -> Done:
+    return autopipe("diagnose", *arguments, cwd=folder, **variables)
 
 
-def seen(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+def seen(done: Done) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -174,9 +168,8 @@ def test_a_script_without_a_training_is_told_so(tmp_path: Path, script: str, sai
 def test_a_job_that_is_ended_takes_the_script_along(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time; print('begun', flush=True); time.sleep(600)")
     command = [sys.executable, "-m", "autopipe", "diagnose", "train.py"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.terminate()
@@ -204,20 +197,9 @@ def test_scripts_as_keras_io_teaches_them_are_watched_as_they_are(name: str, tmp
         cv2.imwrite(str(images / file), image)
         cv2.imwrite(str(classes / ("cat" if number % 2 else "dog") / file), image)
         cv2.imwrite(str(masks / f"{number:02}.png"), generator.integers(1, 4, (40, 60), np.uint8))
-    places = {"PHOTOS": str(classes), "PETS": str(tmp_path), "KERAS_BACKEND": "tensorflow"}
+    places = {"PHOTOS": str(classes), "PETS": str(tmp_path), "backend": "tensorflow"}
     done = run(work, "--json", "--steps", "1", str(ROOT / "examples" / "diagnose" / f"{name}.py"), **places)
     (watched,) = seen(done)
     assert (watched["data"], watched["left_out"]) == ("tf.data.Dataset", ["ModelCheckpoint"])
     assert watched["alone_images_per_second"] > 0
     assert list(work.iterdir()) == []
-
-
-def test_the_options_in_the_docs_exist() -> None:
-    page = (ROOT / "docs" / "diagnose.md").read_text()
-    lines = re.findall(r"^autopipe (diagnose|measure|tune) (.*)$", page, re.M)
-    assert {name for name, _ in lines} == {"diagnose", "measure", "tune"}
-    for name, text in lines:
-        ours = text.partition("train.py")[0] if name == "diagnose" else text
-        command = [sys.executable, "-m", "autopipe", name, "--help"]
-        described = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-        assert [word for word in ours.split() if word.startswith("--") and word not in described] == []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.fakes.commands import ROOT, python, succeeded
+
 ON_JAX = ("photos", "custom_source", "existing_pydataset", "two_inputs")  # it is imported in a second
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/train.py"))
 
@@ -49,16 +47,12 @@ def _with_demo(example: Path) -> Path:
 
 
 def _run(script: Path, *line: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PHOTOS", "CAMVID", "PHOTOS_TAR")}
-    if script.parent.name in ON_JAX:
-        environment["KERAS_BACKEND"] = "jax"
-    done = subprocess.run(
-        [sys.executable, *line],
-        env=environment | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    backend = "jax" if script.parent.name in ON_JAX else "tensorflow"
+    done = succeeded(python(*line, backend=backend))
     return done.stdout + done.stderr
+
+
+@pytest.fixture(autouse=True)
+def _demo_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PHOTOS", "CAMVID", "PHOTOS_TAR"):
+        monkeypatch.delenv(name, raising=False)

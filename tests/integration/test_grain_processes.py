@@ -6,8 +6,6 @@ Not tested: a worker that is killed. Grain leaves what it had in shared memory.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -23,8 +21,8 @@ from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
+from tests.fakes.commands import python
 
-ROOT = Path(__file__).parents[2]
 PROCESSES = Grain(num_threads=2, workers=2, buffer_size=4)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -67,9 +65,7 @@ with ap.build_loader(workload, ap.PipelineConfig(loader=ap.{PROCESSES!r})) as lo
     list(loader.epoch(0))
 """.replace("Grain(kind='grain', ", "Grain(")
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    done = python(script, backend="tensorflow")
     assert done.returncode == 1
     assert "Does the main script lack" in done.stderr.splitlines()[-1]
 

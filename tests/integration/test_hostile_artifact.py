@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,10 @@ import pytest
 
 from autopipe.tuned import codegen, factory, fingerprint
 from autopipe.tuned.schema import FileReference
+from tests.fakes.commands import autopipe, python
 from tests.fakes.profiles import digest, profile
 from tests.fakes.workload_script import TRAIN
 
-ROOT = Path(__file__).parents[2]
 EVIL = """
 from pathlib import Path
 
@@ -56,10 +54,6 @@ def _edit(project: Path, workload: dict[str, Any] | None) -> Path:
     return path
 
 
-def _python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
-
-
 def _ran(project: Path) -> list[str]:
     return [path.name for path in project.rglob("*ran")]
 
@@ -80,7 +74,7 @@ def test_an_artefact_cannot_choose_what_the_generated_module_runs(
     project: Path, workload: dict[str, Any], use: str
 ) -> None:
     path = _edit(project, workload)
-    done = _python(use.format(folder=str(path.parent), artifact=str(path)), project)
+    done = python("-c", use.format(folder=str(path.parent), artifact=str(path)), cwd=project)
     assert done.returncode == 1
     assert "ArtifactError" in done.stderr
     assert "autopipe repoint" in done.stderr
@@ -91,7 +85,7 @@ def test_where_the_workload_once_lay_is_the_codes_matter_too(project: Path) -> N
     workload = {"kind": "file", "path": "../train.py", "attribute": "workload", "origin": str(project / "evil.py")}
     path = _edit(project, workload)
     (project / "train.py").unlink()
-    done = _python(USE_LOAD.format(artifact=str(path)), project)
+    done = python("-c", USE_LOAD.format(artifact=str(path)), cwd=project)
     assert "is gone" in done.stderr
     assert _ran(project) == []
 
@@ -109,7 +103,7 @@ def test_without_a_module_an_artefact_names_files_of_its_own_folder_only(
 ) -> None:
     path = _edit(project, workload)
     path.with_name("tuned_pipeline.py").unlink()
-    done = _python(USE_LOAD.format(artifact=str(path)), project)
+    done = python("-c", USE_LOAD.format(artifact=str(path)), cwd=project)
     assert said in done.stderr
     assert _ran(project) == []
 
@@ -118,7 +112,7 @@ def test_without_a_module_no_function_is_called(project: Path) -> None:
     (project / "tuned" / "train.py").write_text((project / "train.py").read_text())
     path = _edit(project, {"kind": "file", "path": "train.py", "attribute": "danger"})
     path.with_name("tuned_pipeline.py").unlink()
-    done = _python(USE_LOAD.format(artifact=str(path)), project)
+    done = python("-c", USE_LOAD.format(artifact=str(path)), cwd=project)
     assert "what an artefact alone names is not called" in done.stderr
     assert _ran(project) == []
 
@@ -126,9 +120,7 @@ def test_without_a_module_no_function_is_called(project: Path) -> None:
 @pytest.mark.parametrize("command", ["check", "retune"])
 def test_a_command_holds_an_artefact_to_the_module_as_well(project: Path, command: str) -> None:
     path = _edit(project, HOSTILE[0])
-    done = subprocess.run(
-        [sys.executable, "-m", "autopipe", command, str(path)], cwd=project, capture_output=True, text=True, check=False
-    )
+    done = autopipe(command, path, cwd=project)
     assert done.returncode == 2
     assert "One of both was changed" in done.stderr
     assert _ran(project) == []
@@ -139,5 +131,5 @@ def test_a_function_that_the_module_names_is_called(project: Path) -> None:
     named = FileReference(path="../train.py", attribute="make")
     path = _edit(project, named.model_dump(exclude_none=True))
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(named, path.name))
-    done = _python(USE_MODULE.format(folder=str(path.parent)), Path("/"))
+    done = python("-c", USE_MODULE.format(folder=str(path.parent)), cwd=Path("/"))
     assert done.returncode == 0, done.stderr

@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint
 from autopipe.tuned.findings import Findings
-from autopipe.tuned.schema import FileReference
-from tests.fakes.profiles import artifact, profile
+from tests.fakes.commands import autopipe, succeeded
+from tests.fakes.profiles import of_this_machine
 from tests.fakes.workload_script import TRAIN
 
 
 @pytest.mark.slow
 def test_a_step_is_timed_and_kept(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN)
-    workload = load_workload(f"{tmp_path / 'train.py'}:workload")
-    here = profile(
-        hardware=fingerprint.detect(workload.data).model_copy(update={"keras_backend": "jax"}),
-        workload=fingerprint.workload_digest(workload),
-        findings=Findings(),
-    )
-    path = files.write(artifact(here, workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
-    line = [
-        "measure",
-        "train.py:workload",
-        "--mode",
-        "predict",
-        "--seconds",
-        "0.5",
-        "--json",
-        "--keep",
-        "autopipe.json",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "autopipe", *line],
-        cwd=tmp_path,
-        env=os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    path = of_this_machine(tmp_path, findings=Findings())
+    line = "measure train.py:workload --mode predict --seconds 0.5 --json --keep autopipe.json"
+    told = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)
     findings = files.read(path).profiles[0].findings
     assert findings is not None
     (kept,) = findings.step_times
@@ -64,24 +33,6 @@ def test_a_step_is_timed_and_kept(tmp_path: Path) -> None:
 )
 def test_two_virtual_devices_are_measured(backend: str, before: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"{before}\n{TRAIN}")
-    line = [
-        "measure",
-        "train.py:workload",
-        "--virtual-devices",
-        "2",
-        "--set",
-        "devices=2",
-        "--seconds",
-        "0.5",
-        "--json",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "autopipe", *line],
-        cwd=tmp_path,
-        env=os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    line = "measure train.py:workload --virtual-devices 2 --set devices=2 --seconds 0.5 --json"
+    done = succeeded(autopipe(*line.split(), cwd=tmp_path, backend=backend))
     assert len(json.loads(done.stdout)["ran"]["devices"]) == 2

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
@@ -18,8 +15,9 @@ import pytest
 
 from autopipe.data.example import serialise
 from autopipe.data.records import frame
+from tests.fakes.commands import ROOT, python, succeeded
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 BEFORE = sorted((EXAMPLES / "migrate").glob("*_before.py"))
 RUN_ALL = """
 import os, runpy, sys
@@ -77,15 +75,8 @@ def test_every_script_trains_after_its_migration(tmp_path: Path) -> None:
     assert set(names) == {"classification", "generator", "hugging_face", "segmentation", "tfrecords"}
     scripts = [(str(EXAMPLES / "migrate" / f"{name}_after.py"), str(data.get(name, classes))) for name in names]
     home = {name: str(tmp_path / "home") for name in ("HF_HOME", "XDG_CACHE_HOME")}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL, *(part for pair in scripts for part in pair)],
-        env=os.environ | home | {"KERAS_BACKEND": "jax", "HF_HUB_OFFLINE": "1"},  # JAX is imported in a second
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    parts = [part for pair in scripts for part in pair]
+    done = succeeded(python("-c", RUN_ALL, *parts, HF_HUB_OFFLINE="1", **home))
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("trained")] == [
         script for script, _ in scripts
     ]

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import ROOT, python, succeeded
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_inputs_targets_and_weights_train_as_by_keras_alone(backend: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-m", "tests.integration.parts_training_run"],
-        env=os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    run = ("-W", "error::UserWarning", "-m", "tests.integration.parts_training_run")
+    done = succeeded(python(*run, cwd=ROOT, backend=backend))
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["weights matter"] > 1e-3
     assert len(told["found"]) == (4 if backend == "tensorflow" else 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,10 +13,10 @@ import pytest
 from autopipe.cli.output import say_where, write_outputs
 from autopipe.tuned import factory, fingerprint, reference
 from autopipe.tuned.request import Request, SimulatedStep
+from tests.fakes.commands import in_shell, succeeded
 from tests.fakes.profiles import HALVED, digest, profile
 from tests.fakes.workload_script import TRAIN
 
-ROOT = Path(__file__).parents[2]
 _ASKED = Request()
 SAVE = "import os\nimport autopipe as ap\nnp.save(os.path.dirname(__file__) + '/x.npy', np.zeros((256, 4), 'float32'))"
 RELATIVE = TRAIN.replace("import autopipe as ap", SAVE).replace('np.zeros((256, 4), "float32"), ', '"x.npy", ')
@@ -55,11 +54,8 @@ def test_each_printed_command_works_as_printed(
     (home / "train.py").write_text(RELATIVE)
     lines = _printed(home, tmp_path / stands, Path(out), monkeypatch)
     assert len(lines) == 2
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax"}
     for line in [lines[0], f"{lines[1]} --quick"]:  # without --quick, half a minute of measuring more
-        done = subprocess.run(
-            ["bash", "-c", line], cwd=tmp_path / stands, env=environment, capture_output=True, text=True, check=False
-        )
+        done = in_shell(line, tmp_path / stands)
         assert done.returncode in (0, 4), f"{line}\n{done.stderr}"  # 4: the profile is not of this model
         assert "Traceback" not in done.stderr
     assert sys.executable in lines[1] or lines[1].startswith("autopipe check")
@@ -72,9 +68,5 @@ def test_the_line_after_a_tune_with_a_simulated_accelerator_needs_no_model(
     (tmp_path / "train.py").write_text(TRAIN.replace(", model=build_model", ""))
     request = Request(simulate=SimulatedStep(step_seconds=0.01, batch_size=4))
     lines = _printed(tmp_path, tmp_path, Path("tuned"), monkeypatch, request=request)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax"}
-    done = subprocess.run(
-        ["bash", "-c", lines[0]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeeded(in_shell(lines[0], tmp_path))
     assert done.stdout.strip() == "256"

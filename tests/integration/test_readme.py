@@ -5,18 +5,16 @@ The commands of all pages exist.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.fakes.commands import ROOT, Done, in_shell, python, succeeded
+
 FOLLOWED = [ROOT / "README.md", ROOT / "docs" / "train.md"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -32,13 +30,8 @@ COMMANDS = [line.partition("#")[0].strip() for line in LINES if line.startswith(
 SHORT = ["--space", "quick", "--trials", "3", "--budget", "60s"]
 
 
-def _run(folder: Path, *arguments: str, shell: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}  # imported in a second
-    command = [sys.executable, *arguments] if shell is None else ["bash", "-c", shell]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+def _run(folder: Path, *arguments: str, shell: str | None = None) -> Done:
+    done = succeeded(python(*arguments, cwd=folder) if shell is None else in_shell(shell, folder))
     assert "Exception ignored" not in done.stderr
     return done
 

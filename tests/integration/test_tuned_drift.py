@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 
 from autopipe.data.records import read_record, scan_records
-
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import ROOT, python
 
 CODE = """
 import sys, warnings
@@ -53,9 +50,7 @@ print(train(promised=1.0), train(promised=1e9))
 def test_a_training_that_is_slower_than_promised_is_warned_once_and_tensorboard_has_its_figures(
     backend: str, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", CODE.format(root=str(ROOT)), str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = python("-c", CODE.format(root=str(ROOT)), tmp_path, backend=backend)
     assert (done.returncode, done.stdout) == (0, "0 1\n"), done.stderr
     files = list((tmp_path / "train").iterdir())
     assert len(files) == 2

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import os
 import pickle
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,6 +47,7 @@ from autopipe.ops.pad import Pad
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Cast, Normalize, Rescale
 from autopipe.tuned.eject.module import module
+from tests.fakes.commands import ROOT, python, succeeded
 from tests.integration import ejected_run
 
 PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
@@ -58,7 +57,6 @@ FORMS: dict[str, Any] = {
     "grain": PipelineConfig(loader=Grain(num_threads=2, buffer_size=2)),
 }
 ARRAYS = ("tf.data", "keras", "grain", "fit")
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(300)  # many models are compiled
 
 
@@ -222,12 +220,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
                 (root / f"{file}.py").write_text(plain.code)
                 given[file] = dict(plain.given), form in case.trained
         (root / "given.pickle").write_bytes(pickle.dumps(given))
-        environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-        done = subprocess.run(
-            [sys.executable, ejected_run.__file__],
-            cwd=root, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        succeeded(python(ejected_run.__file__, cwd=root, backend="tensorflow"))
         outcomes = pickle.loads((root / "made.pickle").read_bytes())
         yield {file: (found[file.rpartition("_")[0]], outcome) for file, outcome in outcomes.items()}
         sys.modules.pop("mine", None)

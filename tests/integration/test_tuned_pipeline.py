@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,8 @@ import pytest
 from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import codegen, factory, fingerprint
 from autopipe.tuned.schema import FileReference
+from tests.fakes.commands import ROOT, python, succeeded
 from tests.fakes.profiles import HALVED, digest, profile
-
-ROOT = Path(__file__).parents[2]
 
 TRAIN = """
 import numpy as np
@@ -56,10 +53,7 @@ def project(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]
 
 
 def _run(code: str, cwd: Path | str = "/", *, warnings: str = "error") -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", warnings, "-c", code], cwd=cwd, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeeded(python("-W", warnings, "-c", code, cwd=cwd, backend="tensorflow"))
     return done.stdout
 
 
@@ -116,7 +110,7 @@ if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         print(pool.map(count, [(0, 2), (1, 2)]))
 """)
-    done = subprocess.run([sys.executable, str(script)], cwd="/", capture_output=True, text=True, check=False)
+    done = python(script, cwd="/", backend="tensorflow")
     assert (done.returncode, done.stdout) == (0, "[8, 8]\n"), done.stderr
 
 

@@ -7,15 +7,12 @@ is of the steps whose state was saved; a step that was trained and then lost wit
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fakes.commands import python
 
 SAMPLES, EPOCHS = 30, 3
 
@@ -90,12 +87,6 @@ with ap.build_trainer(workload, ap.PipelineConfig(loader=ap.{loader})) as traine
 """
 
 
-def _run(script: Path, kill_at: tuple[int, int] | None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax"}
-    command = [sys.executable, str(script), json.dumps(kill_at)]
-    return subprocess.run(command, cwd=script.parent, env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("by_hand", "loader", "kills"),
@@ -111,8 +102,8 @@ def test_each_sample_counts_once_an_epoch_however_often_the_training_was_killed(
     script = tmp_path / "train.py"
     script.write_text(TRAIN.format(samples=SAMPLES, epochs=EPOCHS, by_hand=by_hand, loader=loader))
     for kill in kills:
-        killed = _run(script, kill)
+        killed = python(script, json.dumps(kill), cwd=tmp_path)
         assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, ""), killed.stderr
-    ended = _run(script, None)
+    ended = python(script, json.dumps(None), cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == [EPOCHS] * SAMPLES

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fakes.commands import autopipe, succeeded
 
 STEP_SECONDS = 0.04
 
@@ -24,10 +24,10 @@ workload = ap.Workload(data=ap.Arrays(images, labels), ops=[ap.Rescale(1 / 255)]
 @pytest.mark.slow
 def test_what_is_here_is_measured_and_what_is_not_is_predicted(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "autopipe", "scale", "train.py:workload", "--json", "--devices", "1,2,4"]
-    command += ["--virtual-devices", "2", "--simulate-step", f"{STEP_SECONDS * 1e3:g}ms/8"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stderr
+    line = "scale train.py:workload --json --devices 1,2,4 --virtual-devices 2"
+    done = succeeded(
+        autopipe(*line.split(), "--simulate-step", f"{STEP_SECONDS * 1e3:g}ms/8", cwd=tmp_path, backend="tensorflow")
+    )
     found = json.loads(done.stdout)
     one, two, four = found["strong"]
     assert [row["measured"] for row in found["strong"]] == [True, True, False]

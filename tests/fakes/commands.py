@@ -1,0 +1,53 @@
+"""Programs run as users run them: in a process of their own, with this checkout's `autopipe`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+Done = subprocess.CompletedProcess[str]
+
+
+def environment(backend: str = "jax", **variables: str) -> dict[str, str]:
+    """This process's variables with a Keras backend, of which JAX is imported in a second."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": path, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"} | variables
+
+
+def python(*arguments: object, cwd: Path | str | None = None, backend: str = "jax", **variables: str) -> Done:
+    """Run Python, and return how it ended."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(backend, **variables),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+def autopipe(*arguments: object, cwd: Path | str | None = None, backend: str = "jax", **variables: str) -> Done:
+    """Run `autopipe ARGUMENTS`, and return how it ended."""
+    return python("-m", "autopipe", *arguments, cwd=cwd, backend=backend, **variables)
+
+
+def in_shell(line: str, folder: Path) -> Done:
+    """Run a line as somebody pastes it into a shell."""
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=280, check=False
+    )
+
+
+def succeeded(done: Done) -> Done:
+    """The same, if it ended well."""
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The files in a folder but for hidden ones."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
