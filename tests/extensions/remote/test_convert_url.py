@@ -23,7 +23,7 @@ from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import BadSampleError, ConfigError, DataError, StorageError
 from autopipe.ops.decode import Decode
 from autopipe.storage.conversion import Conversion
-from autopipe.storage.convert import convert, finish
+from autopipe.storage.convert import convert
 from autopipe.storage.stored import find, open_set, verify
 from autopipe.tuned.eject.module import eject
 from tests.unit.cli.conftest import Autopipe
@@ -107,11 +107,6 @@ def test_it_is_found_below_the_url_that_a_workload_names(url: str) -> None:
         find(f"{url}/elsewhere", conversion(), TFRECORD)
 
 
-def test_its_files_are_records_for_any_program(url: str) -> None:
-    convert(conversion(), TFRECORD, url)
-    assert TFRecords(f"{url}/data-*.tfrecord").read(5) == (b"image 5", 5)
-
-
 def test_what_was_finished_before_a_failure_is_kept_and_nothing_else(url: str) -> None:
     with pytest.raises(BadSampleError, match="sample 10 is broken"):
         convert(conversion(fail_at(10)), TFRECORD, url)
@@ -148,13 +143,6 @@ def test_a_changed_byte_is_found_by_verifying(url: str) -> None:
         verify(made, conversion())
 
 
-def test_parts_are_joined_behind_a_url(url: str) -> None:
-    for number in range(3):
-        assert convert(conversion(), TFRECORD, url, part=(number, 3)).manifest is None
-    assert finish(url).header.samples == COUNT
-    assert open_set(url, conversion(), TFRECORD).read(19) == (b"image 19", 19)
-
-
 def test_other_data_and_other_files_behind_the_url_are_refused(url: str) -> None:
     convert(conversion(), TFRECORD, url)
     with pytest.raises(StorageError, match="was made from other data"):
@@ -178,12 +166,6 @@ def test_nothing_is_left_in_the_temporary_folder(url: str, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
-def test_bad_samples_that_are_skipped_are_met_again(url: str) -> None:
-    convert(conversion(fail_at(3), skip_bad=True), TFRECORD, url)
-    with pytest.raises(BadSampleError, match="sample 3 is broken"):
-        open_set(url, conversion(), TFRECORD).read(3)
-
-
 def test_a_form_that_is_mapped_is_refused_behind_a_url_and_the_way_out_is_named(url: str) -> None:
     array = STORAGES["array"]
     spec = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype(np.uint8)), None)
@@ -198,11 +180,6 @@ def test_a_password_in_the_url_of_a_set_is_refused() -> None:
     with pytest.raises(DataError, match="must not hold a user name or password") as caught:
         convert(conversion(), TFRECORD, "s3://me:hunter2@bucket/set")
     assert "hunter2" not in str(caught.value)
-
-
-def test_a_url_that_was_made_a_path_is_refused() -> None:
-    with pytest.raises(DataError, match="must be passed as text"):
-        convert(conversion(), TFRECORD, Path("s3://bucket/set"))
 
 
 def test_images_may_lie_behind_a_url(home: Path, autopipe: Autopipe) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +8,12 @@ import cv2
 import numpy as np
 import pytest
 
+from autopipe.api import verifying
 from autopipe.api.ejecting import eject, eject_usual
 from autopipe.api.stored_workload import Stored
 from autopipe.core.config import PipelineConfig
+from autopipe.core.description import WrappedDataset
+from autopipe.core.verification import Verification
 from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import ConfigError
@@ -21,6 +24,7 @@ from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
 from autopipe.tuned import fingerprint, wrap
 from autopipe.tuned.schema import Tried
+from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import artifact, config, profile
 
 PLAIN = config(loader=TfData(num_parallel_calls=2))
@@ -117,3 +121,25 @@ def test_a_dataset_whose_function_no_file_holds_is_refused_without_a_hint_to_oth
     with pytest.raises(ConfigError, match="cannot be imported") as raised:
         eject(stored(workload, tuned))
     assert "--to" not in str(raised.value.hint)
+
+
+AS_IT_IS = PipelineConfig(loader=Wrapped.model_validate({"calls": 1, "prefetch": 0}), finish="host", device_prefetch=0)
+
+
+def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped = WrappedDataset(as_it_is=AS_IT_IS, choices={"calls": (1, 2), "prefetch": (0, 4)})
+    described = DESCRIBED.model_copy(update={"wrapped": wrapped})
+    asked: list[str] = []
+
+    class Runner:
+        def verify(self, configs: Sequence[PipelineConfig], options: dict[str, Any]) -> Verification:
+            asked.extend(config.short().partition(") ")[0] + ")" for config in configs)
+            return Verification(agreements=(), compared=False)
+
+    monkeypatch.setattr(verifying, "description", lambda runner: described)
+    verifying.verify(Runner(), space="default", samples=1)  # type: ignore[arg-type]  # no trial is run
+    assert asked == [
+        "wrapped(calls=1, prefetch=0)",
+        "wrapped(calls=2, prefetch=0)",
+        "wrapped(calls=1, prefetch=4)",
+    ]

@@ -57,15 +57,6 @@ def searched(space: Space, former: PipelineConfig, **changes: object) -> Found:
     return Found(result=result, described=DESCRIBED, hardware=hardware(), settings=Settings())
 
 
-def test_a_configuration_that_is_proved_faster_takes_the_place_of_the_former(space: Space) -> None:
-    found = searched(space, SLOW)
-    profile, kept = chosen(found, SLOW)
-    assert profile is not None
-    assert found.result.best_config is not None
-    assert (profile.key, kept) == (found.result.best_config.key(), False)
-    assert profile.key != SLOW.key()
-
-
 def test_the_former_stays_if_no_proof_was_run(space: Space) -> None:
     profile, kept = chosen(searched(space, SLOW, blocks=(0, 0)), SLOW)
     assert profile is not None
@@ -100,14 +91,6 @@ def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
     assert profile is not None
     assert not kept
     assert profile.key != GOOD.key()
-
-
-def test_a_machine_without_a_former_takes_the_best(space: Space) -> None:
-    found = searched(space, SLOW)
-    profile, kept = chosen(found, None)
-    assert profile is not None
-    assert found.result.best_config is not None
-    assert (profile.key, kept) == (found.result.best_config.key(), False)
 
 
 # ---------------------------------------------------------------- when
@@ -166,3 +149,13 @@ def test_a_workload_object_is_refused_with_what_to_do(tmp_path: Path) -> None:
     numbers = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
     with pytest.raises(ConfigError, match=r"`workload` must be the name of a workload.*FILE\.py:workload"):
         ap.retune(tmp_path / "autopipe.json", workload=numbers)  # type: ignore[arg-type]
+
+
+def test_a_configuration_that_is_proved_faster_takes_the_place_of_the_former_if_there_is_one(space: Space) -> None:
+    found = searched(space, SLOW)
+    assert found.result.best_config is not None
+    for former in (SLOW, None):
+        profile, kept = chosen(found, former)
+        assert profile is not None
+        assert (profile.key, kept) == (found.result.best_config.key(), False)
+        assert profile.key != SLOW.key()

@@ -1,14 +1,18 @@
-"""A search that waits for another one, whose study is of something else, and what it looks at but once."""
+"""A search: what it waits for, whose study it is, and what ap.tune refuses before."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import os
+import sys
+import types
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from replaying.synthetic import measurement
@@ -23,8 +27,9 @@ from autopipe.core.facts import Limits
 from autopipe.core.outcome import Measurement
 from autopipe.core.value import JsonObject
 from autopipe.core.verification import Agreement, Verification
+from autopipe.api.tuning import tune
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.errors import DataWarning, NothingMeasuredError, TrialError
+from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
 from autopipe.hardware import machine, memory
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
@@ -255,3 +260,65 @@ def test_what_looks_odd_about_the_data_in_a_trial_is_warned_of_once_where_nobody
     with pytest.warns(DataWarning, match="lie on their side") as warned:
         list(map(watcher.on_trial, [odd] * 3))
     assert len(warned) == 1
+
+
+def test_a_baseline_of_a_notebook_stands_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_dataset() -> None:
+        pass
+
+    kernel = types.ModuleType("__main__")
+    make_dataset.__module__, make_dataset.__qualname__ = "__main__", "make_dataset"
+    vars(kernel)["make_dataset"] = make_dataset
+    monkeypatch.setitem(sys.modules, "__main__", kernel)
+    with pytest.raises(ConfigError, match="must be a function that stands in a file"):
+        tune("train.py:workload", baseline=make_dataset)
+
+
+def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Settings] = []
+
+    def run(workload: str, settings: Settings, watcher: object) -> tuple[None, str]:
+        asked.append(settings)
+        return None, "tuned"
+
+    monkeypatch.setattr(tuning, "run", run)
+    only = {"cache": "none", "threads.workers": 4, "loader": ["threads", "tfdata"]}
+    tune("train.py:workload", only=only, space=Path("space.yaml"))  # type: ignore[arg-type]  # a path is taken, too
+    (settings,) = asked
+    assert settings.space == "space.yaml"
+    assert settings.limits.only == {"cache": ("none",), "threads.workers": (4,), "loader": ("threads", "tfdata")}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"workload": 5}, "`workload` must be an ap.Workload or the name of one, but got 5."),
+        ({"space": None}, "`space` must be the name of a search space, or a YAML file, but got None."),
+        ({"storage": Path("study.db")}, "`storage` must be the URL of an Optuna storage, or None, but got "),
+        ({"baseline": 5}, "`baseline` must be a function of your own, its name, or None, but got 5."),
+        ({"on_event": 5}, "`on_event` must be a function, or None, but got 5."),
+        ({"only": 5}, "`only` must be a mapping from parameters to their values, or None, but got 5."),
+        ({"only": {"loader": None}}, "`only` must be a mapping from parameters to their values, or None, but got {'lo"),
+        ({"only": {5: "threads"}}, "`only` must be a mapping from parameters to their values, or None, but got {5: '"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_named_with_its_value(given: dict[str, Any], message: str) -> None:
+    arguments = {"workload": "train.py:workload", **given}
+    with pytest.raises(ConfigError) as raised:
+        tune(**arguments)
+    assert raised.value.message.startswith(message)
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "ends"), [({"out": 5}, "out=5."), ({"trails": 3}, "trails=3. Did you mean `trials`?")]
+)
+def test_an_argument_that_there_is_not_is_named_with_its_value(given: dict[str, Any], ends: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        tune("train.py:workload", **given)
+    assert raised.value.message.startswith(
+        "`ap.tune` takes workload, budget, trials, space, storage, join, seed, only, "
+    )
+    assert raised.value.message.endswith(f", but got {ends}")
+    assert '.save("autopipe.json")' in str(raised.value.hint)
+    assert "budget" in inspect.signature(tune).parameters

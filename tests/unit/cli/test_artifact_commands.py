@@ -1,7 +1,8 @@
-"""Commands over an artefact that import no workload: show, merge and schema."""
+"""Commands over an artefact: show, merge, schema, repoint, and what retune says at its end."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import threading
@@ -9,11 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from autopipe import again
+from autopipe.api import retuning
 from autopipe.api.merging import merge
+from autopipe.cli.output import use
+from autopipe.search import library, study
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
 from autopipe.tuned import artifact as files
-from autopipe.tuned import fingerprint, joining
-from autopipe.tuned.schema import FileReference
+from autopipe.tuned import codegen, fingerprint, joining, pin
+from autopipe.tuned.request import Request, SimulatedStep
+from autopipe.tuned.schema import FileReference, Profile
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
+from tests.fakes.surface import Surface
+from tests.fakes.workload_script import TRAIN
+from tests.unit.api.test_unmeasured import Failing
 from tests.unit.cli.conftest import Autopipe
 
 HERE = fingerprint.detect()
@@ -156,3 +167,148 @@ def test_what_could_not_be_kept_is_not_measured(autopipe: Autopipe, tmp_path: Pa
     ended = autopipe("measure", "nowhere.py:workload", "--mode", "predict", "--keep", tmp_path / "none.json")
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith(f"error: There is no artefact `{tmp_path / 'none.json'}`")
+
+
+OLD = FileReference(path="../train.py", attribute="workload")
+
+
+@pytest.fixture
+def renamed(tmp_path: Path) -> Path:
+    """The artefact of a `train.py` that is called `new.py` now."""
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "new.py").write_text(TRAIN.replace("workload =", "photos ="))
+    path = tmp_path / "tuned" / "autopipe.json"
+    path.with_name("tuned_pipeline.py").write_text(codegen.text_for(OLD, path.name))
+    return files.write(artifact(profile(workload=digest(samples=256, batch_size=4)), workload=OLD), path)
+
+
+def test_the_artefact_and_its_module_name_the_new_file(
+    autopipe: Autopipe, renamed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = autopipe("repoint", "tuned/autopipe.json", "new.py:photos")
+    assert (ended.status, ended.out) == (0, "")
+    assert "wrote     tuned/autopipe.json and tuned/tuned_pipeline.py" in ended.err
+    named = FileReference(path="../new.py", origin=str(tmp_path / "new.py"), attribute="photos")
+    assert files.read(renamed).workload == named
+    assert pin.beside(renamed) == pin.Pin(workload=named)
+
+
+def test_another_workload_is_told_from_the_one_that_was_tuned(autopipe: Autopipe, renamed: Path) -> None:
+    ended = autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:photos")
+    assert "was added" in ended.err
+    assert "batch size" not in ended.err
+
+
+def test_what_is_not_there_is_refused_and_nothing_is_written(autopipe: Autopipe, renamed: Path) -> None:
+    before = renamed.read_text()
+    ended = autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:foto")
+    assert ended.status == 2
+    assert "Did you mean `photos`?" in ended.err
+    assert renamed.read_text() == before
+
+
+def test_a_module_of_the_users_own_is_left_alone(autopipe: Autopipe, renamed: Path) -> None:
+    own = renamed.with_name("tuned_pipeline.py")
+    own.write_text("# mine\n")
+    ended = autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:photos")
+    assert ended.status == 0
+    assert own.read_text() == "# mine\n"
+
+
+NAMED = FileReference(path="train.py")
+
+
+def searched(surface: Surface) -> SearchResult:
+    space = library.load("quick", {"cores": 4, "gpus": 0})
+    return study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=4))
+
+
+def stored(folder: Path, **changes: object) -> tuple[Path, Profile]:
+    (folder / "train.py").touch()
+    known = profile(hardware=fingerprint.detect(), **changes)
+    return files.write(artifact(known, workload=NAMED), folder / "autopipe.json"), known
+
+
+def retuned(
+    autopipe: Autopipe,
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    known: Profile,
+    *options: str,
+    converted: bool = False,
+) -> list[str]:
+    """Return what is said of a retune that wrote this profile."""
+    done = retuning.Retuned(result=searched(Surface(cores=4)), profile=known, converted=converted)
+    monkeypatch.setattr(retuning, "run", lambda *_, **__: done)
+    ended = autopipe("retune", path, *options)
+    assert ended.status == 0, ended.err
+    return ended.err.splitlines()
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_only_a_configuration_that_was_not_there_before_is_called_new(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, same: bool
+) -> None:
+    path, known = stored(tmp_path)
+    found = known if same else known.model_copy(update={"key": "another"})
+    said = "\n".join(retuned(autopipe, monkeypatch, path, found))
+    assert ("a new configuration" in said) is not same
+    assert ("the same configuration" in said) is same
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_what_to_do_next_is_said_as_after_a_tune(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, simulated: bool
+) -> None:
+    request = Request(simulate=SimulatedStep(step_seconds=0.01) if simulated else None)
+    path, known = stored(tmp_path, request=request)
+    module = path.with_name("tuned_pipeline.py")
+    module.write_text(codegen.text_for(NAMED, path.name))
+    said = retuned(autopipe, monkeypatch, path, known)
+    assert said[-2:] == [f"next      {use(module, simulated=simulated)}", f"          {again.autopipe('check', path)}"]
+
+
+def test_without_a_module_for_the_artefact_there_is_none_to_train_with(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, known = stored(tmp_path)
+    path.with_name("tuned_pipeline.py").write_text(codegen.text_for(NAMED, "another.json"))
+    options = ("--workload", "my train.py:workload", "--allow-outside")
+    said = retuned(autopipe, monkeypatch, path, known, *options)
+    assert said[-1] == f"next      {again.autopipe('check', path, *options)}"
+
+
+def test_samples_that_have_to_be_converted_first_are_told_of(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, known = stored(tmp_path, config=config(storage="array"))
+    said = retuned(autopipe, monkeypatch, path, known)
+    convert = again.autopipe("convert", f"{tmp_path / 'train.py'}:workload", "--to", "array")
+    assert f"before    {convert} --out {tmp_path / 'converted' / 'array'}" in said
+
+
+def test_samples_that_lie_converted_already_are_not(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, known = stored(tmp_path, config=config(storage="array"))
+    said = retuned(autopipe, monkeypatch, path, known, converted=True)
+    assert not any(line.startswith("before") for line in said)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_retune_that_is_interrupted_says_how_to_go_on(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
+) -> None:
+    done = retuning.Retuned(result=dataclasses.replace(searched(Failing()), interrupted=True))
+
+    def run(*_: object, **__: object) -> retuning.Retuned:
+        if early:
+            raise KeyboardInterrupt
+        return done
+
+    path, _ = stored(tmp_path)
+    monkeypatch.setattr(retuning, "run", run)
+    ended = autopipe("retune", path, "--fresh")
+    assert ended.status == 130
+    assert f"to go on  {again.autopipe('retune', path)}" in ended.err.splitlines()

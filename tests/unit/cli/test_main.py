@@ -20,6 +20,7 @@ from tests.unit.cli.conftest import Autopipe
 
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch", "optuna", "numpy", "cv2", "pydantic"}
 
+ASSET = str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")
 COMMANDS = (
     "check convert diagnose doctor eject fleet measure merge report retune scale schema show tune verify whatif".split()  # noqa: SIM905  reads better
 )
@@ -48,14 +49,9 @@ def test_help_imports_nothing_that_takes_time(arguments: tuple[str, ...]) -> Non
     assert not FRAMEWORKS & _imported(*arguments)
 
 
-@pytest.mark.parametrize("arguments", [("tune", "--help"), ("doctor",), ("schema",)], ids=" ".join)
+@pytest.mark.parametrize("arguments", [("tune", "--help"), ("doctor",), ("schema",), ("show", ASSET)], ids=" ".join)
 def test_what_measures_nothing_imports_no_framework(arguments: tuple[str, ...]) -> None:
     assert not {"tensorflow", "keras", "jax", "torch", "optuna"} & _imported(*arguments)
-
-
-def test_showing_an_artefact_imports_no_framework() -> None:
-    asset = Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json"
-    assert not {"tensorflow", "keras", "jax", "torch", "optuna"} & _imported("show", str(asset))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -144,10 +140,6 @@ def test_debug_behind_a_script_is_the_scripts(
     assert seen == [["diagnose", "train.py", "--debug"]]
 
 
-def test_without_debug_there_is_no_traceback(autopipe: Autopipe) -> None:
-    assert "Traceback" not in autopipe("show", "nowhere.json").err
-
-
 def test_an_op_that_raised_is_told_with_how_to_see_where(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def command(arguments: list[str], prog_name: str) -> None:
         raise OpError("Map on sample 2 raised ValueError: no such colour") from ValueError("no such colour")
@@ -182,7 +174,7 @@ def test_the_version_is_printed(autopipe: Autopipe) -> None:
     [
         ("/dev/full", ["--version"]),  # which Python prints when it ends,
         ("/dev/full", ["schema"]),  # what is larger than its buffer,
-        ("/dev/full", ["show", str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")]),  # and Rich
+        ("/dev/full", ["show", ASSET]),  # and Rich
         ("a pipe that nobody reads", ["--version"]),
     ],
 )

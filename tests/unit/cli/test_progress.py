@@ -80,10 +80,6 @@ def test_why_is_said_to_those_who_ask() -> None:
     ]
 
 
-def test_nothing_left_out_is_not_mentioned() -> None:
-    assert Screen().tell(events.SpaceTrimmed(candidates=184, drops=())) == ["space     184 configurations"]
-
-
 def ceiling(rate: float, **setup: Any) -> events.Event:
     estimate = Estimate(value=rate, low=rate, high=rate)
     found = Ceiling(model_images_per_second=estimate, model_core_seconds_per_image=0.0, **setup)
@@ -120,11 +116,6 @@ def test_a_budget_that_is_too_short_is_told_with_one_that_is_not() -> None:
     (enough,) = Screen(terminal=False).tell(planned(20, 20.0))
     assert "20 trials" in enough
     assert "short" not in enough
-
-
-def test_one_configuration_that_is_confirmed_is_called_that() -> None:
-    shown = Screen(terminal=False).tell(events.ConfirmationStarted(configs=(CONFIG,), blocks=(2, 3)))
-    assert shown == ["confirm   1 configuration by turns, in 2 to 3 rounds"]
 
 
 def test_a_study_that_is_lost_is_told_with_the_reason() -> None:
@@ -167,6 +158,7 @@ def test_a_baseline_is_shown_by_its_name() -> None:
 
 def test_each_new_best_is_shown_and_what_is_slower_only_when_asked_for() -> None:
     told = (finished(measured(100.0), best=100.0), finished(measured(90.0), best=100.0))
+    assert Screen().tell(finished(measured(1000.0), best=None)) == []  # it exceeds a limit
     assert Screen().tell(*told) == ["best            100 images/s  threads(workers=2) cache=memory"]
     assert len(Screen(verbose=True).tell(*told)) == 2
 
@@ -230,12 +222,6 @@ def test_the_live_line_has_the_time_left_the_best_so_far_and_what_is_going_on() 
     )
 
 
-def test_the_live_line_tells_how_long_it_still_takes_from_the_beginning() -> None:
-    screen = Screen(budget_seconds=60.0)
-    screen.now = 5.0
-    assert screen.live() == "5 s, 55 s left | importing the workload and its framework"
-
-
 def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> None:
     screen = Screen(budget_seconds=60.0)
     screen.tell(events.WaitingForMachine(holder="process 7", seconds=120.0))
@@ -270,7 +256,6 @@ def test_the_live_line_stays_one_line() -> None:
 @pytest.mark.parametrize(
     ("resumed", "said"),
     [
-        (0, ""),
         (1, "resumed this study has 1 trial already; cut off, and counted as failed: 1"),
         (12, "resumed this study has 12 trials already; cut off, and counted as failed: 1"),
     ],
@@ -278,7 +263,3 @@ def test_the_live_line_stays_one_line() -> None:
 def test_going_on_with_a_study_is_said(resumed: int, said: str) -> None:
     shown = Screen().tell(events.StudyOpened(name="autopipe", resumed=resumed, lost=1))
     assert " ".join(" ".join(shown).split()) == said
-
-
-def test_what_exceeds_a_limit_is_not_called_the_best() -> None:
-    assert Screen().tell(finished(measured(1000.0), best=None)) == []

@@ -1,4 +1,4 @@
-"""What `autopipe tune` refuses before it starts anything. Whole tunes: tests/integration/test_cli_tune.py."""
+"""What tune and measure refuse before they start anything. Whole ones: tests/integration."""
 
 from __future__ import annotations
 
@@ -76,3 +76,14 @@ def test_images_without_classes_are_refused(autopipe: Autopipe, home: Path) -> N
     ended = autopipe("tune", "--images", "photos")
     assert (ended.status, ended.out) == (2, "")
     assert f"There are no images in `{home / 'photos'}`" in ended.err
+
+
+def test_a_trace_that_cannot_be_written_is_refused_before_the_workload_is_imported(
+    autopipe: Autopipe, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("from pathlib import Path\n\nPath(__file__).with_name('imported').touch()\n")
+    ended = autopipe("measure", f"{script}:workload", "--trace", tmp_path / "nowhere" / "trace.json")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("error: `--trace` must name a file in a folder that can be written to")
+    assert not (tmp_path / "imported").exists()

@@ -1,4 +1,4 @@
-"""The meaning of a space on a machine. Reading it from a file is tested in tests/unit/search/test_library.py."""
+"""A space on a machine and the bounds in it. Reading it from a file: tests/unit/search/test_library.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from autopipe.core.bounds import BoundError, evaluate
 from autopipe.core.params import Value, from_config, to_config
 from autopipe.core.space import Space
 from autopipe.core.space_spec import SpaceSpec, resolve
@@ -153,3 +154,50 @@ def test_a_measured_bound_that_its_parameter_cannot_take_is_refused() -> None:
 def test_a_bound_that_is_not_there_is_refused_with_the_near_one(written: object) -> None:
     with pytest.raises(SpaceError, match=r"read_at_once.*Did you mean `reads_at_once`\?"):
         space({"loader": ["threads"], "threads.read_ahead": written}, {"cores": 2})
+
+
+SIX_CORES = {"cores": 6, "gpus": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", 7),
+        ("cores", 6),
+        (" 2*cores ", 12),
+        ("1 + 2*cores - 3", 10),
+        ("(1 + 2)*cores", 18),
+        ("cores//4", 1),
+        ("2*cores//4*3", 9),
+        ("max(1, gpus)", 1),
+        ("min(16, max(cores, 2))", 6),
+    ],
+)
+def test_a_bound_is_computed(text: str, expected: int) -> None:
+    assert evaluate(text, SIX_CORES) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "but this one is ``"),
+        ("2*core", "Did you mean `cores`"),
+        ("2 cores", "but this one is `2 cores`"),
+        ("cores/2", "`cores / 2` is none of them"),
+        ("-cores", "`-cores` is none of them"),
+        ("cores**9", "none of them"),
+        ("2.5", "`2.5` is none of them"),
+        ("True", "`True` is none of them"),
+        ("cores//gpus", "divides by zero"),
+        ("max(1)", r"`max\(1\)` is none of them"),
+        ("max(*cores, 1)", "none of them"),
+        ("(1", "but this one is"),
+        ("__import__('os')", "none of them"),
+        ("cores.real", "none of them"),
+        ("cores\0", "but this one is"),
+        ("1" * 81, "at most 80"),
+    ],
+)
+def test_what_is_no_bound_is_named(text: str, problem: str) -> None:
+    with pytest.raises(BoundError, match=problem):
+        evaluate(text, SIX_CORES)

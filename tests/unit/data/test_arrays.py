@@ -26,12 +26,6 @@ def parts(data: Arrays, index: int) -> tuple[Any, Any]:
     return value
 
 
-def test_samples_are_rows() -> None:
-    x, y = parts(Arrays(IMAGES, LABELS), 2)
-    np.testing.assert_array_equal(x, IMAGES[2])
-    assert y == 4
-
-
 @pytest.mark.parametrize("in_file", [False, True])
 def test_numbers_in_another_order_of_bytes_become_this_machines(tmp_path: Path, *, in_file: bool) -> None:
     x = np.arange(4 * 6 * 6, dtype=">u2").reshape(4, 6, 6, 1)
@@ -45,12 +39,6 @@ def test_numbers_in_another_order_of_bytes_become_this_machines(tmp_path: Path, 
     out = np.zeros((2, 6, 6, 1), np.uint16), np.zeros(2, np.int32)
     data.read_many(np.array([3, 1]), out)
     np.testing.assert_array_equal(out[0], x[[3, 1]])
-
-
-def test_without_y_a_sample_is_x_alone() -> None:
-    data = Arrays(IMAGES)
-    np.testing.assert_array_equal(np.asarray(data.read(1)), IMAGES[1])
-    assert data.y_kind is None
 
 
 def test_several_inputs_without_y_are_x_alone() -> None:
@@ -117,11 +105,6 @@ def test_what_was_changed_in_memory_is_not_read_from_the_file_again(tmp_path: Pa
         assert data.files() == []
 
 
-def test_unequal_lengths_are_refused() -> None:
-    with pytest.raises(DataError, match="equally long, but got 4 and 3 rows"):
-        Arrays(IMAGES, LABELS[:3])
-
-
 @pytest.mark.parametrize("array", [np.zeros((0, 3)), np.array(3), np.array([object()])])
 def test_what_has_no_rows_of_numbers_is_refused(array: NDArray[Any]) -> None:
     with pytest.raises(DataError, match="at least one row of plain numbers"):
@@ -139,24 +122,6 @@ def test_what_is_no_array_is_refused() -> None:
         Arrays([1, 2, 3])  # type: ignore[arg-type]  # the mistake that is tested
 
 
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"no array at all", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4"])
-def test_a_file_that_is_no_npy_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "x.npy").write_bytes(content)
-    with pytest.raises(DataError, match=r"must be a \.npy file"):
-        Arrays(tmp_path / "x.npy")
-
-
-def test_an_archive_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", a=LABELS)
-    with pytest.raises(DataError, match="archive of several arrays"):
-        Arrays(tmp_path / "x.npz")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"x\.npy` does not exist"):
-        Arrays(tmp_path / "x.npy")
-
-
 def test_the_digest_covers_shape_and_content() -> None:
     digests = {Arrays(x).digest() for x in (IMAGES, IMAGES[:3], IMAGES + 1, IMAGES.astype("int16"))}
     assert len(digests) == 4
@@ -164,5 +129,14 @@ def test_the_digest_covers_shape_and_content() -> None:
     assert Arrays(IMAGES, LABELS).digest() == Arrays(IMAGES.copy(), LABELS.copy()).digest()
 
 
-def test_mean_bytes_counts_both_parts() -> None:
-    assert Arrays(IMAGES, LABELS.astype("int32")).mean_bytes() == 18 + 4
+def test_a_file_that_holds_no_single_array_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.npy"
+    with pytest.raises(DataError, match=r"x\.npy` does not exist"):
+        Arrays(file)
+    for content in (b"", b"\x93NUMPY", b"no array at all", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4"):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"must be a \.npy file"):
+            Arrays(file)
+    np.savez(tmp_path / "x.npz", a=LABELS)
+    with pytest.raises(DataError, match="archive of several arrays"):
+        Arrays(tmp_path / "x.npz")

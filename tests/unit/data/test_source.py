@@ -1,5 +1,9 @@
+"""What every source is asked, and the paths of files behind it."""
+
 from __future__ import annotations
 
+import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +12,8 @@ import pytest
 
 from autopipe.data import source
 from autopipe.data.arrays import Arrays
+from autopipe.data.paths import PathList, read_file, scan, spread, walk
+from autopipe.errors import BadSampleError, DataError
 
 
 class Own:
@@ -113,3 +119,121 @@ def test_a_batch_half_counts_only_beside_the_read_that_it_speaks_of() -> None:
     assert source.batch_half(Shifted(*arrays)) is None
     assert source.batch_half(Around(Arrays(*arrays))) is None
     assert source.batch_half(Own()) is None
+
+
+def write(path: Path, content: bytes = b"image") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def test_paths_come_back_as_they_were_given(tmp_path: Path) -> None:
+    paths = PathList(tmp_path, [(b"", b"a.jpg"), (b"d/e", b"\xff.png"), (b"", b"b.jpg"), (b"/elsewhere", b"c.jpg")])
+    root = os.fsencode(tmp_path)
+    expected = [root + b"/a.jpg", root + b"/d/e/\xff.png", root + b"/b.jpg", b"/elsewhere/c.jpg"]
+    assert expected == [paths.path(i) for i in range(4)]
+    assert paths.text(0) == f"{tmp_path}/a.jpg"
+
+
+def test_names_that_are_no_text_are_shown_in_letters_and_opened_as_they_are(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9.jpg"
+    paths = PathList(tmp_path, [(b"", b"caf\xe9.jpg")])
+    shown = f"{tmp_path}/caf\\udce9.jpg"
+    assert (paths.text(0), list(map(os.fsencode, paths.files()))) == (shown, [name])
+    with pytest.raises(BadSampleError) as caught:
+        paths.read(0)
+    assert shown in str(caught.value)
+    str(caught.value).encode()
+
+
+def test_a_million_paths_pickle_below_40_bytes_each() -> None:
+    entries = ((b"n%08d" % (k // 1300), b"n%08d_%d.JPEG" % (k // 1300, k)) for k in range(100_000))
+    assert len(pickle.dumps(PathList("/x", entries))) < 40 * 100_000
+
+
+def test_scan_sorts_and_leaves_out_what_is_hidden_or_no_image(tmp_path: Path) -> None:
+    for name in ("b.JPG", "a.png", ".hidden.jpg", "notes.txt", "z/x.jpg", "y/x.jpg", ".git/x.jpg"):
+        write(tmp_path / name)
+    assert scan(os.fsencode(tmp_path)) == ([b"a.png", b"b.JPG"], [b"y", b"z"])
+
+
+def test_scan_leaves_out_pipes_and_takes_a_folder_for_a_folder(tmp_path: Path) -> None:
+    write(tmp_path / "a.jpg")
+    os.mkfifo(tmp_path / "b.jpg")
+    write(tmp_path / "c.jpg" / "inner.jpg")
+    assert scan(os.fsencode(tmp_path)) == ([b"a.jpg"], [b"c.jpg"])
+
+
+def test_a_link_is_listed_wherever_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").symlink_to(tmp_path / "gone")
+    assert scan(os.fsencode(tmp_path)) == ([b"broken.jpg"], [])
+
+
+@pytest.mark.timeout(20)
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "linked.jpg").symlink_to(tmp_path / "pipe.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    for name, kind in (("pipe", "named pipe"), ("linked", "named pipe"), ("folder", "folder")):
+        with pytest.raises(BadSampleError, match=rf"{name}\.jpg` must be a regular file, but is a {kind}"):
+            read_file(os.fsencode(tmp_path / f"{name}.jpg"))
+    with pytest.raises(BadSampleError, match=r"must be a regular file, but is a device"):
+        read_file(b"/dev/null")
+
+
+def test_scan_of_a_missing_folder_names_the_nearest_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match=r"photo` does not exist. Did you mean `photos`\?"):
+        scan(os.fsencode(tmp_path / "photo"))
+
+
+def test_scan_of_a_file_says_that_it_is_no_folder(tmp_path: Path) -> None:
+    write(tmp_path / "a.jpg")
+    with pytest.raises(DataError, match="Not a directory"):
+        scan(os.fsencode(tmp_path / "a.jpg"))
+
+
+def test_walk_goes_folder_by_folder_in_sorted_order(tmp_path: Path) -> None:
+    for name in ("b/2.jpg", "b/1.jpg", "a/3.jpg", "a/deep/4.jpg", "0.jpg"):
+        write(tmp_path / name)
+    found = [b"/".join(filter(None, entry)) for entry in walk(os.fsencode(tmp_path))]
+    assert found == [b"0.jpg", b"a/3.jpg", b"a/deep/4.jpg", b"b/1.jpg", b"b/2.jpg"]
+
+
+def test_walk_follows_links_and_ends_in_a_loop(tmp_path: Path) -> None:
+    write(tmp_path / "real" / "1.jpg")
+    write(tmp_path / "root" / "2.jpg")
+    (tmp_path / "root" / "linked").symlink_to(tmp_path / "real")
+    (tmp_path / "root" / "loop").symlink_to(tmp_path / "root")
+    found = list(walk(os.fsencode(tmp_path / "root")))
+    assert found == [(b"", b"2.jpg"), (b"linked", b"1.jpg")]
+
+
+@pytest.mark.parametrize("change", ["content", "name", "time", "more"])
+def test_the_digest_tells_what_changed(tmp_path: Path, change: str) -> None:
+    write(tmp_path / "a.jpg")
+    write(tmp_path / "b.jpg")
+    before = PathList(tmp_path, walk(os.fsencode(tmp_path))).digest()
+    status = (tmp_path / "a.jpg").stat()
+    if change == "content":
+        write(tmp_path / "a.jpg", b"longer than before")
+    elif change == "name":
+        (tmp_path / "a.jpg").rename(tmp_path / "aa.jpg")
+    elif change == "time":
+        os.utime(tmp_path / "a.jpg", ns=(0, status.st_mtime_ns + 1))
+    else:
+        write(tmp_path / "c.jpg")
+    after = PathList(tmp_path, walk(os.fsencode(tmp_path))).digest()
+    changed = {part.split("=")[0] for part in set(before.split()) ^ set(after.split())}
+    assert {"content": "sizes", "name": "names", "time": "times", "more": "files"}[change] in changed
+
+
+def test_a_moved_folder_has_the_same_digest(tmp_path: Path) -> None:
+    write(tmp_path / "old" / "a.jpg")
+    before = PathList(tmp_path / "old", walk(os.fsencode(tmp_path / "old"))).digest()
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert before == PathList(tmp_path / "new", walk(os.fsencode(tmp_path / "new"))).digest()
+
+
+def test_spread_includes_first_and_last() -> None:
+    assert list(spread(3, 5)) == [0, 1, 2]
+    assert list(spread(101, 3)) == [0, 50, 100]

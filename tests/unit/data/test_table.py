@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopipe.core.plain_code import names, packed
 from autopipe.core.sample import FieldKind
+from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.errors import DataError
+from autopipe.ops.custom import Map
+from autopipe.ops.planner import make_plan
 
 
 @pytest.fixture
@@ -28,19 +32,6 @@ def table(folder: Path, text: str, **options: Any) -> Table:
 
 def read_all(data: Table) -> list[object]:
     return [data.read(i) for i in range(len(data))]
-
-
-def test_text_labels_are_numbered_in_sorted_order(folder: Path) -> None:
-    data = pickle.loads(pickle.dumps(table(folder, "path,label\n2.jpg,dog\nsub/3.jpg,cat\n1.jpg,dog\n")))
-    assert data.classes == ("cat", "dog")
-    assert read_all(data) == [(b"2.jpg", 1), (b"sub/3.jpg", 0), (b"1.jpg", 1)]
-    assert data.y_kind is FieldKind.LABEL
-
-
-def test_whole_number_labels_stay_as_they_are(folder: Path) -> None:
-    data = table(folder, "path,label\n1.jpg,7\n2.jpg,-3\n")
-    assert read_all(data) == [(b"1.jpg", 7), (b"2.jpg", -3)]
-    assert data.classes is None
 
 
 def test_whole_numbers_of_any_length_are_labels_as_far_as_int64_holds_them(folder: Path) -> None:
@@ -161,12 +152,6 @@ def test_features_and_weights_are_columns_of_numbers(folder: Path) -> None:
             table(folder, text, **told)
 
 
-def test_without_a_label_column_a_sample_is_x_alone(folder: Path) -> None:
-    data = table(folder, "path\n1.jpg\n2.jpg\n", label=None)
-    assert read_all(data) == [b"1.jpg", b"2.jpg"]
-    assert data.y_kind is None
-
-
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_separators_byte_order_mark_quotes_and_blank_lines_are_understood(folder: Path, separator: str) -> None:
     text = '\ufefffile;kind\r\n"1.jpg";"a cat"\r\n\r\n2.jpg;dog\r\n'.replace(";", separator)
@@ -178,16 +163,6 @@ def test_separators_byte_order_mark_quotes_and_blank_lines_are_understood(folder
 def test_paths_may_be_absolute_or_start_at_another_root(folder: Path, tmp_path: Path) -> None:
     data = table(folder, f"path,label\n3.jpg,1\n{folder}/1.jpg,2\n", root=str(folder / "sub"))
     assert read_all(data) == [(b"sub/3.jpg", 1), (b"1.jpg", 2)]
-
-
-def test_a_missing_column_names_the_columns_and_the_nearest(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"no column `label`; its columns are `path`, `labels`\. Did you mean `labels`"):
-        table(folder, "path,labels\n1.jpg,1\n")
-
-
-def test_missing_images_are_named_with_their_rows(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"2 of 3 are missing: row 3: .*/no\.jpg; row 4: .*/nor\.jpg"):
-        table(folder, "path,label\n1.jpg,1\nno.jpg,2\nnor.jpg,3\n")
 
 
 @pytest.mark.parametrize("row", ["1.jpg", "1.jpg,", ",3"])
@@ -204,38 +179,11 @@ def test_a_row_whose_cells_are_moved_by_a_separator_in_a_text_is_named(folder: P
     assert read_all(quoted) == [(b"1.jpg", 3), (b"2.jpg", 7)]
 
 
-def test_paths_as_on_windows_are_told(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"1 of 1 are missing.*sub\\3\.jpg.*Write `/` for the `\\` between folders"):
-        table(folder, "path,label\nsub\\3.jpg,1\n")
-
-
-def test_a_table_without_rows_is_refused(folder: Path) -> None:
-    with pytest.raises(DataError, match="at least one row"):
-        table(folder, "path,label\n")
-
-
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no\.csv` does not exist"):
-        Table(tmp_path / "no.csv")
-
-
-def test_a_file_that_is_no_text_is_refused(folder: Path) -> None:
-    (folder / "labels.csv").write_bytes(b"path,label\n\xff\xfe.jpg,1\n")
-    with pytest.raises(DataError, match="no CSV file in UTF-8"):
-        Table(folder / "labels.csv")
-
-
 def test_the_digest_covers_the_labels(folder: Path) -> None:
     before = table(folder, "path,label\n1.jpg,1\n2.jpg,2\n").digest()
     after = table(folder, "path,label\n1.jpg,1\n2.jpg,3\n").digest()
     assert before.split()[:4] == after.split()[:4]
     assert before.split()[4] != after.split()[4]
-
-
-def test_a_column_whose_name_comes_twice_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "set.csv").write_text("path,label,label\na.jpg,1,2\n")
-    with pytest.raises(DataError, match="2 columns named `label`"):
-        Table(tmp_path / "set.csv")
 
 
 def test_a_cell_that_is_empty_is_told_with_its_column(folder: Path) -> None:
@@ -248,10 +196,7 @@ def test_a_cell_that_is_empty_is_told_with_its_column(folder: Path) -> None:
     ("option", "value"),
     [
         ("label", {"kind": "label"}),
-        ("label", {"label"}),
-        ("label", 1),
         ("label", ["label", None]),
-        ("label", b"label"),
         ("features", {"rooms": "label"}),
         ("path", ["path"]),
         ("sample_weight", ["label"]),
@@ -265,3 +210,68 @@ def test_what_names_no_column_is_refused_with_what_was_given(folder: Path, optio
 def test_any_series_of_names_names_columns(folder: Path) -> None:
     data = table(folder, "path,a,b\n1.jpg,1,2\n", label=np.array(["a", "b"]))
     np.testing.assert_array_equal(data.read(0)[1], [1, 2])  # type: ignore[index]  # a pair
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("path,label\n", "at least one row"),
+        (b"path,label\n\xff\xfe.jpg,1\n", "no CSV file in UTF-8"),
+        ("path,label,label\n1.jpg,1,2\n", "2 columns named `label`"),
+        ("path,labels\n1.jpg,1\n", r"no column `label`; its columns are `path`, `labels`\. Did you mean `labels`"),
+        (
+            "path,label\n1.jpg,1\nno.jpg,2\nnor.jpg,3\n",
+            r"2 of 3 are missing: row 3: .*/no\.jpg; row 4: .*/nor\.jpg",
+        ),
+        ("path,label\nsub\\3.jpg,1\n", r"1 of 1 are missing.*sub\\3\.jpg.*Write `/` for the `\\` between folders"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_with_the_reason(folder: Path, text: str | bytes, said: str) -> None:
+    with pytest.raises(DataError, match=r"labels\.csv` does not exist"):
+        Table(folder / "labels.csv")
+    (folder / "labels.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=said):
+        Table(folder / "labels.csv")
+
+
+TEXT = "file;rooms;age;kind;day;price;trust\n1.png;1;20;old;3;1.5;0.5\n2.png;2;3;new;1;2;0.25\n"
+
+
+def kept(value: Any) -> Any:
+    """Return what can be compared: values with their dtypes."""
+    if isinstance(value, dict):
+        return {key: kept(part) for key, part in value.items()}
+    array = np.asarray(value)
+    return array.tolist(), array.dtype
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"label": "price", "features": ["rooms", "age"], "sample_weight": "trust"},
+        {"label": "day", "label_mode": "class", "sample_weight": "trust"},
+        {"label": "day", "label_mode": "number"},
+        {"label": ["kind", "day"]},
+        {"label": ["kind", "price"], "features": ["age"]},
+        {"label": None, "features": ["age", "rooms"]},
+    ],
+    ids=str,
+)
+def test_plain_code_gives_the_columns_as_the_table_does(tmp_path: Path, settings: dict[str, Any]) -> None:
+    for number in (1, 2):
+        (tmp_path / f"{number}.png").write_bytes(f"file {number}".encode())
+    (tmp_path / "houses.csv").write_text(TEXT)
+    data = Table(tmp_path / "houses.csv", path="file", **settings)
+    spec = make_plan(Workload(data=data, ops=[Map(len)], batch_size=2)).source  # these files are no images
+    plain = data.plain_numpy(spec)
+    assert plain.arguments == names(spec)
+    lines = ["import csv", "from pathlib import Path", "import numpy as np", *plain.constants, plain.functions]
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    columns = scope["samples"]()
+    for index in range(2):
+        row = dict(zip(plain.arguments, (column[index] for column in columns), strict=True))
+        row[plain.arguments[0]] = Path(row[plain.arguments[0]]).read_bytes()
+        found = eval(packed(spec), row)
+        found, read = (value if isinstance(value, tuple) else (value,) for value in (found, data.read(index)))
+        assert [kept(part) for part in found] == [kept(part) for part in read]

@@ -154,11 +154,6 @@ def test_a_frameworks_error_behind_which_nothing_is_found_is_left_alone() -> Non
         list(stream(Foreign(*blobs(12), 4), 3).take(3))
 
 
-def test_an_error_of_the_model_is_left_alone() -> None:
-    with pytest.raises(ValueError, match="the model"), Fault().raised_as_itself():
-        raise ValueError("the model")
-
-
 def test_a_replay_starts_anew_whenever_an_epoch_is_opened() -> None:
     loader = ArrayLoader(*blobs(12), 4, shuffle=False)
     feed = Replay(loader, Placement(Host()), Fault(), 3).feed()

@@ -75,14 +75,6 @@ def test_a_finished_model_cannot_be_spread_over_devices() -> None:
         models.build(classifier(), strategy=TwoDevices())  # type: ignore[arg-type]  # only its number is looked at
 
 
-def test_what_the_users_function_raises_is_theirs() -> None:
-    def broken() -> keras.Model:
-        raise ZeroDivisionError("mine")
-
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        models.build(broken)
-
-
 def test_another_image_size_is_named_with_both_shapes() -> None:
     with pytest.raises(
         ModelError, match=r"takes batches of shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)\. Change"

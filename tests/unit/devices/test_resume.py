@@ -123,11 +123,6 @@ def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
     assert (first.begun, joined.begun) == (1, 1)
 
 
-def test_without_a_backup_training_starts_at_the_beginning(tmp_path: Path) -> None:
-    _, loader, _ = run(tmp_path, save_freq=1, kill_at=None)
-    assert loader.asked[0] == (0, 0, False)
-
-
 def test_stopping_within_the_rest_of_an_epoch_ends_training(tmp_path: Path) -> None:
     run(tmp_path, save_freq=1, kill_at=14)
     trainer = Trainer(classifier(run_eagerly=True), ArrayLoader(X.astype(np.float32) / 255, Y, 4))

@@ -19,13 +19,14 @@ from autopipe.data.arrays import Arrays
 from autopipe.devices import fit_arguments
 from autopipe.devices.monitor import EpochMonitor
 from autopipe.devices.trainer import Trainer
-from autopipe.errors import ConfigError, LoaderError, ModelError, OpError
+from autopipe.errors import LoaderError, ModelError, OpError
 from autopipe.loaders.threads import Threads
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.flip import RandomFlip
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.devices.models import classifier
+from tests.unit.devices.test_feed import Host
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
@@ -39,6 +40,13 @@ class Numbers:
 
     def read(self, index: int) -> int:
         return index
+
+
+class Four(Host):
+    devices = 4
+
+    def scope(self) -> Any:
+        return contextlib.nullcontext()
 
 
 def loader(batch_size: int = 4, **arguments: Any) -> ArrayLoader:
@@ -58,24 +66,19 @@ def same_weights(a: keras.Model, b: keras.Model) -> bool:
     return all(np.allclose(p, q, atol=1e-6) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
 
 
-def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history() -> None:
-    trainer = Trainer(classifier(), loader())
-    history = trainer.fit(epochs=3, verbose=0)
+@pytest.mark.parametrize("batch_size", [4, 7])
+def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history(batch_size: int) -> None:
+    trainer = Trainer(classifier(), loader(batch_size))
+    history = trainer.fit(epochs=np.int64(3), verbose=0)  # type: ignore[arg-type]  # NumPy's counts, too
     assert isinstance(history, keras.callbacks.History)
     assert history.epoch == [0, 1, 2]
-    assert same_weights(trainer.model, by_keras(3))
+    assert same_weights(trainer.model, by_keras(3, batch_size))
 
 
 def test_a_whole_workload_is_no_validation_data_and_the_message_says_what_is() -> None:
     workload = Workload(data=Numbers(), ops=[], batch_size=4)
     with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
         Trainer(classifier(), loader()).fit(validation=workload, verbose=0)
-
-
-def test_a_short_last_batch_is_trained_too() -> None:
-    trainer = Trainer(classifier(), loader(7))
-    trainer.fit(epochs=2, verbose=0)
-    assert same_weights(trainer.model, by_keras(2, 7))
 
 
 def test_two_calls_of_one_epoch_equal_one_call_of_two() -> None:
@@ -180,35 +183,6 @@ def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
         assert len(trainer.fit(validation=Arrays(X, Y), verbose=0).history["val_loss"]) == 1
 
 
-@pytest.mark.parametrize(("arguments", "size"), [({}, 4), ({"validation_batch_size": 5}, 5)])
-def test_arrays_are_validated_in_the_workloads_batches_unless_told(arguments: dict[str, int], size: int) -> None:
-    batches: list[int] = []
-
-    class Counts(keras.callbacks.Callback):
-        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-            batches.append(batch)
-
-    trainer = Trainer(classifier(), loader())
-    trainer.fit(validation=(X, Y), callbacks=[Counts()], verbose=0, **arguments)
-    assert batches == list(range(-(-24 // size)))
-
-
-def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
-    seen: list[int] = []
-
-    class Counts(keras.callbacks.Callback):
-        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-            seen.append(batch)
-
-        on_predict_batch_end = on_test_batch_end
-
-    trainer = Trainer(classifier(), loader())
-    trainer.evaluate(X, y=Y, callbacks=[Counts()], verbose=0)
-    trainer.predict(X, callbacks=[Counts()], verbose=0)
-    trainer.predict(X, batch_size=12, callbacks=[Counts()], verbose=0)
-    assert seen == [*range(6), *range(6), *range(2)]
-
-
 def test_samples_need_a_trainer_that_can_load_them() -> None:
     class Samples:
         def __len__(self) -> int:
@@ -228,26 +202,6 @@ def test_evaluate_and_predict_keep_the_order_and_the_last_batch() -> None:
     expected = trainer.model.evaluate(X, Y, verbose=0)
     np.testing.assert_allclose(trainer.evaluate(plain, verbose=0), expected, rtol=1e-5)
     assert trainer.evaluate(X, y=Y, verbose=0) == expected
-
-
-@pytest.mark.parametrize("name", ["x", "y", "batch_size", "shuffle", "sample_weight", "validation_split"])
-def test_what_the_workload_says_cannot_be_said_again(name: str) -> None:
-    with pytest.raises(ModelError, match=f"does not take `{name}`"):
-        Trainer(classifier(), loader()).fit(**{name: 1})
-
-
-@pytest.mark.parametrize(
-    ("name", "instead"),
-    [
-        ("validation_data", "validation=..."),
-        ("validation_split", 'validation=..., such as those of ap.ImageFolder("photos", validation_split=0.2, subset='),
-        ("sample_weight", "samples be (x, y, sample_weight)"),
-    ],
-)
-def test_what_has_another_form_here_is_told_which(name: str, instead: str) -> None:
-    with pytest.raises(ModelError, match=f"does not take `{name}`") as caught:
-        Trainer(classifier(), loader()).fit(**{name: (X, Y)})  # type: ignore[arg-type]  # the point of the test
-    assert instead in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("weights", [[5.0, 0.5, 1.0], np.ones(3), {"cat": 5.0, "dog": 0.5}], ids=str)
@@ -363,11 +317,6 @@ def test_a_state_is_continued_with_the_next_batch() -> None:
     assert trainer.state_dict()["epoch"] == 6
 
 
-def test_a_state_of_other_data_is_refused() -> None:
-    with pytest.raises(ConfigError, match="another workload"):
-        Trainer(classifier(), loader()).load_state_dict({"schema_version": 1, "epoch": 0, "batch": 0, "identity": "x"})
-
-
 def test_the_state_within_training_is_the_batch_after_the_one_trained() -> None:
     trainer = Trainer(classifier(), loader())
     states: list[tuple[int, int]] = []
@@ -408,25 +357,8 @@ def test_a_state_that_the_loader_was_given_is_continued_once() -> None:
     assert [asked[:2] for asked in source.asked] == [(4, 2), (5, 0)]
 
 
-def test_a_batch_that_devices_cannot_share_is_refused_at_once() -> None:
-    from tests.unit.devices.test_feed import Host
-
-    host = Host()
-    host.devices = 3
-    with pytest.raises(ModelError, match="4 samples for devices=3"):
-        Trainer(classifier(), loader(), strategy=host)
-
-
 @pytest.mark.parametrize(("samples", "rows"), [(23, 3), (2, 2)])
 def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, rows: int) -> None:
-    from tests.unit.devices.test_feed import Host
-
-    class Four(Host):
-        devices = 4
-
-        def scope(self) -> Any:
-            return contextlib.nullcontext()
-
     class Samples:
         def __len__(self) -> int:
             return samples
@@ -457,14 +389,6 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, r
 
 @pytest.mark.parametrize("kind", ["loader", "arrays"])
 def test_validation_that_devices_cannot_share_is_refused_before_training(kind: str) -> None:
-    from tests.unit.devices.test_feed import Host
-
-    class Four(Host):
-        devices = 4
-
-        def scope(self) -> Any:
-            return contextlib.nullcontext()
-
     source = loader()
     trainer = Trainer(classifier(), source, strategy=Four())
     uneven: Any = {"loader": ArrayLoader(X[:23], Y[:23], 4, shuffle=False), "arrays": (X[:23], Y[:23])}[kind]
@@ -472,15 +396,6 @@ def test_validation_that_devices_cannot_share_is_refused_before_training(kind: s
         trainer.fit(validation=uneven, verbose=0)
     assert source.asked == []
     trainer.fit(validation=uneven, validation_steps=5, verbose=0)  # the short batch is not among them
-
-
-def test_a_loader_with_a_short_last_batch_that_devices_cannot_share_is_refused_at_once() -> None:
-    from tests.unit.devices.test_feed import Host
-
-    host = Host()
-    host.devices = 4
-    with pytest.raises(ModelError, match="3 samples for devices=4"):
-        Trainer(classifier(), ArrayLoader(X[:23], Y[:23], 4), strategy=host)
 
 
 def test_closing_closes_the_loader_and_may_be_repeated() -> None:
@@ -508,6 +423,42 @@ def test_what_counts_must_be_a_whole_number(name: str, value: Any, least: int) -
         trainer.fit(**{"epochs": 2, name: value})
 
 
-def test_epochs_may_be_counted_by_numpy() -> None:
-    history = Trainer(classifier(), loader()).fit(epochs=np.int64(2), verbose=0)  # type: ignore[arg-type]
-    assert len(history.history["loss"]) == 2
+@pytest.mark.parametrize(("rows", "left"), [(22, 2), (23, 3)])
+def test_a_short_last_batch_that_devices_cannot_share_is_refused_at_once(rows: int, left: int) -> None:
+    with pytest.raises(ModelError, match=f"{left} samples for devices=4"):
+        Trainer(classifier(), ArrayLoader(X[:rows], Y[:rows], 4), strategy=Four())
+    with pytest.raises(ModelError, match="6 samples for devices=4"):
+        Trainer(classifier(), ArrayLoader(X, Y, 6), strategy=Four())
+
+
+def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
+    seen: list[int] = []
+
+    class Counts(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(batch)
+
+        on_predict_batch_end = on_test_batch_end
+
+    trainer, watch = Trainer(classifier(), loader()), {"callbacks": [Counts()], "verbose": 0}
+    trainer.fit(validation=(X, Y), **watch)
+    trainer.fit(validation=(X, Y), validation_batch_size=5, **watch)
+    trainer.evaluate(X, y=Y, **watch)
+    trainer.predict(X, **watch)
+    trainer.predict(X, batch_size=12, **watch)
+    assert seen == [*range(6), *range(5), *range(6), *range(6), *range(2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        *((name, "") for name in ("x", "y", "batch_size", "shuffle")),
+        ("validation_data", "validation=..."),
+        ("validation_split", 'validation=..., such as those of ap.ImageFolder("photos", validation_split=0.2, subset='),
+        ("sample_weight", "samples be (x, y, sample_weight)"),
+    ],
+)
+def test_what_the_workload_says_is_not_taken_and_what_has_another_form_is_told(name: str, instead: str) -> None:
+    with pytest.raises(ModelError, match=f"does not take `{name}`") as caught:
+        Trainer(classifier(), loader()).fit(**{name: (X, Y)})  # type: ignore[arg-type]  # the point of the test
+    assert instead in str(caught.value.hint)

@@ -1,12 +1,19 @@
+"""File systems, what they hold in memory, and files that are replaced as a whole."""
+
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from page_residency import resident_share
 
-from autopipe.hardware import disk
+from autopipe.errors import ConfigError
+from autopipe.hardware import atomic, disk, pagecache
 
 Play = Callable[[dict[str, str]], Path]
 
@@ -60,9 +67,146 @@ def test_a_probe_reads_every_file_once(tmp_path: Path) -> None:
 
 
 def test_a_probe_ends_at_its_limit(tmp_path: Path) -> None:
+    assert disk.read_bytes_per_second([]) == 0.0
     rate = disk.read_bytes_per_second(files(tmp_path, 9, 1000), readers=1, seconds_limit=3, clock=ticking())
     assert rate == 3000 / 4
 
 
-def test_a_probe_of_nothing_finds_no_speed() -> None:
-    assert disk.read_bytes_per_second([]) == 0.0
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """Files on a real disk, of which one is empty and one is not a whole number of pages."""
+    if disk.detect(tmp_path).kind in {"tmpfs", "ramfs", "zfs"}:
+        pytest.skip("the files of this file system cannot be dropped")
+    paths = [tmp_path / name for name in ("a", "b", "empty")]
+    for path, size in zip(paths, (3 << 20, 5001, 0), strict=True):
+        path.write_bytes(bytes(size))
+    return paths
+
+
+def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path]) -> None:
+    pagecache.drop(paths)
+    assert resident_share(paths) == 0.0
+    assert pagecache.warm(paths) == (3 << 20) + 5001
+    assert resident_share(paths) == 1.0
+
+
+def test_a_look_at_some_places_tells_how_much_is_in_memory(paths: list[Path]) -> None:
+    pagecache.drop(paths)
+    if (found := pagecache.share_in_memory(paths)) is None:
+        pytest.skip("this file system does not tell")
+    assert found == 0.0
+    pagecache.drop(paths)
+    pagecache.warm(paths[:1])
+    assert pagecache.share_in_memory(paths) == 3 / 4
+    pagecache.warm(paths)
+    assert pagecache.share_in_memory(paths) == 1.0
+
+
+def test_a_python_without_reads_that_do_not_wait_tells_no_share(
+    paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_flags(*arguments: object) -> int:
+        raise NotImplementedError("preadv2: flags unavailable on this platform")
+
+    monkeypatch.setattr(os, "preadv", no_flags)
+    assert pagecache.share_in_memory(paths) is None
+    monkeypatch.delattr(os, "RWF_NOWAIT")
+    assert pagecache.share_in_memory(paths) is None
+
+
+def test_a_share_counts_pages(paths: list[Path]) -> None:
+    pagecache.drop(paths)
+    pagecache.warm(paths[1:])
+    assert resident_share(paths) == 2 / (768 + 2)
+
+
+def test_files_that_nobody_wrote_lately_are_dropped_without_waiting_for_the_disk(
+    paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.sync()
+    monkeypatch.setattr("time.time", lambda: paths[0].stat().st_ctime + 3600)
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))
+    pagecache.drop(paths)
+    assert resident_share(paths) == 0.0
+
+
+def test_the_kernel_is_not_asked_about_files_of_others(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: paths[0].stat().st_uid + 1)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert resident_share(paths) is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "data_bytes", "regime"),
+    [("warm", 101, "warm"), ("cold", 1, "cold"), ("auto", 100, "warm"), ("auto", 101, "cold")],
+)
+def test_auto_is_cold_for_data_larger_than_memory(choice: str, data_bytes: int, regime: str) -> None:
+    assert pagecache.regime(choice, data_bytes, usable_bytes=100) == regime
+
+
+def test_an_unknown_regime_is_named_with_the_near_one() -> None:
+    with pytest.raises(ConfigError, match=r"must be `warm`, `cold` or `auto`, but got 'wram'\. Did you mean `warm`\?"):
+        pagecache.regime("wram", 1, 1)
+
+
+def test_what_holds_nothing_or_is_not_there_has_no_share(paths: list[Path], tmp_path: Path) -> None:
+    assert pagecache.share_in_memory([paths[2]]) is None
+    assert pagecache.share_in_memory([tmp_path / "gone"]) is None
+    assert resident_share([]) is None
+    assert resident_share([paths[2]]) is None
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_the_content_takes_the_place_of_the_old_file_only_at_the_end(tmp_path: Path, sync: bool) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    with atomic.replacing(path, sync=sync) as stream:
+        stream.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_block_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with atomic.replacing(path) as stream:
+            stream.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_leaves_is_found_by_its_name(tmp_path: Path) -> None:
+    script = f"""
+import os, pathlib
+from autopipe.hardware import atomic
+with atomic.replacing(pathlib.Path({str(tmp_path)!r}) / "a.json"):
+    os._exit(0)
+"""
+    root = str(Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env={**os.environ, "PYTHONPATH": root})
+    (left,) = tmp_path.glob(f"*{atomic.PART_SUFFIX}")
+    assert left.name.startswith(".a.json.")
+
+
+def test_it_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with atomic.replacing(tmp_path / "a.json"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("name", ["missing/a.json", "a\0.json"])
+def test_what_cannot_be_written_is_an_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises((OSError, ValueError)), atomic.replacing(tmp_path / name):
+        pass
+    assert list(tmp_path.iterdir()) == []

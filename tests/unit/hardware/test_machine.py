@@ -1,20 +1,30 @@
+"""What the machine is, and which devices and packages it has."""
+
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import platform
 import subprocess
 import sys
+import types
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pydantic
 import pytest
 
-from autopipe.hardware import machine
+from autopipe.errors import ConfigError, MissingExtraError
+from autopipe.hardware import allocator, gpu, machine, opencv, virtual
+from autopipe.hardware.backend import BACKENDS, keras_backend, require_installed, require_known
 from autopipe.hardware.cpu import Cpu
 from autopipe.hardware.gpu import Gpu
 from autopipe.hardware.machine import Machine
 from autopipe.hardware.memory import Memory
+from tests.fakes.nvml import Device, FakeNvml
 
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB, driver="570.12")
@@ -27,27 +37,6 @@ THIS = Machine(
     python="3.11.7",
     versions={"autopipe": "0.1", "tensorflow": "2.21", "keras": "3.15", "jax": None, "opencv": "5.0", "numpy": "2.4"},
 )
-
-
-def test_a_machine_in_one_line() -> None:
-    assert THIS.one_line() == "2 cores (AMD EPYC 7B13), 23.4 GiB, no GPU"
-
-
-@pytest.mark.parametrize(
-    ("gpus", "text"),
-    [
-        ((H200,), "NVIDIA H200 141 GiB"),
-        ((H200, H200), "2 x NVIDIA H200 141 GiB"),
-        ((H200, replace(H200, name="GB10", memory_bytes=None)), "NVIDIA H200 141 GiB, GB10"),
-    ],
-)
-def test_equal_gpus_are_counted(gpus: tuple[Gpu, ...], text: str) -> None:
-    assert replace(THIS, gpus=gpus).one_line().endswith(f" GiB, {text}")
-
-
-def test_limited_cores_are_shown_beside_those_of_the_machine() -> None:
-    limited = replace(THIS, cpu=Cpu(model="Xeon", cores=1, logical_cores=64))
-    assert limited.one_line() == "1 of 64 cores (Xeon), 23.4 GiB, no GPU"
 
 
 def test_a_machine_is_the_same_with_less_free_memory() -> None:
@@ -75,3 +64,220 @@ def test_looking_imports_no_framework() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "text"),
+    [
+        (THIS, "2 cores (AMD EPYC 7B13), 23.4 GiB, no GPU"),
+        (replace(THIS, cpu=Cpu(model="Xeon", cores=1, logical_cores=64)), "1 of 64 cores (Xeon), 23.4 GiB, no GPU"),
+        (replace(THIS, gpus=(H200,)), "2 cores (AMD EPYC 7B13), 23.4 GiB, NVIDIA H200 141 GiB"),
+        (replace(THIS, gpus=(H200, H200)), "2 cores (AMD EPYC 7B13), 23.4 GiB, 2 x NVIDIA H200 141 GiB"),
+        (
+            replace(THIS, gpus=(H200, replace(H200, name="GB10", memory_bytes=None))),
+            "2 cores (AMD EPYC 7B13), 23.4 GiB, NVIDIA H200 141 GiB, GB10",
+        ),
+    ],
+)
+def test_a_machine_in_one_line(there: Machine, text: str) -> None:
+    assert there.one_line() == text
+
+
+A, B = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
+
+
+@pytest.fixture(autouse=True)
+def every_gpu_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_two_gpus_with_name_memory_and_driver() -> None:
+    one = gpu.Gpu(name="NVIDIA A100-SXM4-40GB", memory_bytes=40 * 2**30, driver="570.12")
+    assert gpu.detect(FakeNvml()) == (one, one)
+
+
+def test_what_they_do_now() -> None:
+    with gpu.Nvml(FakeNvml()) as nvml:
+        assert nvml.use() == (
+            gpu.GpuUse(busy_percent=75.0, memory_used_bytes=3 * 2**30, power_watts=250.5),
+            gpu.GpuUse(busy_percent=25.0, memory_used_bytes=5 * 2**30, power_watts=150.0),
+        )
+
+
+def test_without_the_package_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu.detect() == ()
+
+
+def test_the_installed_library_raises_nothing() -> None:
+    assert all(isinstance(found, gpu.Gpu) for found in gpu.detect())
+
+
+def test_figures_that_a_gpu_does_not_give_are_none() -> None:
+    silent = {
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlSystemGetDriverVersion",
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlShutdown",
+    }
+    with gpu.Nvml(FakeNvml(devices=(Device(),), failing=frozenset(silent))) as nvml:
+        assert nvml.gpus() == (gpu.Gpu(name="NVIDIA GPU", memory_bytes=None, driver=None),)
+        assert nvml.use() == (gpu.GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None),)
+
+
+@pytest.mark.parametrize(
+    ("visible", "busy"),
+    [
+        ("0,1", [75, 25]),
+        ("1", [25]),
+        ("1, 0", [25, 75]),
+        ("", []),
+        ("-1", []),
+        ("0,7,1", [75]),
+        (f"{B},{A}", [25, 75]),
+        ("GPU-bbbb", [25]),
+        ("GPU-", []),
+        ("MIG-cccc3333", [75]),
+        ("MIG-unknown,0", []),
+    ],
+)
+def test_only_visible_gpus_count_in_the_order_in_which_cuda_shows_them(visible: str, busy: list[int]) -> None:
+    with gpu.Nvml(FakeNvml(), {"CUDA_VISIBLE_DEVICES": visible}) as nvml:
+        assert [use.busy_percent for use in nvml.use()] == busy
+
+
+def test_the_library_is_closed_once() -> None:
+    library = FakeNvml()
+    nvml = gpu.Nvml(library)
+    assert library.initialised == 1
+    nvml.close()
+    nvml.close()
+    assert library.initialised == 0
+    assert (nvml.gpus(), nvml.use()) == ((), ())
+
+
+def test_the_fake_has_no_function_that_the_real_module_lacks() -> None:
+    import pynvml
+
+    played = [name for name in dir(FakeNvml) if name.lower().startswith("nvml")]
+    assert [name for name in played if not hasattr(pynvml, name)] == []
+
+
+@pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
+def test_without_a_driver_or_a_list_there_are_none(function: str) -> None:
+    assert gpu.detect(FakeNvml(failing=frozenset({function}))) == ()
+
+
+IMPORTED = types.SimpleNamespace(config=types.SimpleNamespace(backend=lambda: "jax"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "modules", "backend"),
+    [
+        ({}, {}, None),
+        ({"KERAS_BACKEND": ""}, {}, None),
+        ({"KERAS_BACKEND": "torch"}, {}, "torch"),
+        ({"KERAS_BACKEND": "torch"}, {"keras": types.SimpleNamespace()}, "torch"),  # in the middle of its import
+        ({"KERAS_BACKEND": "torch"}, {"keras": IMPORTED}, "jax"),  # set too late
+    ],
+)
+def test_an_imported_keras_knows_its_backend_and_the_environment_says_what_it_will_be(
+    environment: dict[str, str], modules: dict[str, Any], backend: str | None
+) -> None:
+    assert backend == keras_backend(environment, modules)
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+def test_a_backend_that_is_not_installed_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=f"`{name}` is not installed; the extra `{name}` brings it") as raised:
+        require_installed({"KERAS_BACKEND": name})
+    hint = str(raised.value.hint)
+    assert f"'{name}" in hint  # with bounds in the order of whichever tool built the package's metadata
+    assert ">=" in hint
+
+
+@pytest.mark.parametrize(
+    ("asked", "guess"), [("jx", " Did you mean `jax`?"), ("JAX", " Did you mean `jax`?"), ("mxnet", "")]
+)
+def test_a_backend_that_keras_does_not_have_is_refused_by_the_name_of_its_variable(asked: str, guess: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        require_known({"KERAS_BACKEND": asked})
+    assert raised.value.message.endswith(f"numpy, openvino, tensorflow, torch, but got {asked!r}.{guess}")
+    assert "unset it" in str(raised.value.hint)
+
+
+def test_backends_that_keras_has_and_none_are_taken() -> None:
+    for environment in ({}, {"KERAS_BACKEND": ""}, *({"KERAS_BACKEND": name} for name in BACKENDS)):
+        require_known(environment)
+    for environment in ({}, {"KERAS_BACKEND": "tensorflow"}, {"KERAS_BACKEND": "numpy"}):
+        require_installed(environment)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder in which packages are looked for."""
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    return tmp_path
+
+
+def install(site: Path, name: str, version: str) -> None:
+    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def test_none_and_two_at_once_are_warned_of_and_headless_is_kept(site: Path) -> None:
+    install(site, "opencv-python", "5.0")
+    install(site, "opencv-python-headless", "4.10")
+    assert "pip install opencv-python-headless" in str(opencv.warning({}))
+    assert opencv.warning({"opencv-contrib-python": "5.0"}) is None
+    assert opencv.installed() == {"opencv-python": "5.0", "opencv-python-headless": "4.10"}
+    assert opencv.warning(opencv.installed()) == (
+        "opencv-python 5.0 and opencv-python-headless 4.10 are installed together, but bring the same module `cv2`. "
+        "Run: pip uninstall -y opencv-python opencv-python-headless && pip install opencv-python-headless"
+    )
+
+
+def test_opencv_works_in_the_thread_that_calls_it() -> None:
+    import cv2
+
+    before = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(2)
+        opencv.one_thread()
+        assert cv2.getNumThreads() == 1
+    finally:
+        cv2.setNumThreads(before)
+
+
+@pytest.mark.parametrize(("text", "count"), [(None, 0), ("", 0), ("0", 0), ("2", 2), (" 8 ", 8)])
+def test_virtual_devices_are_those_that_were_asked_for(text: str | None, count: int) -> None:
+    assert virtual.asked({} if text is None else {virtual.VARIABLE: text}) == count
+
+
+@pytest.mark.parametrize("text", ["two", "-1", "1.5"])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="AUTOPIPE_VIRTUAL_DEVICES"):
+        virtual.asked({virtual.VARIABLE: text})
+
+
+def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[int, int]] = []
+
+    class Library:
+        @staticmethod
+        def mallopt(parameter: int, value: int) -> int:
+            called.append((parameter, value))
+            return 1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library)
+    allocator.keep_freed_memory()
+    assert called == [(-3, 32 << 20), (-1, 256 << 20), (-2, 64 << 20)]
+
+
+def test_where_the_c_library_has_no_such_settings_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    allocator.keep_freed_memory()

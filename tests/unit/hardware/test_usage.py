@@ -1,10 +1,24 @@
+"""What this process, its children and its neighbours use."""
+
 from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from autopipe.hardware.gpu import GpuUse
-from autopipe.hardware.process_tree import TreeReading
+from autopipe.hardware import cpu
+from autopipe.hardware.gpu import GpuUse, Nvml
+from autopipe.hardware.neighbours import Neighbours, busy_seconds, own_seconds
+from autopipe.hardware.process_tree import ProcessTree, TreeReading
+from autopipe.hardware.sampler import Sampler
 from autopipe.hardware.usage import Sample, Usage
+from tests.fakes.nvml import FakeNvml
 
 SILENT = GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None)
 
@@ -28,7 +42,8 @@ def test_cpu_is_a_mean_over_time() -> None:
     assert used.cpu_percent == 112.5
 
 
-def test_what_others_use_is_the_rest_of_the_machine() -> None:
+def test_what_others_use_is_the_rest_of_the_machine_and_never_less_than_nothing() -> None:
+    assert usage(sample(0, 1, machine=50), sample(1, 2, machine=50.5)).others_cpu_percent == 0.0
     assert usage(sample(0, 1, machine=50), sample(2, 2, machine=54)).others_cpu_percent == 150.0
 
 
@@ -38,10 +53,6 @@ def test_others_on_cores_that_a_quota_leaves_idle_are_no_neighbours(others: floa
     used = Usage(samples=samples, spare_cores=62.0)
     assert {used.others_cpu_percent, used.of_gpus(1).others_cpu_percent} == {percent}
     assert used.between(1, 2).others_cpu_percent == percent
-
-
-def test_others_never_use_less_than_nothing() -> None:
-    assert usage(sample(0, 1, machine=50), sample(1, 2, machine=50.5)).others_cpu_percent == 0.0
 
 
 def test_peaks_of_memory_and_processes() -> None:
@@ -65,12 +76,10 @@ def test_cards_that_were_not_used_do_not_count() -> None:
     assert (used.of_gpus(0).gpu_busy_percent, used.of_gpus(0).gpus_busy_percent) == (None, ())
 
 
-def test_a_gpu_that_tells_nothing_leaves_no_figure() -> None:
-    used = usage(sample(1, 0, SILENT))
-    assert (used.gpu_busy_percent, used.gpu_watts) == (None, None)
-
-
 def test_nothing_seen_gives_no_figures() -> None:
+    silent = usage(sample(1, 0, SILENT))
+    assert (silent.gpu_busy_percent, silent.gpu_watts) == (None, None)
+    assert usage().between(0, 1).samples == ()
     used = usage()
     assert (used.seconds, used.cpu_seconds) == (0.0, 0.0)
     assert {used.cpu_percent, used.others_cpu_percent} == {None}
@@ -87,5 +96,343 @@ def test_a_part_reaches_to_the_samples_around_it(start: float, stop: float, expe
     assert [each.seconds for each in part.samples] == expected
 
 
-def test_a_part_of_nothing_is_nothing() -> None:
-    assert usage().between(0, 1).samples == ()
+Play = Callable[[dict[str, str]], Path]
+
+
+def counting(ready: threading.Event, wanted: int) -> Callable[[], float]:
+    """A clock of whole seconds, one a sample, that tells when there are enough."""
+    seconds = iter(range(1_000_000))
+
+    def clock() -> float:
+        now = next(seconds)
+        if now + 1 == wanted:
+            ready.set()
+        return float(now)
+
+    return clock
+
+
+def test_it_samples_until_it_is_stopped() -> None:
+    ready = threading.Event()
+    with Sampler(period_seconds=0.001, clock=counting(ready, 5)) as sampler:
+        assert ready.wait(60)
+    usage = sampler.usage
+    assert [sample.seconds for sample in usage.samples] == list(range(len(usage.samples)))
+    assert len(usage.samples) > 5
+    assert usage.peak_memory_bytes is not None
+    assert usage.peak_memory_bytes > 2**20
+    assert usage.samples[-1].machine_cpu_seconds > 0
+    assert "autopipe-sampler" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc = play(
+        {
+            "stat": "cpu  1 1 1 1 1 1 1 1 1 1\ncpu0 100 10 40 9999 9999 5 6 7 1 1\n",
+            "50/stat": "50 (python) S 1 50 50 0 -1 0 0 0 0 0 30 20 4 6 20 0 1 0 7 0 0\n",
+            "50/status": "RssAnon: 800 kB\nRssFile: 300 kB\nRssShmem: 100 kB\n",
+        }
+    )
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    with Sampler(50, period_seconds=60, proc=proc) as sampler:
+        pass
+    first = sampler.usage.samples[0]
+    tick = os.sysconf("SC_CLK_TCK")
+    assert first.tree.cpu_seconds == 60 / tick
+    assert first.machine_cpu_seconds == pytest.approx(168 / tick)
+    assert (first.tree.memory_bytes, first.tree.processes) == (1200 * 1024, 1)
+
+
+def test_a_quota_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "quota_cores", lambda root: 1.5)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    with Sampler(period_seconds=60) as sampler:
+        pass
+    assert sampler.usage.spare_cores == 62.5
+
+
+def test_a_process_that_has_gone_gives_empty_samples(tmp_path: Path) -> None:
+    with Sampler(50, period_seconds=60, proc=tmp_path) as sampler:
+        pass
+    assert (sampler.usage.peak_processes, sampler.usage.peak_memory_bytes) == (0, 0)
+
+
+def test_gpus_are_sampled_and_a_library_that_was_lent_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeNvml()
+    with Nvml(library, {}) as nvml, Sampler(period_seconds=60, nvml=nvml) as sampler:
+        sampler.stop()
+        assert library.initialised == 1
+        assert sampler.usage.gpu_busy_percent == 50
+        assert sampler.usage.gpu_watts == 400.5
+
+
+def test_the_shortest_run_has_a_first_and_a_last_sample_and_one_that_never_started_none() -> None:
+    with Sampler(period_seconds=60) as sampler:
+        pass
+    assert len(sampler.usage.samples) == 2
+    assert sampler.usage.seconds >= 0
+    assert sampler.stop() == sampler.usage
+    assert Sampler().stop().samples == ()
+
+
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = mmap.PAGESIZE
+ROOT, WORKER, CHILD, STRANGER = 100, 101, 102, 200
+
+
+class Proc:
+    """A /proc with processes as told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(
+        self,
+        pid: int,
+        parent: int,
+        *,
+        ticks: tuple[int, int] = (0, 0),
+        pages: tuple[int, int] = (0, 0),
+        group: int = 1,
+        started: int = 7,
+        name: str = "python",
+    ) -> None:
+        """Show a process; `ticks` are its own and its children's, `pages` the resident ones and the shared of those."""
+        own, children = ticks
+        (self.folder / str(pid)).mkdir(exist_ok=True)
+        (self.folder / str(pid) / "stat").write_text(
+            f"{pid} ({name}) S {parent} {group} {group} 0 -1 0 9 9 9 9 {own} 0 {children} 0 20 0 1 0 {started} 9\n"
+        )
+        resident, shared = (count * PAGE // 1024 for count in pages)
+        (self.folder / str(pid) / "status").write_text(
+            f"Name:\t{name}\nVmRSS:\t{resident} kB\nRssAnon:\t{resident - shared} kB\n"
+            f"RssFile:\t{shared - shared // 4} kB\nRssShmem:\t{shared // 4} kB\nThreads:\t1\n"
+        )
+
+    def remove(self, pid: int) -> None:
+        for file in (self.folder / str(pid)).iterdir():
+            file.unlink()
+        (self.folder / str(pid)).rmdir()
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    (tmp_path / "uptime").write_text("1 1\n")
+    proc = Proc(tmp_path)
+    proc.put(1, 0)
+    proc.put(STRANGER, 1, ticks=(5000, 0), pages=(5000, 0))
+    proc.put(ROOT, 1)
+    return proc
+
+
+def tree(proc: Proc) -> ProcessTree:
+    return ProcessTree(ROOT, proc.folder)
+
+
+def test_time_of_a_child_that_its_parent_never_waits_for_is_not_lost(proc: Proc) -> None:
+    proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
+    reader = tree(proc)
+    assert reader.read().cpu_seconds == 10.0
+    proc.remove(WORKER)  # its parent ignores SIGCHLD
+    assert [reader.read().cpu_seconds for _ in range(2)] == [10.0, 10.0]
+    proc.put(ROOT, 1, ticks=(3 * TICK, 0))
+    assert reader.read().cpu_seconds == 13.0
+
+
+def test_time_that_is_between_a_child_and_its_parent_is_counted_once(proc: Proc) -> None:
+    proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
+    reader = tree(proc)
+    reader.read()
+    proc.remove(WORKER)
+    assert reader.read().cpu_seconds == 10.0
+    proc.put(ROOT, 1, ticks=(0, 10 * TICK))  # it has waited for it by now
+    assert [reader.read().cpu_seconds for _ in range(2)] == [10.0, 10.0]
+
+
+def test_shared_memory_counts_once(proc: Proc) -> None:
+    proc.put(ROOT, 1, pages=(100, 60))
+    proc.put(WORKER, ROOT, pages=(50, 40))
+    proc.put(CHILD, ROOT, pages=(50, 40))
+    assert tree(proc).read().memory_bytes == (40 + 10 + 10 + 60) * PAGE
+
+
+def test_a_process_that_vanishes_during_the_walk_is_passed_over(proc: Proc) -> None:
+    (proc.folder / str(WORKER)).mkdir()
+    proc.put(CHILD, ROOT, pages=(7, 0))
+    (proc.folder / str(CHILD) / "status").unlink()
+    reading = tree(proc).read()
+    assert (reading.processes, reading.memory_bytes) == (2, 0)
+
+
+def test_children_of_a_dead_worker_still_count(proc: Proc) -> None:
+    proc.put(WORKER, ROOT)
+    proc.put(CHILD, WORKER, pages=(30, 0))
+    reader = tree(proc)
+    reader.read()
+    proc.remove(WORKER)
+    proc.put(CHILD, 1, pages=(30, 0))
+    reading = reader.read()
+    assert (reading.processes, reading.memory_bytes) == (2, 30 * PAGE)
+
+
+def test_an_orphan_that_was_never_seen_belongs_by_its_group(proc: Proc) -> None:
+    proc.put(ROOT, 1, group=ROOT)
+    reader = tree(proc)
+    reader.read()
+    proc.put(CHILD, 1, group=ROOT)
+    assert reader.read().processes == 2
+
+
+def test_cpu_time_of_a_worker_passes_to_the_parent_that_waits_for_it(proc: Proc) -> None:
+    proc.put(ROOT, 1, ticks=(10, 0))
+    proc.put(WORKER, ROOT, ticks=(30, 0))
+    reader = tree(proc)
+    assert reader.read().cpu_seconds == 40 / TICK
+    proc.remove(WORKER)
+    proc.put(ROOT, 1, ticks=(10, 35))
+    assert reader.read().cpu_seconds == 45 / TICK
+
+
+def test_cpu_time_of_an_orphan_is_kept_when_it_ends(proc: Proc) -> None:
+    proc.put(WORKER, ROOT, ticks=(30, 0))
+    reader = tree(proc)
+    reader.read()
+    proc.put(WORKER, 1, ticks=(50, 0))
+    reader.read()
+    proc.remove(WORKER)
+    assert reader.read().cpu_seconds == 50 / TICK
+    assert reader.read().cpu_seconds == 50 / TICK
+
+
+def test_when_the_first_process_ends_its_cpu_time_is_kept(proc: Proc) -> None:
+    proc.put(ROOT, 1, ticks=(20, 5))
+    reader = tree(proc)
+    reader.read()
+    proc.remove(ROOT)
+    reading = reader.read()
+    assert (reading.cpu_seconds, reading.memory_bytes, reading.processes) == (25 / TICK, 0, 0)
+
+
+def test_another_process_with_the_number_of_a_dead_one_does_not_count(proc: Proc) -> None:
+    proc.put(WORKER, ROOT)
+    reader = tree(proc)
+    reader.read()
+    proc.put(WORKER, 1, ticks=(9000, 0), started=8)
+    reading = reader.read()
+    assert (reading.processes, reading.cpu_seconds) == (1, 0.0)
+
+
+def test_memory_and_cpu_time_of_a_real_child_are_found() -> None:
+    code = "import os; data = bytearray(os.urandom(1) * (64 << 20)); print(flush=True); input()"
+    reader = ProcessTree(os.getpid())
+    before = reader.read()
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        during = reader.read()
+        child.communicate(b"\n")
+    after = reader.read()
+    assert during.processes == before.processes + 1 == after.processes + 1
+    assert during.memory_bytes - before.memory_bytes > 64 << 20
+    assert before.cpu_seconds <= during.cpu_seconds <= after.cpu_seconds
+
+
+def test_descendants_count_as_they_come_and_strangers_do_not(proc: Proc) -> None:
+    reader = tree(proc)
+    assert reader.read().processes == 1
+    proc.put(WORKER, ROOT, name="my (odd) R 1 name) S")
+    proc.put(CHILD, WORKER)
+    assert reader.read().processes == 3
+
+
+def test_a_tree_that_has_gone_and_a_missing_proc_have_nothing(proc: Proc) -> None:
+    assert ProcessTree(999, proc.folder).read().processes == 0
+    assert ProcessTree(1, proc.folder / "missing").read().processes == 0
+
+
+class Machine:
+    """Core-seconds look by look, each of which takes its time."""
+
+    def __init__(
+        self, busy: list[float], own: list[float], look_seconds: float = 0.0, spare_cores: float = 0.0
+    ) -> None:
+        self.now = 0.0
+        self.busy = busy
+        self._own = own
+        self._look_seconds = look_seconds
+        self._spare_cores = spare_cores
+
+    def watched(self) -> Neighbours:
+        return Neighbours(
+            clock=lambda: self.now,
+            busy=lambda: self.busy.pop(0),
+            own=self._looked,
+            spare=lambda: self._spare_cores,
+        )
+
+    def _looked(self) -> float:
+        self.now += self._look_seconds
+        return self._own.pop(0)
+
+
+def test_what_others_did_is_the_machines_work_less_ones_own() -> None:
+    machine = Machine(busy=[100.0, 130.0, 131.0], own=[5.0, 20.0, 25.0])
+    neighbours = machine.watched()
+    machine.now += 10.0
+    assert neighbours.cores() == pytest.approx(1.5)
+    machine.now += 10.0
+    assert neighbours.cores() == 0.0  # clocks differ a little
+
+
+def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_meanwhile() -> None:
+    machine = Machine(busy=[0.0, 20.0, 30.0], own=[0.0, 0.0, 0.0], look_seconds=0.05)
+    neighbours = machine.watched()
+    machine.now += 19.0
+    assert (neighbours.cores(), len(machine.busy)) == (0.0, 2)
+    machine.now += 1.0
+    assert neighbours.cores() == pytest.approx(20 / 20.05)
+    machine.now += 19.0
+    assert neighbours.cores() == pytest.approx(20 / 20.05)
+    assert len(machine.busy) == 1
+
+
+@pytest.mark.parametrize(("others", "taken"), [(20.0, 0.0), (62.0, 0.0), (63.5, 1.5)])
+def test_others_on_cores_that_a_quota_leaves_idle_take_nothing(others: float, taken: float) -> None:
+    machine = Machine(busy=[0.0, 10 * (others + 2)], own=[0.0, 20.0], spare_cores=62.0)  # two of 64 cores
+    neighbours = machine.watched()
+    machine.now += 10.0
+    assert neighbours.cores() == pytest.approx(taken)
+
+
+def test_no_time_is_no_work() -> None:
+    assert Neighbours(clock=lambda: 1.0, busy=lambda: 2.0, own=lambda: 3.0).cores() == 0.0
+
+
+STAT = """cpu  900 0 0 100 0 0 0 0 0 0
+cpu0 100 10 20 5000 3 4 5 6 50 7
+cpu2 700 0 0 100 0 0 0 0 0 0
+intr 123 0 0
+"""
+
+
+@pytest.mark.parametrize(("cores", "seconds"), [({0}, 1.45), ({2}, 7.0), ({0, 2}, 8.45)])
+def test_only_the_cores_that_may_be_used_are_looked_at(
+    cores: set[int], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stat").write_text(STAT)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    monkeypatch.setattr("autopipe.hardware.neighbours._TICKS_PER_SECOND", 100)
+    assert busy_seconds(tmp_path) == pytest.approx(seconds)
+
+
+def test_processes_that_one_started_are_ones_own() -> None:
+    work = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.2: pass\nprint(flush=True); input()"
+    before = own_seconds()
+    with subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        during = own_seconds()
+        child.communicate(b"\n")
+    assert during - before >= 0.15  # the kernel counts in hundredths
+    assert own_seconds() > during - 0.02  # what the child took is no less this one's since it ended
+    assert busy_seconds() > 0.0

@@ -261,12 +261,6 @@ def test_another_form_in_the_folder_is_named(tmp_path: Path) -> None:
         open_set(tmp_path, conversion(), STORAGES["tfrecord"])
 
 
-def test_a_source_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"made from other data \(length, type, count differ\)"):
-        convert(conversion(source_digest="length=99"), ARRAY, tmp_path)
-    assert not (tmp_path / "manifest.json").exists()
-
-
 @pytest.mark.parametrize("name", ["manifest.json", "conversion.json"])
 def test_an_edited_record_is_told(tmp_path: Path, name: str) -> None:
     convert(conversion(), ARRAY, tmp_path)
@@ -303,16 +297,6 @@ def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
     assert find(tmp_path / "b", conversion(), ARRAY).folder == tmp_path / "b"
     with pytest.raises(StorageError, match="has no set of"):
         find(tmp_path / "nowhere", conversion(), ARRAY)
-
-
-def test_a_changed_byte_is_found_by_verifying(tmp_path: Path) -> None:
-    convert(conversion(), ARRAY, tmp_path)
-    file = tmp_path / "x-00002.bin"
-    changed = bytearray(file.read_bytes())
-    changed[5] ^= 1
-    file.write_bytes(changed)
-    with pytest.raises(StorageError, match=r"x-00002\.bin` does not match its checksum"):
-        verify(open_set(tmp_path, conversion(), ARRAY), conversion())
 
 
 def test_a_sample_that_the_source_gives_otherwise_is_found_by_verifying(tmp_path: Path) -> None:

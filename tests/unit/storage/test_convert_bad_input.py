@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,17 +73,6 @@ def test_a_file_that_is_spoilt_meanwhile_is_named(
     assert not list((tmp_path / "set").glob("*.part"))
     with pytest.raises(StorageError, match="begun and did not end"):
         open_set(tmp_path / "set", made, ARRAY)
-
-
-def test_what_was_finished_is_used_when_the_file_is_back(photos: Path, tmp_path: Path) -> None:
-    made, content = conversion(photos), last(photos).read_bytes()
-    stamp = last(photos).stat()
-    with pytest.raises(BadSampleError):
-        convert(made, ARRAY, tmp_path / "set", on_progress=at(0, last(photos).unlink))
-    last(photos).write_bytes(content)
-    os.utime(last(photos), ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    done = convert(conversion(photos), ARRAY, tmp_path / "set")
-    assert (done.kept, done.samples) == (COUNT - 8, 8)
 
 
 def test_a_file_that_grew_after_it_was_read_makes_no_set(photos: Path, tmp_path: Path) -> None:

@@ -1,33 +1,35 @@
+"""Options: how they are written, grouped and refused."""
+
 from __future__ import annotations
 
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
 import pytest
 
 from autopipe.cli import option_values
+from autopipe.cli.commands.retune import retune
+from autopipe.cli.commands.tune import tune
+from autopipe.cli.option_groups import Command, ungrouped
+from autopipe.cli.search_options import SearchOptions
+from autopipe.cli.workload_options import WorkloadOptions
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import WrappedDataset
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, WorkloadError
 from autopipe.loaders.grain import Grain
 from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
+from tests.unit.cli.conftest import Autopipe
 
 THREADS = PipelineConfig(loader=Threads(workers=2))
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015), ("2min", 120.0)],
-)
-def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    assert option_values.seconds(text, "--budget") == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "fast", "3x", "-1s", "1h30m"])
-def test_what_is_no_duration_is_named_with_its_option(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"`--budget` must be a duration"):
-        option_values.seconds(text, "--budget")
 
 
 @pytest.mark.parametrize("option", ["--step", "--memory", "--simulate-step"])
@@ -40,17 +42,6 @@ def test_a_number_without_a_unit_is_refused_with_what_to_write(option: str) -> N
     unit = "G" if option == "--memory" else "ms"
     assert f"{option} 20{unit}" in str(raised.value.hint)
     read(f"20{unit}", option)
-
-
-@pytest.mark.parametrize(("text", "size"), [("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7B", 7)])
-def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
-    assert option_values.size(text, "--max-memory") == size
-
-
-@pytest.mark.parametrize("text", ["", "much", "8 GG"])
-def test_what_is_no_size_is_named_with_its_option(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"`--max-memory` must be a size"):
-        option_values.size(text, "--max-memory")
 
 
 def test_parameters_are_held_to_values_of_their_types() -> None:
@@ -179,3 +170,143 @@ def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
         option_values.allowed(["loader=threads", "cache=none", "loader=tfdata,threads"])
     assert raised.value.hint == "To have all of these values tried: --only loader=threads,tfdata"
     assert option_values.allowed(["cache=none", "cache=none"]) == {"cache": ("none",)}
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        *((option_values.seconds, text, value) for text, value in (("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0))),
+        *((option_values.seconds, text, value) for text, value in (("15ms", 0.015), ("2min", 120.0))),
+        *((option_values.size, text, value) for text, value in (("8G", 8 << 30), ("500MiB", 500 << 20))),
+        *((option_values.size, text, value) for text, value in (("1.5k", 1536), ("7B", 7))),
+    ],
+)
+def test_a_duration_and_a_size_are_numbers_with_a_unit(read: Callable[..., float], text: str, value: float) -> None:
+    assert read(text, "--option") == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("read", "texts", "must"),
+    [
+        (option_values.seconds, ["", "fast", "3x", "-1s", "1h30m"], "be a duration"),
+        (option_values.size, ["", "much", "8 GG"], "be a size"),
+    ],
+)
+def test_what_has_no_such_unit_is_named_with_its_option(
+    read: Callable[..., float], texts: list[str], must: str
+) -> None:
+    for text in texts:
+        with pytest.raises(ConfigError, match=f"`--option` must {must}"):
+            read(text, "--option")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Size:
+    height: int = 1
+    width: int = 2
+
+
+TALL = Size(height=5)
+called: list[object] = []
+
+
+def draw(name: str, size: Size = TALL, *, fill: bool = False) -> None:
+    called[:] = [name, size, fill]
+
+
+def parameters(command: Command) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(ungrouped(command)).parameters
+
+
+def test_a_group_is_an_option_for_each_field_in_its_place_with_the_commands_defaults() -> None:
+    found = parameters(draw)
+    assert list(found) == ["name", "height", "width", "fill"]
+    assert [found[name].default for name in ("height", "width")] == [5, 2]
+    assert found["height"].annotation is int
+
+
+def test_the_command_gets_its_group_made_of_what_is_given() -> None:
+    ungrouped(draw)(name="box", height=3, width=4, fill=True)
+    assert called == ["box", Size(height=3, width=4), True]
+
+
+def test_tune_and_retune_search_by_the_same_options() -> None:
+    shared = {field.name for field in dataclasses.fields(SearchOptions)}
+    tuned, retuned = (
+        {name: parameters(one)[name].annotation.__metadata__[0].help for name in shared} for one in (tune, retune)
+    )
+    assert tuned == retuned
+    assert (parameters(tune)["trials"].default, parameters(retune)["trials"].default) == (30, 15)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> str:
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(2):
+            cv2.imwrite(str(tmp_path / "photos" / name / f"{number}.png"), np.zeros((4, 4, 3), np.uint8))
+    return str(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("model", ["mobilenet-v2", "mobilenet v2", " mobilenet_v2", "mobilenet.v2"])
+def test_a_models_name_may_be_written_as_elsewhere(images: str, model: str) -> None:
+    named = WorkloadOptions(images=images, model=model, batch_size=2).chosen().named
+    assert named is not None
+    assert named.model == "mobilenet_v2"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": "models/mine.keras"}, "`--model` cannot be 'models/mine.keras': .* Such as mobilenet_v2"),
+        ({"model": ""}, "`--model` cannot be ''"),
+        ({"batch_size": 2_000_000}, "`--batch-size` cannot be 2000000: input should be less than or equal to 1048576"),
+        ({"images": "photos\nof mine"}, "`--images` cannot be '.*photos.*of mine'"),
+    ],
+)
+def test_what_an_artefact_cannot_hold_is_named_by_its_option(images: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        WorkloadOptions(**{"images": images, **options}).chosen()
+
+
+def test_what_is_not_said_of_a_folder_of_images_is_as_usual(images: str) -> None:
+    named = WorkloadOptions(images=images, batch_size=2).chosen().named
+    assert named is not None
+    assert (named.model, named.image_size, named.batch_size) == ("mobilenet_v2", 224, 2)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 32}, {"image_size": 224}, {"model": "mobilenet_v2"}])
+def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(options: dict[str, Any]) -> None:
+    option = f"--{next(iter(options)).replace('_', '-')}"
+    with pytest.raises(WorkloadError, match=f"`{option}` goes with `--images`: `train.py:workload` says itself"):
+        WorkloadOptions(workload="train.py:workload", **options).chosen()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("fleet", ".", "--older-than", "30d"), "`--older-than` has no effect without `--prune`"),
+        (("fleet", ".", "--yes"), "`--yes` has no effect without `--prune`"),
+        (("fleet", "sqlite:///a.db", "--prune", "--json"), "`--json` has no effect with `--prune`"),
+        (("measure", "a.py:w", "--mode", "train", "--trace", "t.json"), "`--trace` has no effect with `--mode`"),
+        (("verify", "a.py:w", "--workers", "2"), "`--workers` has no effect without `--files`"),
+        (("verify", "a.py:w", "--files", "--samples", "9"), "`--samples` has no effect with `--files`"),
+        (("report", "--json", "--out", "a.html"), "`--out` has no effect with `--json`"),
+        (("eject", "--to", "keras", "--plain"), "`--plain` has no effect with `--to`"),
+        (("convert", "--finish", "set", "--verify"), "`--verify` has no effect with `--finish`"),
+        (("convert", "--finish", "set", "--out", "other"), "`--out` has no effect with `--finish`"),
+        (("convert", "--finish", "set", "--cut", "1"), "`--cut` has no effect with `--finish`"),
+        (("diagnose", "--steps", "9", "--seconds", "10", "a.py"), "`--seconds` has no effect with `--steps`"),
+        (("diagnose", "--callbacks", "--keep-running", "a.py"), "`--callbacks` has no effect with `--keep-running`"),
+        (("tune", "a.py:w", "--batch-size", "64"), "`--batch-size` goes with `--images`"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_an_option_that_would_have_no_effect_is_refused_by_name(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = autopipe(*arguments)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {said}")
+    assert list(tmp_path.iterdir()) == []

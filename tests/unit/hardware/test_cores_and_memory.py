@@ -1,0 +1,222 @@
+"""Cores and memory that this process may use, in control groups and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autopipe.hardware import cpu, memory, mounts
+
+Play = Callable[[dict[str, str]], Path]
+
+V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+V1_MOUNT = "31 23 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+
+
+@pytest.fixture(autouse=True)
+def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+
+
+def test_without_cgroups_the_affinity_counts(tmp_path: Path) -> None:
+    assert cpu.quota_cores(tmp_path) is None
+    assert cpu.usable_cores(tmp_path) == 16
+
+
+def test_model_is_the_first_name_listed(play: Play) -> None:
+    root = play({"proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 7B13\n\nmodel name\t: other\n"})
+    assert cpu.detect(root).model == "AMD EPYC 7B13"
+
+
+def test_a_processor_without_a_name_goes_by_its_architecture(play: Play) -> None:
+    assert cpu.model_name(play({"proc/cpuinfo": "processor\t: 0\nCPU part\t: 0xd0c\n"})) == os.uname().machine
+
+
+def test_a_process_bound_to_one_core_has_one() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from autopipe.hardware import cpu; print(cpu.detect().cores)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "1\n"
+
+
+CONTAINER = V1_MOUNT.replace("0:29 / ", "0:29 /docker/abc ")
+BOTH = V1_MOUNT + V2_MOUNT.replace("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+
+
+@pytest.mark.parametrize(
+    ("limits", "usable", "time"),
+    [
+        ({"jobs/trial/cpu.max": "400000"}, 4, 4.0),
+        ({"jobs/trial/cpu.max": "400000", "jobs/cpu.max": "200000", "cpu.max": "max"}, 2, 2.0),
+        ({"jobs/trial/cpu.max": "max"}, 16, 16.0),
+        ({"jobs/trial/cpu.max": "150000"}, 2, 1.5),
+        ({"jobs/trial/cpu.max": "50000"}, 1, 0.5),
+        ({"jobs/trial/cpu.max": "10000000"}, 16, 16.0),
+    ],
+    ids=str,
+)
+def test_the_lowest_version_2_quota_counts_rounded_up_to_cores(
+    play: Play, limits: dict[str, str], usable: int, time: float
+) -> None:
+    root = play(
+        {"proc/self/cgroup": "0::/jobs/trial\n", "proc/self/mountinfo": V2_MOUNT}
+        | {f"sys/fs/cgroup/{group}": f"{quota} 100000\n" for group, quota in limits.items()}
+    )
+    assert (cpu.usable_cores(root), cpu.core_time(root), cpu.spare_cores(root)) == (usable, time, 16 - time)
+
+
+@pytest.mark.parametrize(
+    ("group", "mount", "limits", "usable"),
+    [
+        ("/jobs/trial", V1_MOUNT, {"jobs/": 300_000}, 3),
+        ("/jobs/trial", V1_MOUNT, {"jobs/trial/": -1}, 16),
+        ("/docker/abc", CONTAINER, {"": 200_000}, 2),  # named as the host does, while the mount is that group itself
+        ("/elsewhere", CONTAINER, {"": 200_000}, 2),
+        ("/../other", V1_MOUNT, {"": -1, "../other/": 100_000}, 16),
+        ("/jobs/trial", BOTH, {"jobs/trial/": 500_000}, 5),
+    ],
+    ids=["parent", "no quota", "container", "not mounted", "outside the namespace", "both versions"],
+)
+def test_a_version_1_quota_is_found_where_its_group_is_mounted(
+    play: Play, group: str, mount: str, limits: dict[str, int], usable: int
+) -> None:
+    files = {"proc/self/cgroup": f"9:name=systemd:/\n1:cpu,cpuacct:{group}\n0::/\n", "proc/self/mountinfo": mount}
+    for name, quota in limits.items():
+        files[f"sys/fs/cgroup/cpu/{name}cpu.cfs_quota_us"] = f"{quota}\n"
+        files[f"sys/fs/cgroup/cpu/{name}cpu.cfs_period_us"] = "100000\n"
+    assert cpu.usable_cores(play(files)) == usable
+
+
+GIB = 2**30
+
+
+def test_this_machine_has_some_memory_left() -> None:
+    found = memory.detect()
+    assert 0 < found.available_bytes <= found.usable_bytes
+
+
+def test_how_full_memory_is_does_not_make_it_another() -> None:
+    assert memory.Memory(usable_bytes=2, available_bytes=1) == memory.Memory(usable_bytes=2, available_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (64 * 2**20, "64 MiB"),
+        (25_165_824_000, "23.4 GiB"),
+        (3 * 2**41, "6 TiB"),
+        (2**30 - 1, "1 GiB"),
+    ],
+)
+def test_sizes_are_written_for_people(count: int, text: str) -> None:
+    assert memory.size_text(count) == text
+
+
+ANOTHERS = {"proc/vmstat": "oom_kill 7\n"}  # of the whole machine
+MEMINFO = (
+    f"MemTotal:       {16 * 2**20} kB\nMemFree:  1 kB\nMemAvailable:   {12 * 2**20} kB\nHugePages_Total:       0\n"
+)
+V2 = {
+    "proc/self/cgroup": "0::/jobs/trial\n",
+    "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+}
+V1 = {
+    "proc/self/cgroup": "4:memory:/jobs/trial\n",
+    "proc/self/mountinfo": "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+}
+V2_ROOT, V1_ROOT = "sys/fs/cgroup/", "sys/fs/cgroup/memory/"
+V2_STAT = f"anon 123\ninactive_file {2 * GIB}\nactive_file {2 * GIB}\nfile_mapped {GIB}\n"
+MAPPED = f"inactive_file {GIB}\nactive_file {GIB}\nfile_mapped {2 * GIB}\n"
+V1_STAT = f"inactive_file 1\ntotal_inactive_file {GIB // 4}\ntotal_active_file {GIB // 4}\n"
+
+
+def files(root: str, values: dict[str, object]) -> dict[str, str]:
+    return {f"{root}jobs/{name}": f"{value}\n" for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("limits", "usable", "available"),
+    [
+        ({}, 16 * GIB, 12 * GIB),
+        (
+            V2
+            | files(V2_ROOT, {"trial/memory.max": 8 * GIB, "trial/memory.high": "max"})
+            | files(V2_ROOT, {"trial/memory.current": 5 * GIB, "trial/memory.stat": V2_STAT}),
+            8 * GIB,
+            6 * GIB,  # pages of files are as good as free, but for mapped ones
+        ),
+        (
+            V2
+            | files(V2_ROOT, {"trial/memory.max": 8 * GIB})
+            | files(V2_ROOT, {"trial/memory.current": 5 * GIB, "trial/memory.stat": MAPPED}),
+            8 * GIB,
+            4 * GIB,  # where all active pages may be mapped, the inactive ones count
+        ),
+        (
+            V2
+            | files(V2_ROOT, {"trial/memory.max": 8 * GIB})
+            | files(V2_ROOT, {"memory.high": 4 * GIB, "memory.current": 5 * GIB}),
+            4 * GIB,
+            0,
+        ),
+        (
+            V1
+            | files(V1_ROOT, {"trial/memory.limit_in_bytes": 2 * GIB})
+            | files(V1_ROOT, {"trial/memory.usage_in_bytes": GIB, "trial/memory.stat": V1_STAT}),
+            2 * GIB,
+            3 * GIB // 2,
+        ),
+        (V1 | files(V1_ROOT, {"trial/memory.limit_in_bytes": 9223372036854771712}), 16 * GIB, 12 * GIB),
+    ],
+    ids=["no group", "version 2", "mapped pages", "soft limit of a parent", "version 1", "version 1 without a limit"],
+)
+def test_the_lowest_limit_of_all_groups_counts(play: Play, limits: dict[str, str], usable: int, available: int) -> None:
+    found = memory.detect(play({"proc/meminfo": MEMINFO} | limits))
+    assert (found.usable_bytes, found.available_bytes) == (usable, available)
+
+
+@pytest.mark.parametrize(
+    ("group", "kills"),
+    [
+        (V2 | files(V2_ROOT, {"trial/memory.events": "low 0\noom 9\noom_kill 2", "memory.events": "oom_kill 5"}), 2),
+        (
+            V1
+            | files(V1_ROOT, {"trial/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3"})
+            | files(V1_ROOT, {"memory.oom_control": "oom_kill 5"}),
+            3,
+        ),
+        ({}, 0),
+        (V1, 0),
+        (V2, 0),
+    ],
+    ids=["version 2", "version 1", "no group", "version 1 silent", "version 2 silent"],
+)
+def test_kills_of_this_group_alone_are_counted(play: Play, group: dict[str, str], kills: int) -> None:
+    assert memory.oom_kills(play(ANOTHERS | group)) == kills
+
+
+def test_a_line_is_read_with_any_number_of_optional_fields(play: Play) -> None:
+    root = play(
+        {
+            "proc/self/mountinfo": "36 35 98:0 /inner /mnt rw shared:1 master:2 - ext3 /dev/root rw,errors=continue\n"
+            "37 35 0:5 / /proc rw - proc proc rw\n"
+        }
+    )
+    first, second = mounts.read(root)
+    assert first == mounts.Mount(kind="ext3", inner="/inner", point="/mnt", options=("rw", "errors=continue"))
+    assert second.point == "/proc"
+
+
+def test_escaped_spaces_and_backslashes_are_restored(play: Play) -> None:
+    root = play({"proc/self/mountinfo": r"36 35 98:0 /a\040b /my\040photos\134x rw - nfs4 server:/ rw"})
+    (mount,) = mounts.read(root)
+    assert (mount.point, mount.inner) == ("/my photos\\x", "/a b")
