@@ -19,7 +19,6 @@ from autopipe.core.config import STORAGES
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
-from autopipe.data.tfrecords import TFRecords
 from autopipe.errors import BadSampleError, ConfigError, DataError, StorageError
 from autopipe.ops.decode import Decode
 from autopipe.storage.conversion import Conversion
