@@ -1,6 +1,7 @@
-"""What the time of a search is spent on, and when it is over: the rules of `stopping`, applied to a session.
+"""What the time of a search is spent on, and the three rules that end it.
 
-A point that seems to be at the ceiling is measured once more before a search ends for it, and so is the model alone.
+A search ends when its budget is used up, when the model is the limit, or when trials bring no gain any more. A point
+that seems to be at the ceiling is measured once more before a search ends for it, and so is the model alone.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from statistics import fmean
 from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
-from autopipe.core.value import Estimate
-from autopipe.search import confirmation, model_ceilings, stopping, together
+from autopipe.core.stats import REPEATABILITY, log_variance
+from autopipe.core.value import Estimate, rate_text
+from autopipe.search import confirmation, model_ceilings, together
 from autopipe.search.events import BudgetPlanned, OnEvent, StorageWaited
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
@@ -21,7 +23,7 @@ from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.row import Row
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
-from autopipe.search.stopping import Reason, Standing, Stop
+from autopipe.search.stopping import Reason, Stop
 from autopipe.search.storage import Patience
 
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
@@ -32,6 +34,7 @@ _TRIAL_SECONDS = 3.0  # of an ordinary trial, before the first has run
 _TRIAL_STEPS = 4  # the fewest steps of a trial, and its start
 _ADVISED_TRIALS = 10
 _READINGS = 3  # of the model alone at most, while it is slower than a training that was just measured
+_GIVEN_AWAY = 0.02  # of the ceiling, on an unsteady machine
 _LOOKS = 2  # at most, at a point beside other people's code that is at the ceiling
 
 
@@ -43,25 +46,69 @@ def patience(settings: Settings, on_event: OnEvent) -> Patience:
     return Patience(seconds=seconds, on_wait=lambda reason: on_event(StorageWaited(reason=reason, seconds=seconds)))
 
 
-def standing(session: Session) -> Standing:
-    """Return the state of a search. A trial that was cut off says nothing, and is not held against the budget."""
-    rows = [row for row in session.search_rows() if row.outcome is not None]
+def best_so_far(session: Session) -> list[Estimate | None]:
+    """Return the best estimate of the objective after each trial; None before the first success.
+
+    A trial that was cut off says nothing, and does not count.
+    """
     best: list[Estimate | None] = []
-    for row in rows:
-        here = _scored(session, row) if session.kept_limits(row) and session.allowed(row.config) else None
-        last = best[-1] if best else None
+    for row in session.ended_rows():
+        here, last = _scored(session, row), best[-1] if best else None
         best.append(here if last is None or (here is not None and here.value > last.value) else last)
-    tried = session.tried()
-    untried = sum(candidate.key not in tried for candidate in session.trimmed.candidates)
-    return Standing(trials=len(rows), seconds=session.seconds(), best=best, untried=untried)
+    return best
 
 
 def _scored(session: Session, row: Row) -> Estimate | None:
-    if not isinstance(row.outcome, Measurement):
+    if not isinstance(row.outcome, Measurement) or not session.kept_limits(row) or not session.allowed(row.config):
         return None
     raw = row.outcome.images_per_second
     low, value, high = (session.score(row.config, [row.outcome], rate) for rate in (raw.low, raw.value, raw.high))
     return Estimate(value=value, low=low, high=high)
+
+
+def no_gain_stop(best: Sequence[Estimate | None], *, patience: int) -> Stop | None:
+    """Return a stop if none of the last `patience` trials is above the interval of the best before them.
+
+    A best that was read in one window only has no interval, and rules out no gain.
+    """
+    if len(best) <= patience:
+        return None
+    before, now = best[-patience - 1], best[-1]
+    if before is None or now is None or not before.has_interval or now.value > before.high:
+        return None
+    message = f"The last {patience} trials were not significantly faster than the best."
+    return Stop(reason=Reason.NO_GAIN, message=message)
+
+
+def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
+    """Return the share of the ceiling at which nothing is left to gain: `share`, or less on an unsteady machine.
+
+    Two figures that are less than `REPEATABILITY` standard deviations of one apart are taken for the same, but no more
+    than 2 % are given away for it.
+    """
+    variance = max(map(log_variance, (rate, ceiling.model_images_per_second)))
+    return max(share - _GIVEN_AWAY, min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
+
+
+def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float, what: str) -> Stop | None:
+    """Return a stop if `what`, at `rate` images/s, leaves nothing to gain below the model alone."""
+    top = ceiling.model_images_per_second.value
+    if rate.value < share * top:
+        return None
+    return Stop(
+        reason=Reason.CEILING,
+        message=f"{what} reaches {rate_text(rate.value)} images/s, {min(1.0, rate.value / top):.0%} of the "
+        f"{rate_text(top)} that the model takes when data costs nothing: the model is the limit, and no loader can be "
+        "faster.",
+    )
+
+
+def _trials_used(allowed: int, ran: int) -> str:
+    one = allowed == 1
+    said = f"{allowed} {'trial was' if one else 'trials were'} allowed"
+    if ran > allowed:
+        return f"{said}, and {ran} have run, the baselines among them."
+    return f"{said} and {'has' if one else 'have'} been used."
 
 
 class Budget:
@@ -108,7 +155,7 @@ class Budget:
             together.told_to_stop(self._session)
             or self._of_the_best()
             or self.used_up()
-            or stopping.no_gain_stop(standing(self._session), patience=self._settings.patience)
+            or no_gain_stop(best_so_far(self._session), patience=self._settings.patience)
         )
 
     def used_up(self) -> Stop | None:
@@ -124,14 +171,22 @@ class Budget:
         return None if short and not self._beyond_baselines() else stop
 
     def _stop(self, confirmation_seconds: float) -> Stop | None:
-        settings, trial, most = self._settings, self._session.trial_seconds(), self._most_for_confirmation
-        return stopping.budget_stop(
-            standing(self._session),
-            trials=settings.trials,
-            budget_seconds=settings.budget_seconds,
-            end_seconds=settings.end_seconds,
-            trial_seconds=trial,
-            confirmation_seconds=0.0 if most < _FEWEST_TRIALS * trial else min(confirmation_seconds, most),
+        session, settings, tried = self._session, self._settings, self._session.tried()
+        if all(candidate.key in tried for candidate in session.trimmed.candidates):
+            return Stop(reason=Reason.EXHAUSTED, message="Every configuration that can run has been measured.")
+        ran = len(session.ended_rows())
+        if ran >= settings.trials:
+            return Stop(reason=Reason.TRIALS, message=_trials_used(settings.trials, ran))
+        trial, most, spent = session.trial_seconds(), self._most_for_confirmation, session.seconds()
+        kept = 0.0 if most < _FEWEST_TRIALS * trial else min(confirmation_seconds, most)
+        needed = trial + kept + settings.end_seconds
+        if settings.budget_seconds is None or spent + needed < settings.budget_seconds:
+            return None
+        confirmed = ", with the confirmation run," if kept > 0 else ""
+        return Stop(
+            reason=Reason.TIME,
+            message=f"The time is up: {spent:.0f} s of {settings.budget_seconds:.0f} s are spent, "
+            f"and one more trial{confirmed} takes about {needed:.0f} s.",
         )
 
     def _confirmation_seconds(self) -> float:
@@ -140,7 +195,7 @@ class Budget:
         seconds = self._trials_in_confirmation() * session.trial_seconds()
         if blocks[1] == 0 or session.best() is None:
             return seconds
-        took = {row.key: row.running_seconds for row in session.search_rows() if row.outcome is not None}
+        took = {row.key: row.running_seconds for row in session.ended_rows()}
         for key, count in confirmation.expected_blocks(session, self.baselines).items():
             seconds += count * took.get(key, 0.0) - blocks[0] * session.trial_seconds()
         return seconds
@@ -151,8 +206,7 @@ class Budget:
         return (self._settings.finalists + len(self.baselines) - left_out) * self._settings.blocks[0]
 
     def _beyond_baselines(self) -> bool:
-        ended = (row.origin.asker for row in self._session.search_rows() if row.outcome is not None)
-        return any(asker not in (Asker.BASELINE, Asker.AGAIN) for asker in ended)
+        return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in self._session.ended_rows())
 
     def nothing_to_confirm(self, stop: Stop) -> bool:
         """Whether a baseline is at the ceiling: no gain is claimed then, but over one that has to be beaten."""
@@ -254,7 +308,7 @@ class Budget:
             return None  # another setup of the model leaves something to gain
         last, alone = pairs[-1]
         reached = math.exp(fmean(math.log(rate.value / of.model_images_per_second.value) for rate, of in pairs))
-        if reached < stopping.needed_share(last, alone, share):
+        if reached < needed_share(last, alone, share):
             return None
         return Stop(
             reason=Reason.CEILING,
@@ -272,8 +326,8 @@ class Budget:
         if not known:
             return None
         highest = session.highest_ceiling()
-        needed = stopping.needed_share(point.estimate, highest, share)
-        stop = stopping.ceiling_stop(point.estimate, highest, share=needed, what=what)
+        needed = needed_share(point.estimate, highest, share)
+        stop = ceiling_stop(point.estimate, highest, share=needed, what=what)
         if stop is None or session.settings.epochs is None or not session.can_predict:
             return stop
         tried = session.points()

@@ -128,12 +128,16 @@ class Session:
 
     def tried(self) -> set[str]:
         """Return the keys of the configurations that ran, or that another participant of the study runs."""
-        done = {row.key for row in self.search_rows() if row.outcome is not None}
+        done = {row.key for row in self.ended_rows()}
         return done if self.others.me is None else done | self.record.under_way()
 
     def search_rows(self) -> list[Row]:
         """Return the trials so far that are no blocks of a confirmation run."""
         return [row for row in self.record.rows() if row.block is None]
+
+    def ended_rows(self) -> list[Row]:
+        """Return the same without those that were cut off."""
+        return [row for row in self.search_rows() if row.outcome is not None]
 
     def points(self) -> dict[str, Point]:
         """Return everything measured so far, by key."""
