@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from autopipe.extensions.tfds import TFDS as TFDS
     from autopipe.loaders.dali import Dali as Dali
     from autopipe.loaders.grain import Grain as Grain
-    from autopipe.loaders.keras import Keras as Keras
     from autopipe.loaders.processes import Processes as Processes
     from autopipe.loaders.ray_workers import Ray as Ray
     from autopipe.loaders.tfdata import TfData as TfData
@@ -96,7 +95,6 @@ _HOMES = {
     "AutopipeError": "errors",
     "Dali": "loaders.dali",
     "Grain": "loaders.grain",
-    "Keras": "loaders.keras",
     "Processes": "loaders.processes",
     "Ray": "loaders.ray_workers",
     "TfData": "loaders.tfdata",

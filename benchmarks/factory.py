@@ -1,10 +1,10 @@
 """The tuned factory's `fit` against the same pipelines written by hand, and what `ap.DriftMonitor` costs.
 
-    python benchmarks/factory.py PHOTOS [--rows tfdata,keras,...] [--rounds N] [--epochs N] [--json]
+    python benchmarks/factory.py PHOTOS [--rows tfdata,threads,...] [--rounds N] [--epochs N] [--json]
 
 PHOTOS has one folder of JPEG files for each class. Each row is a configuration that could win, tuned and by hand: read,
 decode, resize to 160x160, flip half of the images, batch 32, scaled to 0..1, a small CNN, Keras on TensorFlow. By hand
-is plain tf.data, or a `keras.utils.PyDataset` on OpenCV, with the configuration's own knobs. Rows with "device" send
+is plain tf.data, or, beside threads, a `keras.utils.PyDataset` on OpenCV with as many workers. Rows with "device" send
 uint8; by hand the model then begins with a Rescaling layer. Both models train in one process per row and take turns;
 a block is one call of `fit` over whole epochs, from its beginning to its end. Shown are the medians of the blocks, and
 the mean ratio of neighbouring blocks with its 95 % interval: of images/s, and of processor seconds, which other work on
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 SIZE, BATCH, MONITOR_STEPS, MONITOR_ROUNDS, MONITOR_TARGET = 160, 32, 300, 40, 0.5
-ROWS = ("tfdata", "tfdata device", "keras", "keras device")
+ROWS = ("tfdata", "tfdata device", "threads", "threads device")
 
 
 def build(*, compact: bool) -> Any:
@@ -111,8 +111,8 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     from autopipe.core.config import PipelineConfig
     from autopipe.core.workload import Workload
     from autopipe.data.image_folder import ImageFolder
-    from autopipe.loaders.keras import Keras
     from autopipe.loaders.tfdata import TfData
+    from autopipe.loaders.threads import Threads
     from autopipe.ops.decode import Decode
     from autopipe.ops.flip import RandomFlip
     from autopipe.ops.resize import Resize
@@ -125,7 +125,7 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     loader, _, device = row.partition(" ")
     compact = device == "device"
     config = PipelineConfig(
-        loader=TfData(num_parallel_calls=cores, prefetch=2) if loader == "tfdata" else Keras(workers=cores),
+        loader=TfData(num_parallel_calls=cores, prefetch=2) if loader == "tfdata" else Threads(workers=cores),
         finish="device" if compact else "host",
     )
     ops = [Decode(), Resize(SIZE, SIZE), RandomFlip(), Rescale(1 / 255)]

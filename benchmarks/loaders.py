@@ -48,7 +48,7 @@ GROUPS: dict[str, list[str]] = {
     + [f"{loader}{finish}" for loader in ("threads", "processes", "tfdata") for finish in ("", " host")]
     + ["tfdata auto", TF_DATA],
     "peers": [
-        "threads", "processes", "keras loader", "PyDataset", "PyDataset threads", "PyDataset processes",
+        "threads", "processes", "PyDataset", "PyDataset threads", "PyDataset processes",
         "Grain threads", "Grain processes", "DALI CPU", "SPDL",
     ],
     "cached": ["threads cached", "processes cached", "tfdata cached", "tf.data cached"],

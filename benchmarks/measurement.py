@@ -34,7 +34,6 @@ from autopipe.core.outcome import Measurement, Phase, TrialFailure
 from autopipe.core.stats import median
 from autopipe.core.value import JsonObject
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -52,7 +51,7 @@ CONFIGS = [
     PipelineConfig(loader=Threads(workers=1, queue_size=4)),
     PipelineConfig(loader=Threads(workers=4, queue_size=16), finish="host"),
     PipelineConfig(loader=TfData(num_parallel_calls=2, prefetch=4)),
-    PipelineConfig(loader=Keras(), finish="host", device_prefetch=0),
+    PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host", device_prefetch=0),
 ]
 BURN = "while True: pass"
 GROUPS = ("trials", "queue", "model", "bound", "neighbour")
@@ -117,7 +116,7 @@ def compare(name: str, launch: Launch, configs: list[PipelineConfig], times: int
             pairs.append(pair := Pair(name, config, (before, behind), long, again))
             figures = [rate(each) for each in (before, behind, long, again) if each is not None]
             shown = " ".join(f"{figure:8.1f}" for figure in figures)
-            show(f"  {config.one_line():90} {shown} images/s, others {pair.others_percent:.0f} %")
+            show(f"  {config.short():90} {shown} images/s, others {pair.others_percent:.0f} %")
     return pairs
 
 
@@ -136,7 +135,7 @@ def share_of_bound(launch: Launch, configs: list[PipelineConfig], rounds: int) -
             behind = measured(runner.measure(best, SHORT))
         limit = limits(ceiling, best)
         shares.append((rate(before) + rate(behind)) / 2 / limit.images_per_second)
-        show(f"  {rate(before):8.1f} {rate(behind):8.1f} images/s, {best.one_line()}: {bottleneck(limit).sentence}")
+        show(f"  {rate(before):8.1f} {rate(behind):8.1f} images/s, {best.short()}: {bottleneck(limit).sentence}")
     return median(shares)
 
 
@@ -289,7 +288,7 @@ def main() -> None:
 def as_json(pair: Pair) -> dict[str, Any]:
     return {
         "workload": pair.workload,
-        "config": pair.config.one_line(),
+        "config": pair.config.short(),
         "short": [rate(each) for each in pair.short],
         "long": rate(pair.long),
         "fresh": None if pair.fresh is None else rate(pair.fresh),

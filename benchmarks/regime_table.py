@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -174,7 +173,7 @@ REGIMES = (
         name="model-bound",
         workload="mobilenet",
         stands_for="MobileNetV2 at 224 on the cores",
-        known=(_of(Keras(), finish="host"), _of(Threads(workers=1)), _of(TfData(), finish="host")),
+        known=(_of(Threads(workers=1)), _of(TfData(), finish="host")),
         bottleneck=("model",),
     ),
     Regime(

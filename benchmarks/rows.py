@@ -28,7 +28,6 @@ from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.hardware import allocator
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -145,7 +144,6 @@ def table(cores: int) -> dict[str, Row]:
         "tfdata": _ours(TfData(num_parallel_calls=2 * cores, prefetch=4)),
         "tfdata host": _ours(TfData(num_parallel_calls=2 * cores, prefetch=4), "host"),
         "tfdata auto": _ours(TfData()),
-        "keras loader": _ours(Keras(workers=cores)),
         "tf.data AUTOTUNE": Row(peers.tf_autotune, "float32", warm_images=16000, code="plain tf.data"),
         "PyDataset": Row(peer(peers.keras_dataset, workers=0, processes=False), "float32", warm_images=600, code=PLAIN),
         "PyDataset threads": _searched(peers.keras_dataset, cores, "float32", PLAIN, processes=False),

@@ -20,6 +20,7 @@ from autopipe.search.measurer import LEFT_OUT, Baseline, Effort
 from autopipe.search.settings import Settings
 from autopipe.trial.supervise import TrialRunner
 from autopipe.tuned.eject import module
+from autopipe.tuned.eject.pydataset_form import KERAS_WORKERS, WORKERS
 
 T = TypeVar("T")
 
@@ -39,11 +40,16 @@ BASELINES = (
     ("tf.data AUTOTUNE", "tf.data"),
     ("tf.data AUTOTUNE, cached", "tf.data-cache"),
     ("Keras PyDataset, defaults", "keras"),
-    (_of_workers(module.WORKERS), module.KERAS_WORKERS),
+    (_of_workers(WORKERS), KERAS_WORKERS),
     ("image_dataset_from_directory", "directory"),
 )
 """What people have today: by the form in which `autopipe eject --to` writes it, with its usual settings."""
-_WHERE_POSSIBLE = ("fit", "tf.data-cache", module.KERAS_WORKERS, "directory")  # of others the reason against is told
+_WHERE_POSSIBLE = (
+    "fit",
+    "tf.data-cache",
+    KERAS_WORKERS,
+    "directory",
+)  # of others the reason against is told
 
 
 class TrialMeasurer:
@@ -84,7 +90,7 @@ class TrialMeasurer:
                     name=name,
                     config=_of_code(code),
                     unable=_unable(description.against(CODE, code)),
-                    with_workers=self._py_dataset if code == module.KERAS_WORKERS else None,
+                    with_workers=self._py_dataset if code == KERAS_WORKERS else None,
                 )
                 for name, code in BASELINES
                 if code not in _WHERE_POSSIBLE or description.against(CODE, code) is None
@@ -108,9 +114,9 @@ class TrialMeasurer:
 
     def _py_dataset(self, useful: int) -> Baseline:
         """Return the PyDataset with as many threads as are of use; the process of the one with a thread a core ends."""
-        workers = max(module.WORKERS, min(_MOST_WORKERS, useful))
+        workers = max(WORKERS, min(_MOST_WORKERS, useful))
         form = module.of_workers(workers)
-        if form != module.KERAS_WORKERS and (begun := self._runners.pop(module.KERAS_WORKERS, None)) is not None:
+        if form != KERAS_WORKERS and (begun := self._runners.pop(KERAS_WORKERS, None)) is not None:
             begun.close()
         return Baseline(name=_of_workers(workers), config=_of_code(form))
 

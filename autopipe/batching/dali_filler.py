@@ -24,7 +24,7 @@ from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec, Source
 from autopipe.errors import BadSampleError
 from autopipe.ops import planner
-from autopipe.ops.decode import Decode, jpeg_space
+from autopipe.ops.decode import Decode, jpeg_header
 from autopipe.ops.resize import Resize
 
 
@@ -114,7 +114,7 @@ class DaliFiller:
     def _is_for_dali(self, data: Part) -> bool:
         """Whether DALI decodes such a file as `Decode` does, which else does so, and tells what is wrong with it."""
         try:
-            return jpeg_space(data, self._max_pixels, strict=False) is not None
+            return jpeg_header(data, self._max_pixels, strict=False) is not None
         except BadSampleError:
             return False
 

@@ -1,7 +1,7 @@
 """The kernel: fills a whole batch, at once or row by row, into memory that is already there.
 
-It is the one place where samples are made for every loader that runs in Python, so all of them give the same batches.
-It runs in many threads and processes at once and keeps no state besides the cache it is given.
+It is the one place where samples are made for every loader, so all of them give the same batches. It runs in many
+threads and processes at once. Its state is the cache that it is given, and the samples that it reads ahead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache, read_only
+from autopipe.batching.readahead import ReadAhead
 from autopipe.batching.vectorised import WholeBatches, numbers_of
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
@@ -39,7 +40,15 @@ class BadSample:
 class Kernel:
     """Makes samples by a recipe and writes them into batches."""
 
-    def __init__(self, recipe: Recipe, cache: MemoryCache | None = None) -> None:
+    def __init__(self, recipe: Recipe, cache: MemoryCache | None = None, readers: int = 0) -> None:
+        """Make samples; `readers` threads read what `begin` is told of. Whoever asks for readers calls `close`.
+
+        Raises:
+            LoaderError: the system does not allow so many threads.
+        """
+        self._ahead = ReadAhead.of(recipe, cache, readers)
+        if self._ahead is not None:
+            recipe = self._ahead.recipe(recipe)
         self._recipe = recipe
         self._cache = cache
         singles = next((number for number, step in enumerate(recipe.steps) if step.op.mixes), len(recipe.steps))
@@ -83,6 +92,21 @@ class Kernel:
         """A row of the batches."""
         return self._recipe.spec
 
+    def begin(self, indices: NDArray[np.int64]) -> None:
+        """Begin to read the samples of a batch that will be filled later."""
+        if self._ahead is not None:
+            self._ahead.begin(indices.tolist())
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        """Let go of what was begun for a batch that nobody wants any more."""
+        if self._ahead is not None:
+            self._ahead.forget(indices.tolist())
+
+    def close(self) -> None:
+        """End the reading ahead, and whoever waits for it."""
+        if self._ahead is not None:
+            self._ahead.close()
+
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced.
 
@@ -96,6 +120,12 @@ class Kernel:
             OpError: an op raised.
             WorkloadError: a sample's shape is not that of the others.
         """
+        if self._ahead is None:
+            return self._fill(epoch, indices, batch)
+        with self._ahead.reading(indices.tolist()):
+            return self._fill(epoch, indices, batch)
+
+    def _fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         if self._at_once is not None and self._filled_at_once(self._at_once, epoch, indices, batch):
             return []
         if not self._tail:
@@ -143,29 +173,14 @@ class Kernel:
             return error
         return sample
 
-    def read(self, index: int) -> Sample:
-        """Return a sample as its source reads it; no cache is asked.
-
-        Raises:
-            BadSampleError: it cannot be read.
-        """
+    def _read(self, index: int) -> Sample:
         try:
             return planner.normalise(self._recipe.source.read(index), self._recipe.spec.structure)
         except BaseException as error:  # a user's source may raise anything; it is named and shown
             raise reading.read_failure(error, self._recipe.source, index) from error
 
-    def fixed(self, index: int, sample: Sample) -> Sample:
-        """Return a sample that was read after the ops that give the same in every epoch.
-
-        Raises:
-            AutopipeError: as `fill` does.
-        """
-        for step, _ in self._fixed:
-            sample = self._run(step, sample, _NO_NUMBERS, index, None)
-        return sample
-
     def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
-        sample = self.read(index)
+        sample = self._read(index)
         for step, fits in self._fixed:
             sample = self._run(step, sample, _NO_NUMBERS, index, out if fits else None)
         if self._cache is None:

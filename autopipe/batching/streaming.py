@@ -1,4 +1,4 @@
-"""A loader whose workers fill whole batches: the part that threads and processes have in common.
+"""Loaders whose workers fill whole batches: what threads and processes have in common.
 
 Each worker is a thread that takes a task, gets a slot, has it filled and delivers it. What fills the slot is the only
 difference: the thread itself, or a process of its own that the thread waits for.
@@ -6,7 +6,9 @@ difference: the thread itself, or a process of its own that the thread waits for
 
 from __future__ import annotations
 
+import abc
 import collections
+import contextlib
 import dataclasses
 import threading
 import time
@@ -15,19 +17,22 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
 from autopipe.batching.bad_samples import BadSampleLedger
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.owner import Owner
+from autopipe.batching.readahead import batches_ahead, samples_ahead
 from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot, SlotPool
 from autopipe.batching.stream import BatchStream, Task
 from autopipe.batching.thread_limit import starting
 from autopipe.batching.traced import TracedStream
+from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob
-from autopipe.core.loader import WorkloadLoader
+from autopipe.core.loader import Loader, WorkloadLoader
 from autopipe.core.sample import Batch, Source
 from autopipe.errors import LoaderError, worker_failure
 from autopipe.hardware import memory
@@ -58,6 +63,51 @@ class Filler(Protocol):
     def stop(self) -> None:
         """Give up at once, also in the middle of `fill`, which may then raise anything."""
         ...
+
+
+class StreamingConfig(LoaderConfig):
+    """The knobs of a loader whose workers each fill a whole batch at a time.
+
+    Attributes:
+        workers: how many fill batches.
+        queue_size: finished batches that may wait for the model; at least two calls' worth of `steps_per_execution`.
+        read_ahead: samples that are being read at a time by all workers together, ahead of what they make, by threads
+            of their own; 0: each worker reads for itself. For storage that waits: 64 reads do not need 64 decoders.
+    """
+
+    workers: int = pydantic.Field(ge=1, le=1024)
+    queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
+    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
+
+    def worker_count(self) -> int:
+        return self.workers
+
+    def buffered_batches(self) -> int:
+        return self.queue_size + self.workers
+
+    def samples_ahead(self, batch_size: int) -> int:
+        return samples_ahead(self.read_ahead, self.workers, batch_size)
+
+    def batches_at_a_time(self, most: int) -> int:
+        return most if self.read_ahead == 0 else 1
+
+    def open(self, job: LoadJob) -> Loader:
+        queue_size = job.setup.queue_size(self.queue_size)
+        most = self.batches_at_a_time(job.at_a_time(queue_size))
+        require_memory(job, batches_held(queue_size, self.workers, most), self.samples_ahead(job.order.batch_size))
+        ahead = batches_ahead(self.read_ahead, self.workers, job.order.batch_size)
+        with contextlib.ExitStack() as undo:
+            kernel, fillers = self._fillers(job, MemoryCache.of(job.recipe), undo)
+            at_a_time = most if kernel.makes_several else 1
+            loader = StreamingLoader(job, fillers, queue_size, ahead, at_a_time, kernel)
+            undo.pop_all()
+            return loader
+
+    @abc.abstractmethod
+    def _fillers(
+        self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
+    ) -> tuple[Kernel, Sequence[Filler]]:
+        """Return a filler for each worker, which `undo` stops, and a kernel that tells what they can do at once."""
 
 
 class StreamingLoader(WorkloadLoader):

@@ -5,7 +5,6 @@ Started as `python -m autopipe.batching.worker READERS SOCKET RECIPE [CACHE]`: h
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import signal
@@ -19,7 +18,6 @@ from autopipe.batching import packets
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.pickling import RemoteFailure, unpickled
-from autopipe.batching.readahead import ReadAhead
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.batching.traced import traced
 from autopipe.core.job import Recipe
@@ -42,14 +40,12 @@ def main() -> None:
     tasks = _tasks(channel, os.getppid())
     try:
         recipe = traced(_unpacked(recipe_number))
-        cache = _cache(recipe, *cache_number)
-        ahead = ReadAhead.of(recipe, cache, readers)
-        kernel = Kernel(recipe if ahead is None else ahead.recipe(recipe), cache)
+        kernel = Kernel(recipe, _cache(recipe, *cache_number), readers)
     except BaseException as error:  # noqa: BLE001  # the owner raises it, in place of the first batch
         for _ in tasks:
             _answer(channel, pickle.dumps(RemoteFailure.of(error)))
     else:
-        _serve(channel, tasks, kernel, ahead)
+        _serve(channel, tasks, kernel)
 
 
 def _cache(recipe: Recipe, descriptor: int | None = None) -> MemoryCache | None:
@@ -76,16 +72,13 @@ def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int
             return
 
 
-def _serve(
-    channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], kernel: Kernel, ahead: ReadAhead | None
-) -> None:
+def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], kernel: Kernel) -> None:
     blocks: dict[int, SharedBlock] = {}
     for message, descriptors in tasks:
         told = pickle.loads(message)  # noqa: S301  # from the owner
         if len(told) == _ABOUT_A_LATER_BATCH:
             begin, packed = told
-            if ahead is not None:
-                (ahead.begin if begin else ahead.forget)(np.frombuffer(packed, np.int64).tolist())
+            (kernel.begin if begin else kernel.forget)(np.frombuffer(packed, np.int64))
             continue
         number, size, rows, epoch, packed, gone = told
         for old in gone:
@@ -95,8 +88,7 @@ def _serve(
         indices = np.frombuffer(packed, np.int64)
         batch = RowLayout(kernel.spec, rows).arrays(blocks[number], len(indices))
         try:
-            with contextlib.nullcontext() if ahead is None else ahead.reading(indices.tolist()):
-                answer = pickle.dumps(kernel.fill(epoch, indices, batch))
+            answer = pickle.dumps(kernel.fill(epoch, indices, batch))
         except BaseException as error:  # noqa: BLE001  # the owner raises it
             answer = pickle.dumps(RemoteFailure.of(error))
         if not _answer(channel, answer):

@@ -122,10 +122,7 @@ def _in_the_way(limits: Limits, others: list[Limit], reached: float) -> Limit:
         takes = limits.work.core_seconds + limits.work.read_wait_seconds
         if whole.core_seconds + whole.read_wait_seconds < 0.5 * takes:
             return dataclasses.replace(lowest, kind=Kind.MEMORY)
-    piped = limits.work.sent_bytes if config.loader.pipes_batches() else 0.0
-    sent = 1 / (piped * cost_model.PIPE) if piped else math.inf
-    by_pipe = sent < lowest.images_per_second and reached <= OVERTAKEN * sent
-    return Limit(kind=Kind.HAND_OVER, images_per_second=sent) if by_pipe else lowest
+    return lowest
 
 
 def _latency(limits: Limits, found: Limit) -> str:

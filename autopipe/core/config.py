@@ -62,7 +62,8 @@ class LoaderConfig(Strict):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        LOADERS.register(cls.model_fields["kind"].default, cls)
+        if not (kind := cls.model_fields["kind"]).is_required():  # else a base of several loaders
+            LOADERS.register(kind.default, cls)
 
     @classmethod
     def missing(cls) -> str | None:
@@ -103,10 +104,10 @@ class LoaderConfig(Strict):
         """Return how many batches may wait ahead of the model, or None where the loader decides by itself."""
         raise NotImplementedError
 
-    def held_batches(self, batch_size: int, *, cached: bool) -> int | None:
-        """Return how many batches there may be ahead of the model, those that are being made included.
+    def held_batches(self) -> int | None:
+        """Return how many batches there may be ahead of the model, with those that are being made.
 
-        None is for what is not known: of somebody else's code. `cached` tells whether there is a cache in memory.
+        None: the loader runs other code, of which it is not known.
         """
         return self.buffered_batches()
 
@@ -126,24 +127,12 @@ class LoaderConfig(Strict):
         """Return how many batches a worker makes in one go at most, where as many as `most` are small enough for it."""
         return 1
 
-    def works_ahead(self) -> bool:
-        """Whether batches are made while the model trains; else the two take turns."""
-        return True
-
     def shares_lock(self) -> bool:
         """Whether all workers run under one lock of Python."""
         return True
 
     def works_alone(self) -> bool:
         """Whether each worker is a process of its own, of which one thread needs Python's lock."""
-        return False
-
-    def pipes_batches(self) -> bool:
-        """Whether each batch is pickled and sent through a pipe."""
-        return False
-
-    def forks(self) -> bool:
-        """Whether opening it forks this process, which hangs once a framework has run in it."""
         return False
 
     def open(self, job: LoadJob) -> Loader:

@@ -18,9 +18,7 @@ from autopipe.core.config import STORAGES, ModelSetup, PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 
-# Seconds to move one byte, once: memory copy, and through a pipe with pickling on both ends.
-_COPY = 1 / 4e9
-PIPE = 1 / 0.4e9
+_COPY = 1 / 4e9  # seconds to move one byte in memory, once
 _SHARPNESS = {True: 8.0, False: 3.0}  # how close to the slowest part the whole comes: with and without a queue
 _MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to bring anything
 
@@ -185,8 +183,6 @@ def predict(config: PipelineConfig, costs: Costs) -> float:
     waits = does.op_wait_seconds + (0.0 if config.loader.reads_ahead() else does.read_wait_seconds)
     here = max(received_core_seconds(does), 1e-9) if config.loader.works_elsewhere else busy
     shared = cores / (here + costs.model_core_seconds)
-    if not config.loader.works_ahead():
-        return min(shared, 1 / (busy + waits + 1 / model_rate))
     workers = config.loader.worker_count() or cores
     made = min(workers / (busy + waits), costs.cores_of_workers(config) / busy)
     rates = [model_rate, shared]
@@ -212,7 +208,6 @@ def loader_core_seconds(config: PipelineConfig, costs: Costs) -> float:
     spared = _depth(config, costs) > 0 and does.cached < 1
     copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
     busy = does.core_seconds + copied * _COPY
-    busy += does.sent_bytes * PIPE if config.loader.pipes_batches() else 0.0
     return busy * config.loader.work_factor + does.sent_bytes * _COPY
 
 

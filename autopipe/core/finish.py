@@ -40,11 +40,6 @@ class Finish:
         """Whether nothing is left to do."""
         return not self.ops and not self.channels_first
 
-    def __call__(self, x: Any, y: Any, xp: ArrayNamespace = NUMPY) -> tuple[Any, Any]:
-        """Return a finished (x, y), in the array library `xp`."""
-        x, y = self.batch((x, y), xp)
-        return x, y
-
     def batch(self, batch: Batch, xp: ArrayNamespace = NUMPY) -> Batch:
         """Return the finished batch (x, y, *others), in the array library `xp`."""
         for op, spec in zip(self.ops, self.specs, strict=True):
@@ -54,7 +49,7 @@ class Finish:
     def step_data(self, x: Any, y: Any, sample_weight: Any, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         """Return what a step of Keras's is given, finished; x, y and the weights may have several parts each."""
         if self.structure is None:
-            return (*self(x, y, xp), sample_weight)
+            return (*self.batch((x, y), xp), sample_weight)  # type: ignore[return-value]  # of two parts two
         parts = (self.structure.part((x, y, sample_weight), number) for number in range(len(self.structure.paths)))
         x, y, weight = triple(self.structure.packed(self.batch(tuple(parts), xp)))
         return x, y, sample_weight if weight is None else weight

@@ -35,7 +35,7 @@ def _queue_bytes(config: PipelineConfig, workload: Description) -> int:
 
     Small batches count as made and held several at a time, as a worker does whose source and ops allow it.
     """
-    buffered = config.loader.held_batches(workload.batch_size, cached=config.cache == "memory")
+    buffered = config.loader.held_batches()
     if buffered is None:
         return 0
     sample_bytes = workload.finished_bytes if config.finish == "host" else workload.compact_bytes

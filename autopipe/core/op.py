@@ -1,6 +1,6 @@
 """What an op is: a pure function of a sample and the sample's own random numbers, with what it may be used for.
 
-Concrete ops live in `autopipe.ops`, each with its NumPy and its TensorFlow half side by side.
+Concrete ops live in `autopipe.ops`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class Op(abc.ABC):
         draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
         batchable: whether it acts on each value or pixel alone, so that it can run on a whole batch, also on the
             device.
-        by_opencv: whether the NumPy half is a few calls of OpenCV, or none but a view: then it takes less than calls
-            into a graph of TensorFlow's do, and other threads run meanwhile.
         mixes: whether it puts samples of one batch into one another. It then comes after all ops on single samples, and
             `apply_many` is what it does; `apply` leaves a sample alone.
         revision: raised when the op comes to give other values for the same settings, so that digests of ops differ.
@@ -47,7 +45,6 @@ class Op(abc.ABC):
 
     draws: ClassVar[int] = 0
     batchable: ClassVar[bool] = False
-    by_opencv: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
     revision: ClassVar[int] = 1
     alone_differs: ClassVar[bool] = False
@@ -111,7 +108,7 @@ class Op(abc.ABC):
 
     @abc.abstractmethod
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
-        """Return the sample after the op (NumPy half).
+        """Return the sample after the op.
 
         Args:
             sample: `(x, y)`; must not be written to.
@@ -121,20 +118,12 @@ class Op(abc.ABC):
                 the very memory of the sample's x, so a y that is made of x must have memory of its own.
         """
 
-    def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
-        """Return the sample after the op, as TensorFlow tensors in a graph (TensorFlow half).
-
-        Raises:
-            NotImplementedError: the op has no TensorFlow half; the caller then runs `apply` through NumPy.
-        """
-        raise NotImplementedError
-
     def takes_batches(self, spec: SampleSpec) -> bool:
         """Whether `apply_many` can be called on batches of samples that look like `spec`, all of one shape."""
         return self.batchable
 
     def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
-        """Return a whole batch after the op, to the bit what `apply` gives sample by sample (NumPy's batch half).
+        """Return a whole batch after the op, to the bit what `apply` gives sample by sample.
 
         Whatever it raises, the batch is made again sample by sample, so that the error names its sample.
 

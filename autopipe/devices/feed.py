@@ -20,7 +20,8 @@ import numpy as np
 
 from autopipe import frameworks
 from autopipe.core.loader import Loader, end
-from autopipe.core.structure import leaves, mapped, triple
+from autopipe.core.sample import Batch, SampleSpec
+from autopipe.core.structure import triple
 from autopipe.devices.strategy import DeviceStrategy
 from autopipe.errors import AutopipeError, ModelError
 
@@ -64,21 +65,21 @@ class Placement:
     class_weight: Mapping[int, float] | None = None  # the weight of each class, as Keras means it
     on_host: bool = False  # whether batches stay NumPy arrays, because somebody else places them
 
-    def __call__(self, batch: Any) -> DeviceBatch:
-        """Return the batch (x,), (x, y) or (x, y, sample_weight) where the model is."""
-        x, y, weight = triple(batch)
-        first = leaves(x)[0]
-        if self.even and hasattr(first, "shape"):  # one that is shared out already has none, and was checked then
-            self.strategy.check_rows(first.shape[0])
+    def __call__(self, batch: Batch, spec: SampleSpec) -> DeviceBatch:
+        """Return a flat batch of samples like `spec` where the model is: (x,), (x, y) or (x, y, sample_weight)."""
+        if self.even and hasattr(batch[0], "shape"):  # one that is shared out already has none, and was checked then
+            self.strategy.check_rows(batch[0].shape[0])
+        place = np.asarray if self.on_host else self.strategy.place
+        placed = spec.packed([None if part is None else place(part) for part in batch])
         if self.class_weight is not None:
+            _, y, weight = triple(spec.packed(batch))
             if weight is not None:
                 raise ModelError(
                     "`class_weight` and `sample_weight` cannot be used together, but the data have weights of samples.",
                     hint="Multiply the weights of samples by those of their classes.",
                 )
-            weight = class_weights(y, self.class_weight)
-        place = np.asarray if self.on_host else self.strategy.place
-        return tuple(mapped(place, slot) for slot in (x, y, weight) if slot is not None)
+            placed = (*placed, place(class_weights(y, self.class_weight)))
+        return tuple(slot for slot in placed if slot is not None)
 
     @property
     def depth(self) -> int:
@@ -95,7 +96,7 @@ class Stream:
         """Walk over `steps` batches from batch `first` = (epoch, batch) on."""
         self.placement = placement
         self._compact = _compact(loader, fault, first, steps)
-        placed = map(placement, self._compact)
+        placed = map(functools.partial(placement, spec=loader.spec), self._compact)
         self._batches = ahead(placed, placement.depth, lambda: _has_waiting(loader)) if placement.depth else placed
 
     def take(self, steps: int) -> Iterator[DeviceBatch]:
@@ -116,7 +117,7 @@ def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -
         batches = _numpy(loader, first, steps) if dataset is None else _native(loader, dataset, steps)
         try:
             for batch in batches:
-                yield loader.spec.packed(batch if dataset is None else loader.spec.aligned(batch))
+                yield batch if dataset is None else loader.spec.aligned(batch)
                 del batch  # the consumer may be done with it: do not hold it while waiting for the next
         finally:
             end(batches)

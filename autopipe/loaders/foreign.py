@@ -43,5 +43,5 @@ class Foreign(LoaderConfig):
     def open(self, job: LoadJob) -> NoReturn:
         raise ConfigError(
             f"`{self.code}` is somebody else's code, which a tune compares with; its batches are not the workload's.",
-            hint="Use threads, processes, tfdata or keras.",
+            hint="Use threads, processes or tfdata.",
         )

@@ -1,8 +1,4 @@
-"""RandomAffine: rotate, shift, shear and zoom in one pass over the pixels; image and mask alike.
-
-There is no TensorFlow half: TensorFlow's kernel rounds places to pixels otherwise, so that a mask would get other
-classes along its edges. Its graph runs this one.
-"""
+"""RandomAffine: rotate, shift, shear and zoom in one pass over the pixels; image and mask alike."""
 
 from __future__ import annotations
 

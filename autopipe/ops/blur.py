@@ -1,4 +1,4 @@
-"""GaussianBlur: a blur of random strength. There is no TensorFlow half: TensorFlow has no such kernel."""
+"""GaussianBlur: a blur of random strength."""
 
 from __future__ import annotations
 

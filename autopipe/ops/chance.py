@@ -1,7 +1,4 @@
-"""How ops make what they need of a sample's uniform random numbers, and how they refuse impossible ranges.
-
-The same arithmetic, in 64-bit floating point, serves NumPy numbers and TensorFlow tensors, so that both halves agree.
-"""
+"""How ops make what they need of a sample's uniform random numbers, and how they refuse impossible ranges."""
 
 from __future__ import annotations
 
@@ -40,20 +37,6 @@ def box(size: tuple[int, int], area: Range, ratio: Range, random: Any) -> Box:
     height = _side(size[0], (size[0] * size[1] * share / aspect) ** 0.5)
     width = _side(size[1], (size[0] * size[1] * share * aspect) ** 0.5)
     return int(random[2] * (size[0] - height + 1)), int(random[3] * (size[1] - width + 1)), height, width
-
-
-def box_tensorflow(size: tuple[Any, Any], area: Range, ratio: Range, random: Any) -> Box:
-    """Return the same rectangle as tensors; `size` are int32 tensors."""
-    import tensorflow as tf
-
-    height, width = (tf.cast(side, tf.float64) for side in size)
-    share, aspect = between(area, random[0]), ratio[0] * (ratio[1] / ratio[0]) ** random[1]
-    pixels = height * width * share
-    tall = tf.clip_by_value(tf.floor((pixels / aspect) ** 0.5 + 0.5), 1, height)
-    wide = tf.clip_by_value(tf.floor((pixels * aspect) ** 0.5 + 0.5), 1, width)
-    placed = random[2] * (height - tall + 1), random[3] * (width - wide + 1), tall, wide
-    top, left, tall, wide = (tf.cast(number, tf.int32) for number in placed)
-    return top, left, tall, wide
 
 
 def plain_box(part: str, area: Range, ratio: Range) -> Lines:

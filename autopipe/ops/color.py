@@ -48,7 +48,6 @@ class RandomBrightness(PixelOp):
     factor: tuple[float, float] | None = dataclasses.field(default=None, kw_only=True)
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
-    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         chance.check_number(self, "delta", above=True)
@@ -121,7 +120,6 @@ class RandomContrast(PixelOp):
     upper: float = 1.2
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
-    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         chance.check_ordered(self, self.lower, self.upper)

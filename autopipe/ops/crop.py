@@ -22,7 +22,6 @@ from autopipe.ops.resize import (
     plain_resized,
     plain_resized_tensorflow,
     resized,
-    resized_tensorflow,
 )
 from autopipe.ops.size import check_size
 
@@ -39,7 +38,6 @@ class _Crop(PixelOp):
     in_pixels: ClassVar[bool] = True
     height: int
     width: int
-    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
@@ -76,18 +74,6 @@ class _Crop(PixelOp):
         )
         chosen: NDArray[Any] = cuts[np.arange(count), tops, lefts]
         return chosen
-
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        if tensor.shape.rank is None:
-            raise NotImplementedError("a slice of known size has as many axes as the tensor")
-        shape, others = tf.shape(tensor), tensor.shape.rank - 2
-        down, right = self._place(random)
-        top = tf.cast(down * tf.cast(shape[0] - self.height + 1, tf.float64), tf.int32)
-        left = tf.cast(right * tf.cast(shape[1] - self.width + 1, tf.float64), tf.int32)
-        # Where the image is too small it fails; `tensor[top:bottom]` would be less than was asked for.
-        return tf.slice(tensor, (top, left, *[0] * others), (self.height, self.width, *[-1] * others))
 
     def plain_numpy(self, step: Step) -> Lines:
         named = parts(step)
@@ -144,7 +130,6 @@ class RandomResizedCrop(PixelOp):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: Interpolation = "bilinear"
     draws: ClassVar[int] = 4
-    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
@@ -161,14 +146,6 @@ class RandomResizedCrop(PixelOp):
         top, left, height, width = chance.box(size, self.area, self.ratio, random)
         cut = array[top : top + height, left : left + width]
         return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
-
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        shape = tf.shape(tensor)
-        top, left, height, width = chance.box_tensorflow((shape[0], shape[1]), self.area, self.ratio, random)
-        cut = tensor[top : top + height, left : left + width]
-        return resized_tensorflow(cut, (self.height, self.width), how(self.interpolation, kind))
 
     def plain_numpy(self, step: Step) -> Lines:
         cuts = (f"{part} = {part}[top : top + height, left : left + width]" for part in parts(step))

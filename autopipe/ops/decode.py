@@ -4,15 +4,14 @@ Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha 
 TIFF's colours by it before), 16 bits become 8, and an EXIF rotation is left alone unless asked for, as TensorFlow, PIL
 and Keras do. JPEG goes to libjpeg-turbo's own interface, which tells of damage that OpenCV passes over and gives the
 same pixels; whatever that does not know, and all other formats, go to OpenCV; PNG in a process of its own goes to a
-faster decoder (`autopipe.ops.png`). There is no TensorFlow half: its decoder
-passes over damage, too.
+faster decoder (`autopipe.ops.png`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -197,9 +196,10 @@ def decode_image(
     Raises:
         BadSampleError: as told at `Decode`.
     """
-    space = jpeg_space(data, max_pixels, strict=strict)
-    if space is not None:
-        return _decode_jpeg(data, _COLOUR_SPACES[channels], strict=strict, least=least, out=out)
+    jpeg = jpeg_header(data, max_pixels, strict=strict)
+    if jpeg is not None:
+        size = jpeg.size if least is None else reduction.reduced(jpeg.size, least)
+        return _decode_jpeg(data, _COLOUR_SPACES[channels], size, strict=strict, out=out)
     pixels = _other(data, _IMAGE_FLAGS[channels], max_pixels, channels)
     return pixels if channels == 3 else pixels[..., None]
 
@@ -210,10 +210,10 @@ def decode_mask(data: bytes, *, strict: bool = True, max_pixels: int = MAX_PIXEL
     Raises:
         BadSampleError: as told at `Decode`.
     """
-    space = jpeg_space(data, max_pixels, strict=strict)
-    if space is not None:
-        is_grey = space == "Gray"
-        pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", strict=strict)
+    jpeg = jpeg_header(data, max_pixels, strict=strict)
+    if jpeg is not None:
+        is_grey = jpeg.space == "Gray"
+        pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", jpeg.size, strict=strict)
         return pixels[..., 0] if is_grey else pixels
     return _other(data, _MASK_FLAGS, max_pixels, None)
 
@@ -225,8 +225,19 @@ def _is_deep(mask: Field) -> bool:
     return bool(mask.dtype == np.uint16)
 
 
-def jpeg_space(data: bytes, max_pixels: int, *, strict: bool) -> str | None:
-    """Return the colour space of a JPEG that libjpeg-turbo makes RGB or grey of, or refuse it; None: OpenCV decodes."""
+class JpegHeader(NamedTuple):
+    """What the header of a JPEG says."""
+
+    size: tuple[int, int]  # height, width
+    space: str  # of its colours, as simplejpeg calls it
+
+
+def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> JpegHeader | None:
+    """Return the header of a JPEG that libjpeg-turbo makes RGB or grey of; None: OpenCV decodes.
+
+    Raises:
+        BadSampleError: the file is damaged, as far as its header tells, or too large.
+    """
     if not isinstance(data, bytes | memoryview):
         raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
     if data[:2] != _JPEG:
@@ -235,30 +246,23 @@ def jpeg_space(data: bytes, max_pixels: int, *, strict: bool) -> str | None:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data, strict=False)
     except (ValueError, KeyError):  # damaged, or of a rare kind: OpenCV finds out
         return None
-    require_size((int(height), int(width)), max_pixels)
+    size = int(height), int(width)
+    require_size(size, max_pixels)
     if not strict:
         require_end(data)
     if space in _FOUR_INKS:
-        _decode_jpeg(data, "CMYK", strict=strict)
+        _decode_jpeg(data, "CMYK", size, strict=strict)
         return None
-    return str(space)
+    return JpegHeader(size, str(space))
 
 
 def _decode_jpeg(
-    data: bytes,
-    space: str,
-    *,
-    strict: bool,
-    least: tuple[int, int] | None = None,
-    out: NDArray[np.uint8] | None = None,
+    data: bytes, space: str, size: tuple[int, int], *, strict: bool, out: NDArray[np.uint8] | None = None
 ) -> NDArray[np.uint8]:
+    """Return the pixels of a JPEG, reduced to `size` or whole if that is its own; in `out`, if it fits."""
     # Memory that is kept for the next image, and not allocated for each, was measured: no difference (535 us, 539 us).
-    buffer, size = None, (0, 0)  # 0: whole
-    if least is not None or (out is not None and out.flags.c_contiguous):
-        height, width, *_ = simplejpeg.decode_jpeg_header(data, strict=False)
-        size = (height, width) if least is None else reduction.reduced((height, width), least)
-        if out is not None and out.flags.c_contiguous and out.ndim == 3 and out.shape[:2] == size:
-            buffer = out
+    fits = out is not None and out.flags.c_contiguous and out.ndim == 3 and out.shape[:2] == size
+    buffer = out if fits else None
     try:
         pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
             data, space, buffer=buffer, strict=strict, min_height=size[0], min_width=size[1]

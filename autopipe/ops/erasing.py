@@ -72,17 +72,6 @@ class RandomErasing(PixelOp):
                     hint=f'Choose a level that they hold, or put ap.Cast("float32") before ap.{self.name}.',
                 )
 
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        shape = tf.shape(tensor)
-        top, left, height, width = chance.box_tensorflow((shape[0], shape[1]), self.area, self.ratio, random[1:])
-        rows, columns = tf.range(shape[0])[:, None], tf.range(shape[1])[None]
-        inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)
-        inside &= random[0] < self.probability
-        value = tf.cast(self.mask_value if kind is FieldKind.MASK else self.value, tensor.dtype)
-        return tf.where(inside[..., None] if tensor.shape.rank == 3 else inside, value, tensor)
-
     def plain_numpy(self, step: Step) -> Lines:
         inside = [f"    {line}" for line in chance.plain_box(parts(step)[0], self.area, self.ratio)]
         for part in parts(step):

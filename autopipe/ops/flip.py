@@ -28,7 +28,6 @@ class RandomFlip(PixelOp):
     horizontal: bool = True
     vertical: bool = False
     draws: ClassVar[int] = 2
-    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (isinstance(self.horizontal, bool) and isinstance(self.vertical, bool)):
@@ -66,16 +65,6 @@ class RandomFlip(PixelOp):
         if self.vertical and len(down := np.flatnonzero(random[:, 1] < 0.5)):
             arrays[down] = arrays.take(down, axis=0)[:, ::-1]
         return arrays
-
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        if self.horizontal:
-            tensor = tf.cond(random[0] < 0.5, lambda: tf.reverse(tensor, [1]), lambda: tensor)
-        if self.vertical:
-            upright = tensor
-            tensor = tf.cond(random[1] < 0.5, lambda: tf.reverse(upright, [0]), lambda: upright)
-        return tensor
 
     def plain_numpy(self, step: Step) -> Lines:
         found, named = [], parts(step)

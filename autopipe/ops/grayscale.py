@@ -28,7 +28,6 @@ class RandomGrayscale(PixelOp):
     probability: float = 0.1
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
-    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         chance.check_number(self, "probability", above=True)

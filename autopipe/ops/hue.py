@@ -37,7 +37,6 @@ class _ColourOp(PixelOp):
 
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
     draws: ClassVar[int] = 1
-    by_opencv: ClassVar[bool] = True
     revision: ClassVar[int] = 2
 
     @abc.abstractmethod

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autopipe.core.plain_code import Lines, parts, shape_lines
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part
-from autopipe.ops.pad import Pad, padded, padded_tensorflow
+from autopipe.ops.pad import Pad, padded
 from autopipe.ops.pixels import PixelOp, mask_number
 from autopipe.ops.resize import (
     Interpolation,
@@ -20,7 +20,6 @@ from autopipe.ops.resize import (
     plain_resized,
     plain_resized_tensorflow,
     resized,
-    resized_tensorflow,
 )
 from autopipe.ops.size import check_size
 
@@ -57,21 +56,6 @@ class ResizeKeepingAspect(PixelOp):
         fitted = resized(array, (height, width), how(self.interpolation, kind))
         value = mask_number(self, self.mask_value, array.dtype) if kind is FieldKind.MASK else self.value
         return padded(fitted, (self.height, self.width), value)
-
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        import tensorflow as tf
-
-        size = tf.shape(tensor, tf.int64)
-        down, across = size[0], size[1]
-        one, height, width = (tf.constant(side, tf.int64) for side in (1, self.height, self.width))
-        fills = height * across <= width * down
-        inside = (
-            tf.where(fills, height, tf.maximum(one, (2 * down * width + across) // (2 * across))),
-            tf.where(fills, tf.maximum(one, (2 * across * height + down) // (2 * down)), width),
-        )
-        fitted = resized_tensorflow(tensor, inside, how(self.interpolation, kind))
-        value = self.mask_value if kind is FieldKind.MASK else self.value
-        return padded_tensorflow(fitted, (self.height, self.width), value)
 
     def plain_numpy(self, step: Step) -> Lines:
         return [

@@ -43,11 +43,6 @@ class _Around(Op):
         return self.op.batchable
 
     @property
-    def by_opencv(self) -> bool:  # type: ignore[override]  # as the op
-        """As the op's own."""
-        return self.op.by_opencv
-
-    @property
     def target(self) -> Target:
         return self.op.target
 
@@ -160,12 +155,6 @@ class OnParts(_Around):
         for number, (lane, x, y) in enumerate(self._lanes(spec)):
             room = out if lane[0] == 0 and self._is_last(number) else None
             _put(made, lane, self.op.apply(_of(sample, lane), SampleSpec(x, y), random, room))
-        return tuple(made)
-
-    def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
-        made = list(sample)
-        for lane, x, y in self._lanes(spec):
-            _put(made, lane, self.op.apply_tensorflow(_of(sample, lane), SampleSpec(x, y), random))
         return tuple(made)
 
     def takes_batches(self, spec: SampleSpec) -> bool:

@@ -79,11 +79,6 @@ class OneHot(Op):
             )
         return x, self._encoded(y, NUMPY)
 
-    def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
-        from autopipe.ops.tensorflow_half import TENSORFLOW
-
-        return self.apply_batch(sample[0], sample[1], spec, TENSORFLOW)
-
     def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
         return x, self._encoded(y, xp)
 

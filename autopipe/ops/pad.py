@@ -53,10 +53,6 @@ class Pad(PixelOp):
         padded[:, down // 2 : down // 2 + height, right // 2 : right // 2 + width] = arrays
         return padded
 
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        value = self.mask_value if kind is FieldKind.MASK else self.value
-        return padded_tensorflow(tensor, (self.height, self.width), value)
-
     def plain_numpy(self, step: Step) -> Lines:
         found = []
         for part in parts(step):
@@ -98,14 +94,3 @@ def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[
         return np.pad(array, around, constant_values=level)
     larger = cv2.copyMakeBorder(array, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value=(value,) * 4)
     return larger if larger.ndim == array.ndim else larger[..., None]
-
-
-def padded_tensorflow(tensor: Any, size: tuple[int, int], value: float) -> Any:
-    """Return the same of a tensor."""
-    import tensorflow as tf
-
-    shape = tf.shape(tensor)
-    down, right = tf.maximum(0, size[0] - shape[0]), tf.maximum(0, size[1] - shape[1])
-    top, left = down // 2, right // 2
-    edges = [[top, down - top], [left, right - left]] + [[0, 0]] * (tensor.shape.rank - 2)
-    return tf.pad(tensor, edges, constant_values=tf.cast(value, tensor.dtype))

@@ -98,10 +98,6 @@ class PixelOp(Op):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         """Return one array after the op; `out` as in `Op.apply`."""
 
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        """Return one tensor after the op."""
-        raise NotImplementedError
-
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         on_x, on_y = self.touches(spec)
@@ -119,17 +115,6 @@ class PixelOp(Op):
             x = self.pixels(x, spec.x.kind, random, out)
         if on_y and spec.y is not None:
             y = self.pixels(y, spec.y.kind, random, None)
-        return x, y
-
-    def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
-        x, y = sample
-        on_x, on_y = self.touches(spec)
-        if self.in_pixels and on_x and on_y:
-            y = _as_large_as(x, y)
-        if on_x:
-            x = self.pixels_tensorflow(x, spec.x.kind, random)
-        if on_y and spec.y is not None:
-            y = self.pixels_tensorflow(y, spec.y.kind, random)
         return x, y
 
 
@@ -169,14 +154,6 @@ def _as_mask(y: NDArray[Any]) -> str:
 def _differ(image: tuple[int, ...], mask: tuple[int, ...]) -> bool:
     """Return whether height and width are in another ratio, by more than one pixel that was rounded off."""
     return abs(image[0] * mask[1] - image[1] * mask[0]) > max(*image[:2], *mask[:2])
-
-
-def _as_large_as(image: Any, mask: Any) -> Any:
-    """Return a mask, as a tensor that fails where its image has another size."""
-    import tensorflow as tf
-
-    with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(image)[:2], tf.shape(mask)[:2])]):
-        return tf.identity(mask)
 
 
 def _size(pixels: NDArray[Any]) -> str:

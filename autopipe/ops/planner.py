@@ -1,7 +1,7 @@
 """The op list, split by where each op can run: a deterministic prefix, a body, and a suffix that is cheap on a batch.
 
 The suffix may run after transfer, on the device; the prefix can be cached or stored once. Shapes and dtypes are found
-by running the NumPy halves on a few real samples, never by guessing.
+by running the ops on a few real samples, never by guessing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Resize: to one height and width; images bilinear, masks by nearest pixel.
 
-OpenCV and TensorFlow place pixels alike (half-pixel centres, no antialiasing) and differ by less than one level. Which
-pixel is the nearest one is computed here, in whole numbers: where a new pixel's centre lies on the edge of two, each of
-the two takes another one, by how it happens to round.
+OpenCV places pixels as TensorFlow does (half-pixel centres, no antialiasing). Which pixel is the nearest one is
+computed here, in whole numbers. If a new pixel's centre lies on the edge of two, libraries take the one or the other:
+it depends on how they round.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import cv2
 import numpy as np
@@ -43,7 +43,6 @@ class Resize(PixelOp):
     height: int
     width: int
     interpolation: Interpolation = "bilinear"
-    by_opencv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
@@ -55,9 +54,6 @@ class Resize(PixelOp):
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         return resized(array, (self.height, self.width), how(self.interpolation, kind), out)
-
-    def pixels_tensorflow(self, tensor: Any, kind: FieldKind, random: Any) -> Any:
-        return resized_tensorflow(tensor, (self.height, self.width), how(self.interpolation, kind))
 
     def plain_numpy(self, step: Step) -> Lines:
         return plain_resized(step, (str(self.height), str(self.width)), self.interpolation)
@@ -87,29 +83,6 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
     else:
         smooth = cv2.resize(array, (width, height), dst=out, interpolation=method)
     return smooth if smooth.ndim == array.ndim else smooth[..., None]
-
-
-def resized_tensorflow(tensor: Any, size: tuple[Any, Any], interpolation: Interpolation) -> Any:
-    """Return the same of a tensor; the sizes may be tensors.
-
-    Raises:
-        NotImplementedError: TensorFlow's kernel of that name gives other pixels.
-    """
-    import tensorflow as tf
-
-    if interpolation == "nearest":
-        before = tf.shape(tensor, tf.int64)
-        height, width = (tf.cast(side, tf.int64) for side in size)
-        rows = tf.gather(tensor, _nearest(before[0], tf.range(height), height), axis=0)
-        return tf.gather(rows, _nearest(before[1], tf.range(width), width), axis=1)
-    if interpolation != "bilinear":
-        raise NotImplementedError("TensorFlow's area and bicubic kernels place pixels differently")
-    smooth = tf.image.resize(tensor, tuple(tf.cast(side, tf.int32) for side in size))
-    if tensor.dtype in (tf.uint8, tf.uint16):  # means of pixels: nothing to saturate
-        return tf.cast(smooth + 0.5, tensor.dtype)
-    if tensor.dtype.is_integer:
-        return tf.saturate_cast(tf.round(tf.cast(smooth, tf.float32)), tensor.dtype)
-    return smooth
 
 
 def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation) -> Lines:

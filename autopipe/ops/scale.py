@@ -58,11 +58,6 @@ class _ValueOp(Op):
     def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
         return self.apply(batch, spec, random, out)  # values do not know whose they are
 
-    def apply_tensorflow(self, sample: Sample, spec: SampleSpec, random: Any) -> Sample:
-        from autopipe.ops.tensorflow_half import TENSORFLOW
-
-        return self.apply_batch(sample[0], sample[1], spec, TENSORFLOW)
-
     def apply_batch(self, x: Any, y: Any, spec: SampleSpec, xp: ArrayNamespace) -> tuple[Any, Any]:
         return self.values(x, xp), y
 

@@ -34,7 +34,6 @@ class Rule(enum.StrEnum):
     ONLY = "only"  # `--only`
     INVALID = "invalid"  # no such configuration
     IMPOSSIBLE = "impossible"  # with this workload or on this machine
-    FORK = "fork"
     DEVICES = "devices"
     POINTLESS = "pointless"  # brings nothing, by what was measured
     TWIN = "twin"  # runs as another does
@@ -165,13 +164,6 @@ def _saves_room(cut: int, sizes: Mapping[int, int]) -> bool:
     return all(sizes[cut] < _LESS * size for deeper, size in sizes.items() if deeper > cut)
 
 
-def _fork(config: PipelineConfig, facts: Facts) -> Rejection | None:
-    if not config.loader.forks():
-        return None
-    why = "forks after the framework has run, which can hang for ever"
-    return Rejection(Rule.FORK, f"{config.loader.kind} with use_multiprocessing: {why}")
-
-
 def _reads_at_once(config: PipelineConfig, facts: Facts) -> Rejection | None:
     at_once, useful = config.loader.reads_at_once(), facts.reads_at_once
     if not config.loader.reads_ahead() or at_once is None or useful is None:
@@ -219,7 +211,6 @@ _RULES: tuple[Callable[[PipelineConfig, Facts], Rejection | None], ...] = (
     _foreign,
     _only,
     _impossible,
-    _fork,
     _setup,
     _convert,
     _cut,

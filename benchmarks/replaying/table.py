@@ -20,7 +20,7 @@ import numpy as np
 import pydantic
 
 from autopipe.core.ceiling import Ceiling
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import LOADERS, PipelineConfig
 from autopipe.core.description import Description
 from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure, parse_outcome
@@ -121,12 +121,14 @@ def read(path: Path) -> Table:
         header = Header.model_validate_json(lines[0] if lines else "")
     except pydantic.ValidationError as error:
         raise TrialError(f"{path}, line 1, is no header of a table: {error.errors()[0]['msg']}.") from None
+    baselines = {name: config for name, config in header.baselines.items() if _is_known(config)}
+    header = header.model_copy(update={"baselines": baselines})
     for number, line in enumerate(lines[1:], start=2):
         try:
             outcome = parse_outcome(line)
         except pydantic.ValidationError as error:
             raise TrialError(f"{path}, line {number}, is no trial: {error.errors()[0]['msg']}.") from None
-        if outcome.config is not None:
+        if outcome.config is not None and _is_known(outcome.config):
             config = PipelineConfig.model_validate(outcome.config)
             configs[config.key()] = config
             outcomes.setdefault(config.key(), []).append(outcome)
@@ -136,6 +138,11 @@ def read(path: Path) -> Table:
     for key, found in outcomes.items():
         shared.setdefault(runs_as[key], []).extend(found)
     return Table(header, {key: _entry(config, shared[runs_as[key]]) for key, config in configs.items()})
+
+
+def _is_known(config: JsonObject) -> bool:
+    """Tell whether there still is the loader that a configuration was recorded with."""
+    return cast(JsonObject, config["loader"])["kind"] in {*LOADERS}
 
 
 def _entry(config: PipelineConfig, outcomes: Iterable[Measurement | TrialFailure]) -> Entry:

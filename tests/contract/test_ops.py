@@ -297,13 +297,13 @@ def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: str) -> Non
     [pair for pair in PAIRS if pair.values[0].op.batchable],  # type: ignore[union-attr]  # a case
 )
 def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case, name: str) -> None:
-    from autopipe.ops.tensorflow_half import TENSORFLOW
+    from autopipe.devices.keras_ops import KERAS_OPS
 
     x, y = SAMPLES[name]
     batch = np.stack([x, 255 - x]), None if y is None else np.stack([y, y])
     singles = [case.op.apply((each, y), spec_of((x, y)), np.empty(0)) for each in batch[0]]
     wanted = np.stack([one for one, _ in singles]), None if y is None else np.stack([other for _, other in singles])
-    for library in (NUMPY, TENSORFLOW):
+    for library in (NUMPY, KERAS_OPS):
         found = case.op.apply_batch(*batch, spec_of((x, y)), library)
         assert_same(wanted, tuple(None if part is None else np.asarray(part) for part in found))
 
@@ -341,38 +341,3 @@ def test_what_small_arrays_are_augmented_by_has_a_batch_half() -> None:
         "CenterCrop", "RandomCrop", "RandomFlip", "RandomBrightness", "RandomContrast", "Pad", "OneHot", "Rescale",
         "Normalize", "Cast",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("static", [True, False])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.op).__name__)
-def test_the_tensorflow_half_gives_the_same(case: Case, static: bool) -> None:
-    """The graph knows the shapes before the op, or the ranks alone. An op without such a half runs through NumPy."""
-    for name in (pair.values[1] for pair in PAIRS if pair.values[0] is case):
-        sample = SAMPLES[str(name)]
-        if sample[1] is None:
-            sample = sample[0], np.int64(1)
-        wanted = {
-            random: case.op.apply(sample, spec_of(sample), numbers(case.op, random))
-            for random in RANDOM
-            if expected(case, sample, numbers(case.op, random)) is not None
-        }
-        if wanted:
-            graph = _graph(case.op, sample, next(iter(wanted.values())), static=static)
-            for random, made in wanted.items():
-                found = graph(*sample, numbers(case.op, random))
-                assert_same(made, tuple(part.numpy() for part in found), case.tensorflow_levels)
-
-
-def _graph(op: Op, sample: Sample, made: Sample, *, static: bool) -> Any:
-    import tensorflow as tf
-
-    from autopipe.ops.tensorflow_half import apply_step
-
-    def signature(part: Any) -> Any:
-        if isinstance(part, bytes):
-            return tf.TensorSpec([], tf.string)
-        return tf.TensorSpec(part.shape if static else [None] * part.ndim, part.dtype)
-
-    step = Step(op, 0, spec_of(sample), spec_of(made))
-    given = [*map(signature, sample), tf.TensorSpec([op.draws], tf.float64)]
-    return tf.function(lambda x, y, random: apply_step(step, (x, y), random), given)

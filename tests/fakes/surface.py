@@ -21,6 +21,7 @@ from autopipe.core.params import Params, from_config, to_config
 from autopipe.core.value import Estimate
 from autopipe.search.measurer import Baseline, Effort
 from tests.fakes.facts import facts
+from tests.fakes.keras_loader import KerasLoader
 
 _SECONDS = {Effort.SEARCH: 2.5, Effort.PROOF: 2.0}
 _WINDOWS = {Effort.SEARCH: 12, Effort.PROOF: 10}
@@ -87,15 +88,9 @@ class Surface:
     def baselines(self) -> Sequence[Baseline]:
         """Return Keras's default and tf.data's AUTOTUNE."""
         host: Params = {"finish": "host", "device_prefetch": 0}
-        keras: Params = {
-            "loader": "keras",
-            "keras.workers": 1,
-            "keras.use_multiprocessing": False,
-            "keras.max_queue_size": 10,
-        }
         tfdata: Params = {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto"}
         return [
-            Baseline(name="keras", config=to_config({**keras, **host})),
+            Baseline(name="keras", config=PipelineConfig(loader=KerasLoader(), finish="host", device_prefetch=0)),
             Baseline(name="tfdata", config=to_config({**tfdata, **host})),
         ]
 

@@ -70,7 +70,6 @@ def main() -> None:
         ways |= {
             "steps": ap.PipelineConfig(loader=threads, steps_per_execution=3),
             "tfdata": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=1, prefetch=1), finish="host"),
-            "keras": ap.PipelineConfig(loader=ap.Keras(workers=2, max_queue_size=2), finish="host"),
         }
     wanted, history = by_keras()
     found = {}

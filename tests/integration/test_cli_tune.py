@@ -171,7 +171,7 @@ def test_a_killed_child_is_one_failed_trial_and_the_study_goes_on(interrupted: E
 def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupted: Ended) -> None:
     assert interrupted.status == 130
     document = json.loads(interrupted.out)
-    assert document["best"]["loader"]["kind"] in ("threads", "keras", "tfdata")
+    assert document["best"]["loader"]["kind"] in ("threads", "tfdata")
     assert not document["images_per_second"]["proved"]
     assert document["warnings"][0].startswith("The search was interrupted")
     assert files.read(home / "tuned" / "autopipe.json").profiles[0].config == document["best"]

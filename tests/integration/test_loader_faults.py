@@ -1,7 +1,4 @@
-"""What goes wrong under a loader, and that it ends in a clear error and leaves nothing behind.
-
-Not tested: a worker of Keras's own pool that is killed (Keras waits for it for ever).
-"""
+"""What goes wrong under a loader, and that it ends in a clear error and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -38,7 +35,6 @@ from autopipe.devices.timed import TimedLoader
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
 from autopipe.hardware import memory
 from autopipe.loaders.grain import Grain
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -54,7 +50,10 @@ OWN = [
     Threads(workers=2, queue_size=2, read_ahead=8),
     Processes(workers=2, queue_size=2, read_ahead=8),
 ]
-FOREIGN = [TfData(num_parallel_calls=2, prefetch=2), Keras(), Keras(workers=2)]
+TF_DATA = [
+    TfData(num_parallel_calls=2, prefetch=2),
+    TfData(num_parallel_calls=2, prefetch=2, read_ahead=8),
+]
 GRAIN = Grain(num_threads=2, buffer_size=2)
 PROCESSES = Processes(workers=2, queue_size=2)
 GONE_SECONDS = 30
@@ -264,15 +263,22 @@ class Large:
         return 10e6
 
 
-@pytest.mark.parametrize("loader", [Threads, Processes])
+@pytest.mark.parametrize(
+    ("loader", "plain"),
+    [
+        (Threads(workers=2, read_ahead=8), Threads(workers=2)),
+        (Processes(workers=2, read_ahead=8), Processes(workers=2)),
+        (TfData(num_parallel_calls=2, read_ahead=8), TfData(num_parallel_calls=2)),
+    ],
+)
 def test_samples_read_ahead_count_in_the_memory_that_a_loader_needs(
-    loader: type[Threads | Processes], monkeypatch: pytest.MonkeyPatch
+    loader: LoaderConfig, plain: LoaderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "detect", lambda: memory.Memory(usable_bytes=10**8, available_bytes=10**8))
     work = Workload(data=Large(), ops=[], batch_size=4)
     with pytest.raises(LoaderError, match=r"152.6 MiB of samples read ahead"):
-        opened(work, loader(workers=2, read_ahead=8))
-    opened(work, loader(workers=2)).close()
+        opened(work, loader)
+    opened(work, plain).close()
 
 
 def test_a_read_ahead_that_hangs_holds_up_its_own_batch_alone_and_close_returns() -> None:
@@ -401,7 +407,7 @@ class Ends:
 
 @pytest.mark.parametrize("place", ["read", "op"])
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration])
-@pytest.mark.parametrize("loader", [*OWN, FOREIGN[0], Keras(workers=2), GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
 def test_whatever_ends_a_worker_reaches_the_consumer(
     loader: LoaderConfig, error: type[BaseException], place: str
 ) -> None:
@@ -414,40 +420,7 @@ def test_whatever_ends_a_worker_reaches_the_consumer(
         list(made.batches(0))
 
 
-def test_whatever_ends_a_process_of_keras_reaches_the_consumer(tmp_path: Path) -> None:
-    script = """
-        import numpy as np
-        from autopipe.assembly import build_loader
-        from autopipe.core.config import PipelineConfig
-        from autopipe.core.workload import Workload
-        from autopipe.errors import AutopipeError
-        from autopipe.loaders.keras import Keras
-
-        class Ends:
-            def __len__(self): return 23
-            def read(self, index):
-                if index == 9: raise self.error(3)
-                return np.zeros((8, 8, 3), np.uint8)
-
-        if __name__ == "__main__":
-            for Ends.error in (SystemExit, KeyboardInterrupt):
-                knobs = Keras(workers=2, use_multiprocessing=True)
-                with build_loader(Workload(data=Ends(), ops=[], batch_size=4), PipelineConfig(loader=knobs)) as loader:
-                    try:
-                        list(loader.batches(0))
-                    except (AutopipeError, KeyboardInterrupt) as error:
-                        print(repr(error))
-    """
-    (tmp_path / "consumer.py").write_text(textwrap.dedent(script))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax"}
-    command = [sys.executable, str(tmp_path / "consumer.py")]
-    done = subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True, text=True)
-    first, second = done.stdout.splitlines()
-    assert "SystemExit: 3" in first
-    assert "KeyboardInterrupt" in second
-
-
-@pytest.mark.parametrize("loader", [*OWN, FOREIGN[0], Keras(), GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
 def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
     photos: Path, tmp_path: Path, loader: LoaderConfig
 ) -> None:
@@ -481,7 +454,7 @@ def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
     assert (status, samples) == ("7", "19")
 
 
-@pytest.mark.parametrize("loader", [*OWN, Keras(), Keras(workers=2)])
+@pytest.mark.parametrize("loader", OWN)
 def test_the_older_of_two_readers_ends_and_the_newer_gets_every_sample(photos: Path, loader: LoaderConfig) -> None:
     with opened(workload(photos), loader) as made:
         older = made.batches(0)
@@ -509,7 +482,7 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
 def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
     damaged: Path, loader: LoaderConfig, cache: str
 ) -> None:
@@ -562,7 +535,7 @@ DAMAGE = [truncate, empty, corrupt, _unlink, _damage_the_middle, _claim_much, _p
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
 def test_a_bad_image_is_named(damaged: Path, loader: LoaderConfig, damage: Callable[[Path], None]) -> None:
     work = workload(damaged)
     damage(damaged / "9.jpg")
@@ -602,7 +575,7 @@ def test_an_epoch_with_too_many_bad_samples_fails(damaged: Path, tmp_path: Path,
         labels(made.batches(0))
 
 
-@pytest.mark.parametrize("loader", FOREIGN)
+@pytest.mark.parametrize("loader", TF_DATA)
 def test_loaders_that_cannot_count_bad_samples_refuse_to_skip_them(photos: Path, loader: LoaderConfig) -> None:
     with pytest.raises(ConfigError, match="threads"):
         opened(workload(photos, on_bad_sample="skip"), loader)
@@ -629,8 +602,7 @@ SCRIPT = """
     from autopipe.core.workload import Workload
     from autopipe.data.table import Table
     from autopipe.loaders.grain import Grain
-    from autopipe.loaders.keras import Keras
-    from autopipe.loaders.processes import Processes
+        from autopipe.loaders.processes import Processes
     from autopipe.loaders.tfdata import TfData
     from autopipe.loaders.threads import Threads
     from autopipe.ops.decode import Decode
@@ -659,7 +631,7 @@ ENDS = {
 # tf.data has no process and no block to leave, and takes long to import: for it, the ends that can find it at work.
 HOW = [
     *((loader, end) for loader in OWN[:3] for end in ENDS),
-    *((FOREIGN[0], end) for end in ("interrupt", "exception", "never closed")),
+    *((TF_DATA[0], end) for end in ("interrupt", "exception", "never closed")),
     (GRAIN, "never closed"),
 ]
 
@@ -697,7 +669,7 @@ def _code(loader: LoaderConfig) -> str:
     return f"{type(loader).__name__}({knobs})"
 
 
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
 def test_a_closed_loader_says_so(photos: Path, loader: LoaderConfig) -> None:
     made = opened(workload(photos), loader)
     batches = made.batches(0)
@@ -722,7 +694,7 @@ def test_a_batch_outlives_its_loader(photos: Path, loader: LoaderConfig) -> None
 # ---------------------------------------------------------------- where it cannot run
 
 
-@pytest.mark.parametrize("loader", [*OWN, *FOREIGN, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
 def test_too_little_memory_is_refused_with_the_bytes(
     photos: Path, loader: LoaderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -750,33 +722,11 @@ def test_a_loader_opens_after_tensorflow_has_run(photos: Path, loader: LoaderCon
         assert sorted(labels(made.batches(0))) == list(range(23))
 
 
-def test_keras_processes_are_refused_after_tensorflow_has_run(photos: Path) -> None:
-    import tensorflow as tf
-
-    tf.constant(1) + 1
-    with pytest.raises(LoaderError, match="TensorFlow"):
-        opened(workload(photos), Keras(workers=2, use_multiprocessing=True))
-
-
-def test_keras_processes_run_before_any_framework_has(photos: Path, tmp_path: Path) -> None:
-    script = textwrap.dedent(SCRIPT).replace("{loader!r}", "Keras(workers=2, use_multiprocessing=True)")
-    end = """
-        del batches
-        found = [int(label) for epoch in (0, 1) for _, y in loader.batches(epoch) for label in y]
-        assert sorted(found) == sorted([*range(23)] * 2), found
-        loader.close()
-    """
-    (tmp_path / "consumer.py").write_text(script.replace("{end}", textwrap.dedent(end).strip().replace("\n", "\n    ")))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(tmp_path / "consumer.py"), str(photos / "labels.csv")]
-    subprocess.run(command, env=environment, check=True, timeout=100)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("loader", [*OWN[:3], *FOREIGN, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN[:3], *TF_DATA, GRAIN])
 def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Path, loader: LoaderConfig) -> None:
-    process, epochs = psutil.Process(), 90 if loader.kind == "keras" else 300  # Keras starts its pool for each of them
+    process, epochs = psutil.Process(), 300
     with opened(workload(photos, batch_size=12), loader) as made:
 
         def after(epochs: range) -> tuple[int, int, int, int]:

@@ -22,7 +22,6 @@ from autopipe.data.image_folder import ImageFolder
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import LoaderError, WorkloadError
 from autopipe.hardware import cpu, memory, pagecache
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -124,7 +123,7 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("loader", [Threads(workers=2), Processes(workers=1), TfData(), Keras(workers=2)])
+@pytest.mark.parametrize("loader", [Threads(workers=2), Processes(workers=1), TfData()])
 @pytest.mark.parametrize("cache", ["none", "memory"])
 def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, cache: Any) -> None:
     log = Log()

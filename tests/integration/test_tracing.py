@@ -16,7 +16,6 @@ from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -61,7 +60,6 @@ def names_by_process(trace: Any) -> dict[str, set[str]]:
     [
         (Threads(workers=2, read_ahead=4), IN_TRAINING | OPS, None),
         (Processes(workers=1), IN_TRAINING, OPS),
-        (Keras(workers=2), IN_TRAINING | OPS, None),
         (TfData(), IN_TRAINING, None),
     ],
 )

@@ -29,8 +29,8 @@ from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.records import frame
 from autopipe.data.table import Table
 from autopipe.data.tfrecords import TFRecords
+from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.grain import Grain
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.ops.color import RandomBrightness, RandomContrast
@@ -53,7 +53,7 @@ from tests.integration import ejected_run
 PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
 FORMS: dict[str, Any] = {
     "tf.data": PipelineConfig(loader=TfData(num_parallel_calls=2, prefetch=1)),
-    "keras": PipelineConfig(loader=Keras(workers=2, max_queue_size=2)),
+    "keras": PipelineConfig(loader=Foreign(code="keras-workers")),
     "grain": PipelineConfig(loader=Grain(num_threads=2, buffer_size=2)),
 }
 ARRAYS = ("tf.data", "keras", "grain", "fit")

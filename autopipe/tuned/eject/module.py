@@ -18,32 +18,29 @@ from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import PlainCodeError
-from autopipe.hardware import cpu, memory
+from autopipe.hardware import memory
+from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.grain import Grain
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.ops.planner import make_plan
 from autopipe.tuned.eject import arrays_form, call_form, directory_form, grain_form, pydataset_form, tfdata_form
+from autopipe.tuned.eject.pydataset_form import KERAS_WORKERS, WORKERS
 from autopipe.tuned.eject.written import MOST_OF_MEMORY, Written, filled, own_name, written
 
 FIT: Final = "fit"
 DIRECTORY: Final = "directory"
 CACHED: Final = "tf.data-cache"
-KERAS_WORKERS: Final = "keras-workers"
-WORKERS: Final = max(2, cpu.usable_cores())
 
 
-def _py_dataset(workers: int) -> PipelineConfig:
-    """Return a PyDataset whose queue is no shorter than it has workers: they would wait for it."""
-    loader = Keras(workers=workers, max_queue_size=max(Keras().max_queue_size, workers))
-    return PipelineConfig(loader=loader, finish="host", device_prefetch=0)
+def _py_dataset(form: str) -> PipelineConfig:
+    return PipelineConfig(loader=Foreign(code=form), finish="host", device_prefetch=0)
 
 
 FORMS: Final = {
     "tf.data": PipelineConfig(loader=TfData(), finish="host", device_prefetch=0),
     CACHED: PipelineConfig(loader=TfData(), cache="memory", finish="host", device_prefetch=0),
-    "keras": _py_dataset(1),
-    KERAS_WORKERS: _py_dataset(WORKERS),
+    "keras": _py_dataset("keras"),
+    KERAS_WORKERS: _py_dataset(KERAS_WORKERS),
     "grain": PipelineConfig(loader=Grain(num_threads=16, buffer_size=16), finish="host", device_prefetch=0),
     DIRECTORY: None,
     FIT: None,
@@ -68,13 +65,10 @@ def named(form: str) -> PipelineConfig | None:
         KeyError: there is no such form.
         ConfigError: a PyDataset cannot have so many workers.
     """
-    name, _, workers = form.partition("=")
-    if name == KERAS_WORKERS and workers.isdecimal():
-        return _py_dataset(int(workers))
-    return FORMS[form]
+    return FORMS[form] if pydataset_form.workers_of(form) is None else _py_dataset(form)
 
 
-_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {TfData: tfdata_form, Keras: pydataset_form, Grain: grain_form}
+_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {TfData: tfdata_form, Grain: grain_form}
 _FINISHED_HERE: Final = "Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device."
 
 
@@ -158,7 +152,7 @@ def module(
     fields = "".join(f", {name}: Any" for name in parts.source.given)
     if isinstance(asked.loader, Grain):
         parts = dataclasses.replace(parts, constants=[*parts.constants, *grain_form.constants(workload, asked.loader)])
-    form = _FORM_OF[type(asked.loader)]
+    form = _form_of(asked.loader)
     texts = {**form.texts(workload, asked, parts), "notes": _notes(asked, parts)}
     return _made(form.TEMPLATE, parts, {**texts, "given": parts.given, "fields": fields}, own=own)
 
@@ -178,8 +172,7 @@ def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
         raise PlainCodeError(
             f"`fit(x, y)` holds all samples in memory: {memory.size_text(needed)}, of {memory.size_text(free)} free"
         )
-    config = PipelineConfig(loader=Keras(), finish="host", device_prefetch=0)
-    parts = written(workload, config, plan, "np")
+    parts = written(workload, FORMS["tf.data"], plan, "np")
     if not parts.source.is_arrays:
         raise PlainCodeError("`fit(x, y)` takes data that are arrays, as those of ap.Arrays are")
     texts = {**arrays_form.texts(workload, parts), "notes": _notes(None, parts), "given": parts.given}
@@ -187,8 +180,7 @@ def _arrays(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
 
 
 def _directory(workload: Workload, plan: Plan, *, own: bool) -> PlainModule:
-    config = PipelineConfig(loader=TfData(), finish="host", device_prefetch=0)
-    parts = written(workload, config, plan, "tf", of_batches=True)
+    parts = written(workload, FORMS["tf.data"], plan, "tf", of_batches=True)
     texts = {**directory_form.texts(workload, plan, parts), "notes": _notes(None, parts), "given": ""}
     return _made(directory_form.TEMPLATE, directory_form.listed_by_keras(parts), texts, own=own)
 
@@ -201,7 +193,7 @@ def _made(template: str, parts: Written, texts: Mapping[str, object], *, own: bo
 
 def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
     loader, found = config.loader, []
-    if type(loader) not in _FORM_OF:
+    if _form_of(loader) is None:
         known = ", ".join(kind.model_fields["kind"].default for kind in _FORM_OF)
         found.append(f"the `{loader.kind}` loader is autopipe's own; only {known} have plain code")
     if config.storage != "files":
@@ -210,12 +202,15 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
         found.append(f"a part of the samples is cached (cache_fraction={config.cache_fraction})")
     if workload.on_bad_sample == "skip":
         found.append('bad samples are replaced (on_bad_sample="skip")')
-    processes = (isinstance(loader, Keras) and loader.use_multiprocessing) or (
-        isinstance(loader, Grain) and loader.workers
-    )
-    if processes and config.cache == "memory":
+    if isinstance(loader, Grain) and loader.workers and config.cache == "memory":
         found.append("a cache in memory is shared between processes")
     return found
+
+
+def _form_of(loader: LoaderConfig) -> Any:
+    if isinstance(loader, Foreign) and pydataset_form.workers_of(loader.code) is not None:
+        return pydataset_form
+    return _FORM_OF.get(type(loader))
 
 
 def _notes(config: PipelineConfig | None, parts: Written) -> str:
@@ -238,8 +233,10 @@ def _notes(config: PipelineConfig | None, parts: Written) -> str:
 
 
 def _dated(config: PipelineConfig | None) -> str:
-    today, of = datetime.datetime.now(datetime.UTC).date(), "arrays in memory" if config is None else config.short()
-    return f"Written on {today.isoformat()} for {of}."
+    of = "arrays in memory" if config is None else config.short()
+    if config is not None and isinstance(config.loader, Foreign):
+        of = f"`--to {config.loader.code}`"
+    return f"Written on {datetime.datetime.now(datetime.UTC).date().isoformat()} for {of}."
 
 
 def _of_devices(config: PipelineConfig | None) -> list[str]:

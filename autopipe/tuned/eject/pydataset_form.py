@@ -6,8 +6,15 @@ from typing import Final
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
-from autopipe.loaders.keras import Keras
+from autopipe.errors import ConfigError
+from autopipe.hardware import cpu
+from autopipe.loaders.foreign import Foreign
 from autopipe.tuned.eject.written import Written, indented, stages
+
+KERAS_WORKERS: Final = "keras-workers"
+WORKERS: Final = max(2, cpu.usable_cores())
+_QUEUE_SIZE: Final = 10  # Keras's default
+_MOST_WORKERS: Final = 1024
 
 TEMPLATE: Final = '''\
 $load$augment$mix$finish
@@ -15,7 +22,7 @@ class Batches(keras.utils.PyDataset):
     """The batches of an epoch: `model.fit(Batches($passed), epochs=3)`."""
 
     def __init__(self$fields) -> None:
-        super().__init__(workers=$workers, use_multiprocessing=$forked, max_queue_size=$queue)
+        super().__init__(workers=$workers, use_multiprocessing=False, max_queue_size=$queue)
         $opened
         self._epoch = 0
         self._order = self._next_order()
@@ -38,12 +45,29 @@ $sample
 '''
 
 
+def workers_of(form: str) -> int | None:
+    """Return the threads of Keras's queue in the form "keras", "keras-workers" or "keras-workers=32"; None for others.
+
+    One is Keras's default: each batch is then made when it is asked for.
+
+    Raises:
+        ConfigError: a PyDataset cannot have so many workers.
+    """
+    name, _, workers = form.partition("=")
+    if name == KERAS_WORKERS and workers.isdecimal():
+        if not 1 <= int(workers) <= _MOST_WORKERS:
+            raise ConfigError(f"`{KERAS_WORKERS}` must be 1 to {_MOST_WORKERS} workers, but got {form!r}.")
+        return int(workers)
+    return {"keras": 1, KERAS_WORKERS: WORKERS}.get(form)
+
+
 def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:
     """Return what the template is filled with."""
-    loader = config.loader
-    assert isinstance(loader, Keras)
+    assert isinstance(config.loader, Foreign)
+    workers = workers_of(config.loader.code)
+    assert workers is not None
     source, made = parts.source, parts.finished
-    found, sample, loaded = stages(parts, cached=config.cache == "memory")
+    found, sample, loaded = stages(parts, cached=False)
     augment, mix = found["augment"], found["mix"]
     rng = ", rng" if augment else ""
     batch = ["rng = np.random.default_rng((SEED, self._epoch, number))"] if augment or mix else []
@@ -63,9 +87,8 @@ def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[st
         order = f"np.random.default_rng((SEED, self._epoch)).permutation({source.count})"
     return {
         **found,
-        "workers": loader.workers,
-        "forked": loader.use_multiprocessing,
-        "queue": loader.max_queue_size,
+        "workers": workers,
+        "queue": max(_QUEUE_SIZE, workers),  # workers would wait for a shorter one
         "length": f"{source.count} // BATCH_SIZE" if workload.drop_remainder else f"-(-{source.count} // BATCH_SIZE)",
         "batch": indented([indented(batch)]),
         "finished": f"finish({made})" if found["finish"] else made,

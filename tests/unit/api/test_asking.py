@@ -16,6 +16,7 @@ from autopipe.errors import ConfigError, SpaceError
 from autopipe.search import library
 from autopipe.search.settings import Settings
 from autopipe.tuned import artifact as files
+from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.profiles import artifact, profile
 
 ASKED = Settings(

@@ -23,7 +23,6 @@ from autopipe.core.description import WrappedDataset
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.loaders.grain import Grain
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
@@ -45,11 +44,11 @@ def test_a_number_without_a_unit_is_refused_with_what_to_write(option: str) -> N
 
 
 def test_parameters_are_held_to_values_of_their_types() -> None:
-    pairs = ["loader=threads,tfdata", "threads.workers=2,4", "keras.use_multiprocessing=false"]
+    pairs = ["loader=threads,tfdata", "threads.workers=2,4", "tfdata.prefetch=auto,2"]
     assert option_values.allowed(pairs) == {
         "loader": ("threads", "tfdata"),
         "threads.workers": (2, 4),
-        "keras.use_multiprocessing": (False,),
+        "tfdata.prefetch": ("auto", 2),
     }
 
 
@@ -87,7 +86,6 @@ def test_a_setting_that_cannot_be_is_named(pair: str, said: str) -> None:
         ("cache_fraction=0.0", "a number of more than 0 and at most 1"),
         ("tfdata.prefetch=soon", "a whole number of at least 0 and at most 1024, or auto"),
         ("cache=disk", "none, memory"),
-        ("keras.use_multiprocessing=2", "true or false"),
     ],
 )
 def test_what_a_setting_takes_is_told_with_its_bounds(pair: str, takes: str) -> None:
@@ -109,7 +107,7 @@ def test_a_configuration_takes_one_value_of_each_setting() -> None:
 
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
     assert option_values.changed(THREADS, ["loader=processes"]).loader == Processes(workers=2)
-    assert option_values.changed(THREADS, ["loader=keras", "loader.workers=3"]).loader == Keras(workers=3)
+    assert option_values.changed(THREADS, ["loader=processes", "loader.workers=3"]).loader == Processes(workers=3)
     assert option_values.changed(THREADS, ["loader=grain"]).loader == Grain(num_threads=2)
 
 

@@ -9,7 +9,6 @@ from autopipe.core.bottleneck import bottleneck
 from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, limits
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.threads import Threads
@@ -263,13 +262,6 @@ def test_a_limit_that_was_left_behind_is_not_the_one_if_another_may_be() -> None
     assert bottleneck(limits(disk, THREADS), rate=1050.0).kind is Kind.STORAGE_BANDWIDTH
     assert bottleneck(limits(disk, THREADS), rate=2500.0).kind is Kind.OP  # the cores: 2,700
     assert bottleneck(limits(disk, THREADS), rate=4000.0).kind is Kind.STORAGE_BANDWIDTH  # none is left
-
-
-def test_a_pipe_that_carries_more_than_was_taken_for_granted_is_not_the_limit() -> None:
-    keras = PipelineConfig(loader=Keras(workers=2, use_multiprocessing=True))
-    piped = limits(ceiling(), keras, facts(compact_bytes=400_000))
-    assert bottleneck(piped, rate=900.0).kind is Kind.HAND_OVER  # 1,000 of them are 0.4 GB/s
-    assert bottleneck(piped, rate=2000.0).kind is Kind.OP
 
 
 def test_memory_that_holds_a_part_is_named() -> None:

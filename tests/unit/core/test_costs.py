@@ -114,12 +114,6 @@ def test_a_transfer_that_was_not_measured_takes_as_long_as_its_bytes() -> None:
     assert [COSTS.transfer(each) for each in four] == pytest.approx([0.00012, 0.00003])
 
 
-def test_keras_without_workers_ahead_runs_one_after_the_other() -> None:
-    inline = to_config({"loader": "keras", "keras.workers": 1, "keras.max_queue_size": 10})
-    work = cost_model.loader_core_seconds(inline, COSTS)
-    assert rate(inline) == pytest.approx(1 / (work + 1 / 4000.0))
-
-
 def test_a_model_on_the_cores_leaves_less_for_the_loader() -> None:
     assert rate(config(), dataclasses.replace(COSTS, model_core_seconds=0.002)) < 0.5 * rate(config())
 

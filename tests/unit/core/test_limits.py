@@ -7,7 +7,6 @@ import pytest
 from autopipe.core.bottleneck import bottleneck
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, Limits, limits
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.tfdata import TfData
@@ -50,7 +49,7 @@ def test_a_loader_pays_for_what_it_does_for_every_image(config: PipelineConfig, 
     assert limits(ceiling(), config).work.core_seconds == pytest.approx(milliseconds / 1e3)
 
 
-@pytest.mark.parametrize("loader", [Threads(workers=1), Processes(workers=1), Keras(workers=1)])
+@pytest.mark.parametrize("loader", [Threads(workers=1), Processes(workers=1)])
 def test_one_worker_uses_one_core(loader: Any) -> None:
     limit = limits(ceiling(), PipelineConfig(loader=loader))
     assert limit.images_per_second == pytest.approx(1 / 0.74e-3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,20 +149,17 @@ def test_batches_that_are_made_several_at_a_time_are_counted_so(
 
 
 @pytest.mark.parametrize(
-    ("loader", "cache", "held"),
+    ("loader", "held"),
     [
-        (TfData(num_parallel_calls=3, prefetch=5), "none", 6 + 3),
-        (TfData(), "none", 16 + 2),  # "auto": as many as the loader makes sure that there is room for
-        (TfData(num_parallel_calls=9, prefetch=5), "none", 6 + 3),  # 9 samples at a time are those of 3 batches
-        (TfData(num_parallel_calls=3, prefetch=5, read_ahead=2), "none", 6 + 1),
-        (TfData(num_parallel_calls=9, prefetch=5), "memory", 6 + 9),
+        (TfData(num_parallel_calls=9, prefetch=5), 6 + 9),
+        (TfData(), 16 + 2),  # "auto": as many as the loader makes sure that there is room for
+        (TfData(num_parallel_calls=3, prefetch=5, read_ahead=2), 6 + 3),
     ],
     ids=str,
 )
 def test_whole_batches_that_tf_data_makes_side_by_side_are_counted(
-    monkeypatch: pytest.MonkeyPatch, loader: TfData, cache: Literal["none", "memory"], held: int
+    monkeypatch: pytest.MonkeyPatch, loader: TfData, held: int
 ) -> None:
     monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
     known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": 1000, "mean_bytes": 0.0})
-    config = PipelineConfig(loader=loader, cache=cache)
-    assert footprint.memory_bytes(config, known) == (held + 1) * BATCH * 1000
+    assert footprint.memory_bytes(PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000

@@ -13,7 +13,7 @@ from autopipe.errors import ConfigError
 
 
 def test_the_modules_of_a_package_are_its_plugins() -> None:
-    assert {"keras", "processes", "tfdata", "threads", "wrapped"} <= {*LOADERS}
+    assert {"processes", "tfdata", "threads", "wrapped"} <= {*LOADERS}
     assert LOADERS["threads"].__name__ == "Threads"
 
 

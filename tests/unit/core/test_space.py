@@ -11,6 +11,7 @@ from autopipe.core.params import Value, from_config, to_config
 from autopipe.core.space import Space
 from autopipe.core.space_spec import SpaceSpec, resolve
 from autopipe.errors import ConfigError, SpaceError
+from tests.fakes import keras_loader  # noqa: F401  # its knobs
 from tests.fakes.spaces import holds
 
 NAMES = {"cores": 4, "gpus": 0}

@@ -154,6 +154,6 @@ def test_nothing_is_put_before_the_steps_where_nothing_is_left_to_do() -> None:
 def test_channels_are_moved_on_the_device() -> None:
     loader = ArrayLoader(X.astype(np.float32), Y, 4)
     loader.finish = Finish(channels_first=True)
-    x, _ = loader.finish(loader.x, loader.y, KERAS_OPS)
+    x, _ = loader.finish.batch((loader.x, loader.y), KERAS_OPS)
     assert x.shape == (24, 3, 4, 4)
     Trainer(classifier(shape=(3, 4, 4)), loader).fit(epochs=1, verbose=0)

@@ -16,7 +16,6 @@ from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, MissingExtraError
 from autopipe.loaders.dali import Dali
 from autopipe.loaders.grain import Grain
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.tfdata import TfData
@@ -26,12 +25,6 @@ from autopipe.loaders.threads import Threads
 @pytest.mark.parametrize(
     ("config", "canonical"),
     [
-        (Keras(workers=0), Keras()),
-        (Keras(workers=0, use_multiprocessing=True, max_queue_size=3), Keras()),
-        (Keras(workers=1, max_queue_size=99), Keras()),
-        (Keras(workers=1, use_multiprocessing=True), Keras(workers=1, use_multiprocessing=True)),
-        (Keras(workers=9, max_queue_size=2), Keras(workers=4, max_queue_size=2)),
-        (Keras(workers=4, max_queue_size=2), Keras(workers=4, max_queue_size=2)),
         (Threads(workers=9, queue_size=2), Threads(workers=9, queue_size=2)),
         (TfData(), TfData()),
         (Grain(num_threads=9, buffer_size=2), Grain(num_threads=2, buffer_size=2)),
@@ -51,8 +44,6 @@ def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderCon
         (Ray(workers=3, queue_size=5), 3, 11),
         (TfData(), None, None),
         (TfData(num_parallel_calls=4, prefetch=0), 4, 1),
-        (Keras(), 1, 1),
-        (Keras(workers=4, max_queue_size=2), 4, 4),
         (Dali(num_threads=3, prefetch_queue_depth=4), 3, 5),
         (Grain(num_threads=3, buffer_size=8), 3, 9),
         (Grain(num_threads=2, workers=2, buffer_size=4), 4, 10),
@@ -69,7 +60,7 @@ def test_reading_knobs_imports_no_framework() -> None:
         "from autopipe.core.config import LOADERS, PipelineConfig\n"
         "for kind in LOADERS:\n"
         "    LOADERS[kind]\n"
-        "for loader in ({'kind': 'threads', 'workers': 2}, {'kind': 'tfdata'}, {'kind': 'keras'}):\n"
+        "for loader in ({'kind': 'threads', 'workers': 2}, {'kind': 'tfdata'}):\n"
         "    PipelineConfig.model_validate({'loader': loader}).key()\n"
         "assert not {'tensorflow', 'keras', 'jax', 'torch', 'grain', 'nvidia.dali'} & set(sys.modules)\n"
     )

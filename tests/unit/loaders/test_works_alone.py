@@ -7,8 +7,8 @@ from autopipe.assembly import build_loader
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.hardware import own_process
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.processes import Processes
+from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 
 
@@ -24,7 +24,7 @@ class Told:
 
 @pytest.mark.parametrize(
     "loader",
-    [Processes(workers=1), Processes(workers=2), Processes(workers=1, read_ahead=2), Threads(workers=1), Keras()],
+    [Processes(workers=1), Processes(workers=2), Processes(workers=1, read_ahead=2), Threads(workers=1), TfData()],
 )
 def test_a_worker_claims_its_process_where_its_loader_says_so(loader: LoaderConfig) -> None:
     config = PipelineConfig(loader=loader)

@@ -8,14 +8,12 @@ from rich.console import Console
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.verification import Agreement, Verification
-from autopipe.loaders.keras import Keras
+from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.reports import agreement
 
 FIRST = PipelineConfig(loader=Threads(workers=2))
-OTHER = PipelineConfig(
-    loader=Keras(workers=4, use_multiprocessing=True, max_queue_size=16), cache="memory", finish="host"
-)
+OTHER = PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=16, read_ahead=128), cache="memory", finish="host")
 
 
 def shown(*, compared: bool = True, **other: Any) -> list[str]:
@@ -98,4 +96,4 @@ def test_why_a_configuration_cannot_be_used_is_told_whole_and_leaves_room_for_wh
     assert max(map(len, lines)) <= 80
     assert len(lines) < 16
     assert [word for word in why.split() if word not in " ".join(lines)] == []
-    assert sum("keras(" in line for line in lines) == 1
+    assert sum("tfdata(" in line for line in lines) == 1

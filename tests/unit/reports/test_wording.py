@@ -5,7 +5,6 @@ import pytest
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import FailureKind, Phase, Resources, TrialFailure
 from autopipe.core.value import Estimate
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.reports import wording
@@ -16,7 +15,7 @@ from autopipe.reports import wording
     [
         (PipelineConfig(loader=Threads(workers=2)), "threads(workers=2)"),
         (PipelineConfig(loader=Threads(workers=2, queue_size=3)), "threads(workers=2, queue_size=3)"),
-        (PipelineConfig(loader=Keras(), finish="host"), "keras(workers=1) finish=host"),
+        (PipelineConfig(loader=Threads(workers=1), finish="host"), "threads(workers=1) finish=host"),
         (
             PipelineConfig(loader=TfData(), cache="memory", devices=2),
             "tfdata(num_parallel_calls=auto) cache=memory devices=2",

@@ -6,6 +6,7 @@ import pytest
 
 from autopipe.core.space import Space
 from autopipe.search import library
+from tests.fakes import keras_loader  # noqa: F401  # its knobs
 
 SPACE = """
 schema_version: 1
@@ -18,7 +19,7 @@ parameters:
   tfdata.num_parallel_calls: {choices: [auto, cores], when: {loader: tfdata}}
   tfdata.prefetch: {choices: [auto], when: {loader: tfdata}}
   keras.workers: {choices: [1, cores], when: {loader: keras}}
-  keras.use_multiprocessing: {choices: [false, true], when: {loader: keras}}
+  keras.use_multiprocessing: {choices: [false], when: {loader: keras}}
   keras.max_queue_size: {choices: [10], when: {loader: keras}}
   cache: [none, memory]
   storage: [files]

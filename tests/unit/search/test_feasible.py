@@ -29,7 +29,6 @@ CUTS = {"array": {1: 4 * GIB, 2: 1 * GIB, 3: 3 * GIB}}
 THREADS: Params = {"loader": "threads", "threads.workers": 2, "threads.queue_size": 4}
 PROCESSES: Params = {"loader": "processes", "processes.workers": 2, "processes.queue_size": 4}
 TFDATA: Params = {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto"}
-KERAS: Params = {"loader": "keras", "keras.workers": 2, "keras.use_multiprocessing": True, "keras.max_queue_size": 10}
 
 
 CUT_SPACE = """
@@ -61,7 +60,6 @@ RULES_NAMED = {
     "cache_fraction": {Rule.CACHE},
     "storage": {Rule.DISK, Rule.CONVERT},
     "cut": {Rule.CUT},
-    "keras": {Rule.FORK},
     "more": {Rule.MAX_WORKERS},
     "tfdata": {Rule.MAX_WORKERS},
     "loader": {Rule.IMPOSSIBLE},
@@ -129,7 +127,6 @@ RULES_NAMED = {
             Limits(convert=False),
             "storage tfrecord: must be converted first, which needs `--convert`, or `--epochs N` to weigh it",
         ),
-        (KERAS, FACTS, Limits(), "keras with use_multiprocessing: forks"),
         (THREADS, FACTS, Limits(workers=1), "more than 1 workers: `--max-workers`"),
         (TFDATA, FACTS, Limits(workers=1), "tfdata with auto workers: `--max-workers 1` cannot be kept"),
         ({**THREADS, "cache": "memory"}, FACTS, Limits(memory_bytes=2 * GIB), "cache and queue need more than"),
@@ -178,13 +175,7 @@ def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
     trimmed = trim(space, FACTS)
     reasons = {drop.reason: drop.configs for drop in trimmed.drops}
     assert reasons["devices > 1: Keras can train on 1 here"] == sum(p["devices"] == 2 for p in space.grid())
-    forking = sum(_forks(p) and p["devices"] == 1 for p in space.grid())
-    assert reasons[next(reason for reason in reasons if "forks" in reason)] == forking
     assert len({candidate.key for candidate in trimmed.candidates}) == len(trimmed.candidates)
-
-
-def _forks(params: Params) -> bool:
-    return bool(params.get("keras.use_multiprocessing"))
 
 
 def _setups(known: Facts) -> tuple[set[tuple[int, Any]], list[str]]:

@@ -887,7 +887,7 @@ def test_a_small_space_is_exhausted(space: Space) -> None:
 
 
 def test_an_optuna_sampler_that_finds_nothing_new_comes_to_an_end(space: Space) -> None:
-    small = space.only("loader", ["keras"]).only("keras.use_multiprocessing", [True, False]).only("devices", [2, 1])
+    small = space.only("loader", ["keras"]).only("devices", [2, 1])
     result = run(
         small,
         Surface(),

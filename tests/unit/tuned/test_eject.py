@@ -19,8 +19,8 @@ from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.table import Table
 from autopipe.errors import ConfigError
 from autopipe.hardware import memory
+from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.grain import Grain
-from autopipe.loaders.keras import Keras
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.ops.blur import GaussianBlur
@@ -38,7 +38,7 @@ from autopipe.ops.scale import Rescale
 from autopipe.tuned.eject.module import CACHED, DIRECTORY, FORMS, eject
 from autopipe.tuned.eject.tfdata_form import cached_bytes
 
-LOADERS = [TfData(num_parallel_calls=2), Keras(workers=2)]
+LOADERS = [TfData(num_parallel_calls=2), Foreign(code="keras-workers")]
 ROWS = Arrays(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
 
 
@@ -203,12 +203,6 @@ def test_every_reason_against_it_is_said() -> None:
         ConfigError, match="`function_0` cannot be imported: it has to stand at the top level of a file"
     ):
         eject(Workload(data=ROWS, ops=[Map(lambda x: x)], batch_size=2), "keras")
-
-
-def test_a_cache_that_processes_would_share_is_refused() -> None:
-    config = PipelineConfig(loader=Keras(workers=2, use_multiprocessing=True), cache="memory")
-    with pytest.raises(ConfigError, match="cache in memory"):
-        eject(Workload(data=ROWS, ops=[], batch_size=2), config)
 
 
 def test_workers_of_grain_find_their_flags_parsed_and_share_no_cache() -> None:

@@ -16,7 +16,7 @@ from autopipe.core.plan import Step
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import PlainCodeError
-from autopipe.loaders.keras import Keras
+from autopipe.loaders.foreign import Foreign
 from autopipe.ops.crop import CenterCrop, RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
@@ -215,7 +215,7 @@ def test_a_one_hot_target_is_the_one_that_is_named() -> None:
 def test_channels_come_first_in_every_part_that_has_some() -> None:
     code = eject(
         workload(Arrays({"left": IMAGES, "numbers": NUMBERS, "right": SMALL}, IMAGES)),
-        PipelineConfig(loader=Keras(workers=2), channels="first"),
+        PipelineConfig(loader=Foreign(code="keras"), channels="first"),
     )
     found = [part for part in ("x_left", "x_numbers", "x_right", "y") if f"transpose({part}, (0, 3, 1, 2))" in code]
     assert found == ["x_left", "x_right", "y"]
