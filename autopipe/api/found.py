@@ -71,7 +71,7 @@ class Found:
                 simulated=settings.simulate,
                 cache_bytes=self.described.fixed_bytes,
             ),
-            measured_at=result.ended_at or datetime.datetime.now(datetime.UTC).replace(microsecond=0),
+            measured_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
         )
 
     def _rate(self, config: PipelineConfig) -> Estimate | None:

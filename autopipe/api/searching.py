@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import math
 import os
 import socket
@@ -17,8 +18,9 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from autopipe.api import joint_study
+from autopipe.api import asking
 from autopipe.api.found import Found
 from autopipe.api.search_facts import Site, facts_of
 from autopipe.api.trial_measurer import TrialMeasurer, succeeded
@@ -30,19 +32,20 @@ from autopipe.core.outcome import TrialFailure
 from autopipe.core.params import Value, parameter_types, to_config
 from autopipe.core.space import Space
 from autopipe.core.workload import Workload
-from autopipe.errors import DataWarning, SpaceError, TrialError
+from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
 from autopipe.hardware import backend, virtual
 from autopipe.hardware.machine import Machine
-from autopipe.search import library, storage, study
+from autopipe.search import library, storage, studies, study
 from autopipe.search.events import NotJoined, OnEvent, WaitingForMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline
+from autopipe.search.record import ENDED, differences
 from autopipe.search.settings import Settings
 from autopipe.trial import protocol
 from autopipe.trial.child import Launch
 from autopipe.trial.protocol import Event as TrialEvent
 from autopipe.trial.supervise import Recycling, TrialRunner
-from autopipe.tuned import wrap
+from autopipe.tuned import fingerprint, wrap
 from autopipe.tuned.request import SimulatedStep
 from autopipe.tuned.schema import Hardware
 
@@ -139,7 +142,7 @@ def _searched(
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()
         if settings.join:
-            completed = _joined(completed, hardware, on_event)
+            completed = joined(completed, hardware, on_event)
         look = _look_seconds(completed, described)
         kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + 2 * look)
         result = study.run(space, measurer, facts, kept, on_event)
@@ -322,11 +325,61 @@ def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple
     return found
 
 
-def _joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Settings:
-    """Return the settings with the study that is shared with machines like this one."""
-    known = settings.digests
-    joint = joint_study.find(settings, known["workload"], known["data"], hardware)
-    if joint.differing:
-        on_event(NotJoined(reasons=joint.differing))
-    shared = {**known, "hardware": joint.hardware, "request": joint_study.request_of(settings)}
-    return dataclasses.replace(settings, study_name=joint.name, digests=shared, fresh=False)
+_ONES_OWN = ("trials", "budget_seconds", "seed")  # what each process that joins a study may be asked for by itself
+
+
+def require_joinable(settings: Settings) -> None:
+    """Do nothing unless a study is to be joined in a storage that cannot be shared.
+
+    Raises:
+        ConfigError: it is.
+    """
+    url = settings.storage
+    if settings.join and not storage.can_be_joined(url):
+        raise ConfigError(
+            "`--join` needs a database that all machines reach, but got "
+            f"{'none' if url is None else repr(storage.without_password(url))}.",
+            hint="Name it with --storage or AUTOPIPE_STORAGE: postgresql+psycopg://user@host/name.",
+        )
+
+
+def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Settings:
+    """Return the settings with the study that is shared by machines like this one which are asked for the same.
+
+    What is the same has one name, so that machines which begin at the same moment have one study. A study that has
+    ended is joined for its trials, unless a new one is asked for.
+    """
+    assert settings.storage is not None
+    ours = {
+        **settings.digests,
+        "hardware": digests.canonical(fingerprint.alike(hardware)),
+        "request": _request(settings),
+    }
+    workload = f"joint-{digests.digest(ours['workload'])[:8]}-"
+    name = f"{workload}{digests.digest(ours['data'], ours['hardware'], ours['request'])[:8]}-"
+    there = studies.attributes(settings.storage, workload)
+    number = max((int(each.removeprefix(name)) for each in there if each.startswith(name)), default=1)
+    if settings.fresh and ENDED in there.get(f"{name}{number}", {}):
+        number += 1
+    reasons = [_unlike(each, there[each], ours) for each in there if not each.startswith(name)]
+    if reasons:
+        on_event(NotJoined(reasons=tuple(reasons)))
+    return dataclasses.replace(settings, study_name=f"{name}{number}", digests=ours, fresh=False)
+
+
+def _request(settings: Settings) -> str:
+    """Return what all processes that share a study have to be asked for alike, as JSON."""
+    asked = asking.kept(settings).model_dump(mode="json", exclude={"only", *_ONES_OWN})
+    asked |= {f"only {name}": list(values) for name, values in settings.limits.only.items()}
+    asked |= {
+        "space": Path(settings.space).name,
+        "baseline": None if settings.baseline is None else Path(settings.baseline).name,
+        "convert": settings.limits.convert,
+    }
+    return json.dumps(asked, sort_keys=True)
+
+
+def _unlike(name: str, attributes: Mapping[str, Any], ours: Mapping[str, str]) -> str:
+    known = attributes.get("digests", {})
+    sides = differences({each: known[each] for each in ours if each in known}, ours)
+    return f"`{name}` is of another {'; '.join(f'{each} ({said})' for each, said in sides.items())}"

@@ -11,11 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from autopipe.api import asking, joint_study, notebook
+from autopipe.api import asking, notebook
 from autopipe.api.arguments import refusing_unknown, unfit
 from autopipe.api.found import Found
 from autopipe.api.search_facts import Site
-from autopipe.api.searching import Watcher, description, read_space, refuse_in_trial, runner_for, search
+from autopipe.api.searching import (
+    Watcher,
+    description,
+    read_space,
+    refuse_in_trial,
+    require_joinable,
+    runner_for,
+    search,
+)
 from autopipe.api.unmeasured import nothing_measured
 from autopipe.core import registry
 from autopipe.core.facts import Limits
@@ -24,6 +32,7 @@ from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError, shortened
 from autopipe.hardware import machine
 from autopipe.reports import story
+from autopipe.search import studies
 from autopipe.search.events import OnEvent
 from autopipe.search.result import SearchResult
 from autopipe.search.settings import Settings
@@ -169,7 +178,7 @@ def run(
         settings = dataclasses.replace(settings, began=time.monotonic())
     refuse_in_trial()
     asking.require(settings)
-    joint_study.require_shared(settings)
+    require_joinable(settings)
     here = machine.detect()
     space = read_space(settings, here)
     watcher.on_machine(here)
@@ -192,8 +201,11 @@ def _tuned(found: Found, workload: Workload | str, named: Reference | None) -> T
     profile = None if best is None else found.profile(best)
     if profile is None:
         return None
-    for _, write in registry.loaded("autopipe.study_notes", "note of a study"):
-        write(found.result.study, story.note(profile))
+    notes = registry.loaded("autopipe.study_notes", "note of a study")
+    if found.settings.storage is not None and found.result.unsaved is None:
+        with studies.opened(found.settings.storage, found.result.study.study_name) as study:
+            for _, write in notes:
+                write(study, story.note(profile))
     if isinstance(workload, Workload):
         return factory.of_profile(profile, workload, named=named, study=found.result.study, shown=story.piece)
     source = partial(workload_import.load_workload, workload)

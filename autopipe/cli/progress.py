@@ -178,10 +178,6 @@ class Progress:
         self.say("note", f"trial {event.number + 1} was cut off on {event.host}, and is run again")
 
     @_search.register
-    def _(self, event: events.ConcludedElsewhere) -> None:
-        self.say("result", f"of the study {event.name}, which ended on {event.host} at {event.ended_at:%F %T} UTC")
-
-    @_search.register
     def _(self, event: events.SpaceTrimmed) -> None:
         drops = [drop for drop in event.drops if drop.configs]
         total = sum(drop.configs for drop in drops)

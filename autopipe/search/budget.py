@@ -15,7 +15,7 @@ from autopipe.core.ceiling import Ceiling
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.stats import REPEATABILITY, log_variance
 from autopipe.core.value import Estimate, rate_text
-from autopipe.search import confirmation, model_ceilings, together
+from autopipe.search import confirmation, model_ceilings
 from autopipe.search.events import BudgetPlanned, OnEvent, StorageWaited
 from autopipe.search.measurer import Baseline
 from autopipe.search.objective import Point
@@ -152,8 +152,7 @@ class Budget:
     def over(self) -> Stop | None:
         """Return a stop if the search is over."""
         return (
-            together.told_to_stop(self._session)
-            or self._of_the_best()
+            self._of_the_best()
             or self.used_up()
             or no_gain_stop(best_so_far(self._session), patience=self._settings.patience)
         )

@@ -27,12 +27,10 @@ def result(
     proved: Confirmation | None,
     *,
     interrupted: bool,
-    winner: str | None = None,
 ) -> SearchResult:
-    """Return the result of a search that is over; `winner` is the key of what another found who shares the study."""
+    """Return the result of a search that is over."""
     points, rows = session.points(), session.record.rows()
-    found = points.get(winner or "") if proved is None else points[proved.winner]
-    best = found or _unconfirmed(session, baselines, stop)
+    best = _unconfirmed(session, baselines, stop) if proved is None else points[proved.winner]
     estimate: Estimate | None = None if best is None else best.estimate
     return SearchResult(
         best_config=None if best is None else best.config,
@@ -55,7 +53,7 @@ def result(
         unsaved=session.record.lost,
         effects=() if best is None else _effects(session, best.config, proved),
         ways=ways(session),
-        study=session.record.study,
+        study=session.record.whole,
         device_counts=_device_counts(session),
         virtual_devices=session.facts.workload.virtual_devices > 0,
         resident_share=session.facts.workload.resident_share,

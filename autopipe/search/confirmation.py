@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autopipe.core import footprint
@@ -160,23 +160,13 @@ def measured_blocks(session: Session, entered: Sequence[decision.Finalist], *, r
     return by_key
 
 
-def judge(
-    session: Session, entered: Sequence[decision.Finalist], allowed: Collection[str] | None = None
-) -> Confirmation | None:
-    """Return what the blocks so far say, or None if there are too few.
-
-    Args:
-        session: the search.
-        entered: who was in the confirmation run.
-        allowed: the keys of those that may win, where that was decided elsewhere; None: of those that keep the limits.
-    """
+def judge(session: Session, entered: Sequence[decision.Finalist]) -> Confirmation | None:
+    """Return what the blocks so far say, or None if there are too few."""
     scored, raw = measured_blocks(session, entered), measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
     points, surrogate = session.points(), session.surrogate()  # one may have broken a limit in the confirmation run
-    if allowed is None:
-        allowed = {each.key for each in entered if points[each.key].feasible}
-    in_the_end = [replace(each, may_win=each.key in allowed) for each in entered]
+    in_the_end = [replace(each, may_win=points[each.key].feasible) for each in entered]
     verdict = decision.verdict(in_the_end, scored, surrogate, session.settings.blocks[1])
     if verdict is None:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -55,7 +54,7 @@ class NotJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyJoined(Event):
-    """The study is shared with `others`, who are there by now; each is a host and a process."""
+    """The study is shared with `others`, the machines that measure in it just now."""
 
     name: str
     others: tuple[str, ...]
@@ -63,7 +62,7 @@ class StudyJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingForOthers(Event):
-    """What the others who share the study do, without which this search cannot go on."""
+    """Other processes that share the study measure what the confirmation run may need."""
 
     what: str
 
@@ -74,15 +73,6 @@ class TrialGivenBack(Event):
 
     number: int
     host: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConcludedElsewhere(Event):
-    """The confirmation run was another's who shares the study, and so the result is, which ended at `ended_at`."""
-
-    name: str
-    host: str
-    ended_at: datetime.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

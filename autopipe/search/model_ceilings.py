@@ -111,8 +111,6 @@ def look_again(session: Session, config: PipelineConfig, *, again: bool = True) 
     reading = _alone(session, config.model_setup, again=again)
     if reading is None:
         return None
-    if session.others.me is not None:  # another participant may have found a higher one meanwhile
-        session.know_ceilings(session.record.ceilings() or session.ceilings)
     known = session.ceiling(config)
     found = _higher(known, reading) if known is not None else reading
     if known is None and session.ceilings:

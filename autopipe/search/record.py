@@ -1,20 +1,27 @@
-"""The Optuna study as the record of a search: what was tried, what came of it, and how to go on after a crash.
+"""The study of a search: what was tried, what came of it, and how to go on after a crash.
 
-Each trial carries its configuration, its outcome (raw windows included) and who asked for it as user attributes;
-nothing that a search knows lives only in memory. What to try next, and what the figures mean, is decided elsewhere.
+It is an Optuna study in memory. With a storage, each trial is written there as it begins and as it ends, and what
+others have put there is taken up before the next trial. Each trial carries its configuration, its outcome (raw windows
+included) and who asked for it as user attributes. What to try next, and what the figures mean, is decided elsewhere.
+
+Several processes may share a study: each asks and tells the one in the storage. Optuna's heartbeats show which process
+has died; its trial then waits in the storage for the next process that asks.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
-from datetime import datetime
+import copy
+import datetime
+import json
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import optuna
-from optuna.exceptions import UpdateFinishedTrialError
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.core.ceiling import Ceiling
@@ -23,36 +30,45 @@ from autopipe.core.facts import Facts
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.core.params import from_config
 from autopipe.core.space import MEASURED_BOUNDS, Space
-from autopipe.search import suggest, trial_owner
-from autopipe.search.mirror import Mirror
+from autopipe.errors import TrialError, shortened
+from autopipe.search import storage, suggest
 from autopipe.search.origin import AskedBy, Asker
 from autopipe.search.row import Row
-from autopipe.search.stopping import Reason, Stop
+from autopipe.search.storage import Patience, StoredStudy
 
-CONCLUSION = "conclusion"
-"""The attribute of a shared study that has ended."""
+SCHEMA_VERSION = 1
+ENDED = "ended"
+"""The attribute of a shared study that says when a search in it came to its end."""
 
-_DESCRIBED = ("config", "key", "origin", "predicted")
+_MOST_SAID = 4  # of the values in which a study is of something else
+_MOST_RETRIES = 3  # of a trial whose process died
 
 
 class Record:
     """A study, opened; its trials are read once and then kept up to date."""
 
-    def __init__(self, study: optuna.Study, mirror: Mirror | None = None) -> None:
-        self.study = study
-        self._mirror = mirror
+    def __init__(self, study: optuna.Study, kept: StoredStudy | None = None, *, shared: bool = False) -> None:
+        self.study = study  # in memory
+        self._kept, self._shared = kept, shared
         self._rows: dict[int, Row] = {}
-        self._ownerless: dict[int, float] = {}  # when trials without an owner were first seen, in monotonic seconds
+        self._taken: set[int] = set()  # numbers in the storage of trials that are in memory, too
+        self._waiting: dict[int, int] = {}  # of trials that wait in the storage: number in memory, number there
+        self._running: dict[int, int] = {}  # the same of those that this process runs
 
     @property
     def lost(self) -> str | None:
         """Why the study is not written down any more; None as long as it is."""
-        return None if self._mirror is None else self._mirror.lost
+        return None if self._kept is None else self._kept.lost
+
+    @property
+    def whole(self) -> optuna.Study:
+        """The study in the storage; the one in memory if there is no storage, or if it has failed."""
+        return self.study if self._kept is None or self._kept.lost is not None else self._kept.study
 
     def settle(self) -> None:
         """Put everything into the storage's one file, so that it can be copied."""
-        if self._mirror is not None:
-            self._mirror.settle()
+        if self._kept is not None:
+            self._kept.settle()
 
     def rows(self) -> list[Row]:
         """Return all finished trials that ran a configuration, oldest first."""
@@ -62,87 +78,75 @@ class Record:
                 self._rows[trial.number] = Row.of(trial)
         return [self._rows[number] for number in sorted(self._rows)]
 
+    # ------------------------------------------------------------ attributes of the study
+
     def ceilings(self) -> list[Ceiling]:
         """Return the ceilings that were measured in this study."""
-        return [Ceiling.model_validate_json(text) for text in self.study.user_attrs.get("ceilings", [])]
+        return [Ceiling.model_validate_json(text) for text in self._attribute("ceilings", [])]
 
     def keep_ceilings(self, ceilings: list[Ceiling]) -> None:
         """Keep them with the study, so that going on does not measure them again."""
-        self.study.set_user_attr("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
+        self._keep("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
 
     def bounds(self, facts: Facts) -> dict[str, int]:
         """Return the measured bounds of the space: those that the study began with, or else what the facts say.
 
         When it goes on, its parameters must have the same choices.
         """
-        if "bounds" not in self.study.user_attrs:
+        if self._attribute("bounds", None) is None:
             found = {name: getattr(facts, name) for name in MEASURED_BOUNDS}
-            self.study.set_user_attr("bounds", {name: bound for name, bound in found.items() if bound is not None})
-        return dict(self.study.user_attrs["bounds"])
+            self._keep("bounds", {name: bound for name, bound in found.items() if bound is not None})
+        return dict(self._attribute("bounds", {}))
 
     def block_ceilings(self) -> dict[int, Ceiling]:
         """Return the model alone as it was measured in each block of the confirmation run."""
-        kept = self.study.user_attrs.get("block_ceilings", {})
+        kept = self._attribute(self._block_ceilings, {})
         return {int(block): Ceiling.model_validate_json(text) for block, text in kept.items()}
 
     def keep_block_ceiling(self, block: int, ceiling: Ceiling) -> None:
         """Keep the model alone as it was measured in a block of the confirmation run."""
-        kept = self.study.user_attrs.get("block_ceilings", {})
-        self.study.set_user_attr("block_ceilings", {**kept, str(block): ceiling.model_dump_json()})
+        kept = self._attribute(self._block_ceilings, {})
+        self._keep(self._block_ceilings, {**kept, str(block): ceiling.model_dump_json()})
 
-    def stop(self) -> Stop | None:
-        """Return why the search is over for all who share the study; None as long as it goes on."""
-        told = self.study.user_attrs.get("stop")
-        return None if told is None else Stop(reason=Reason(told["reason"]), message=told["message"])
+    def keep_end(self) -> None:
+        """Note in a shared study that a search has come to its end."""
+        if self._shared:
+            self._keep(ENDED, _now())
 
-    def keep_stop(self, stop: Stop) -> None:
-        """Tell those who share the study why the search is over."""
-        self.study.set_user_attr("stop", {"reason": str(stop.reason), "message": stop.message})
+    @property
+    def _block_ceilings(self) -> str:
+        """The attribute's name: each machine that shares a study has a confirmation run of its own."""
+        return f"block_ceilings:{socket.gethostname()}" if self._shared else "block_ceilings"
 
-    def conclusion(self) -> str | None:
-        """Return how a shared study ended, as JSON; None as long as it has not."""
-        kept: str | None = self.study.user_attrs.get(CONCLUSION)
-        return kept
+    def _attribute(self, key: str, default: Any) -> Any:
+        if self._shared and self._kept is not None and key not in self.study.user_attrs:
+            there = self._kept.attributes()
+            if key in there:
+                self.study.set_user_attr(key, there[key])
+        return self.study.user_attrs.get(key, default)
 
-    def keep_conclusion(self, kept: str) -> None:
-        """Keep how a shared study ended."""
-        self.study.set_user_attr(CONCLUSION, kept)
+    def _keep(self, key: str, value: object) -> None:
+        self.study.set_user_attr(key, value)
+        if self._kept is not None:
+            self._kept.set_attribute(key, value)
+
+    # ------------------------------------------------------------ trials of this search
 
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy, predicted: float | None) -> None:
         """Let `config` be one of the next trials."""
         params = suggest.fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
 
-    def ask(self, participant: str | None = None) -> optuna.Trial:
-        """Begin a trial, and note which process it belongs to, and which participant where others share the study."""
-        while True:
-            # A process that was held up before it noted itself has been taken for dead, and its trial finished.
-            with suppress(UpdateFinishedTrialError):
-                trial = self.study.ask()
-                trial.set_user_attr("owner", trial_owner.me(participant))
-                return trial
+    def waiting(self) -> bool:
+        """Whether a trial is enqueued: by this search, for a process that died, or by the user's own code."""
+        return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
-    def under_way(self) -> set[str]:
-        """Return the keys of what is being measured, or about to be."""
-        states = [TrialState.RUNNING, TrialState.WAITING]
-        begun = self.study.get_trials(deepcopy=False, states=states)
-        return {str(each.user_attrs["key"]) for each in begun if "key" in each.user_attrs}
-
-    def is_elsewhere(self, trial: optuna.Trial) -> bool | None:
-        """Whether another participant has begun, or ended, an earlier trial of the same configuration for as much.
-
-        The later of the two yields. None as long as that cannot be told: as there is an earlier trial for which a
-        configuration is being chosen.
-        """
-        if not _is_once(trial.user_attrs):
-            return False
-        trials = self.study.get_trials(deepcopy=False)
-        earlier = [each for each in trials if each.number < trial.number and _is_once(each.user_attrs)]
-        same = [each for each in earlier if each.user_attrs.get("key") == trial.user_attrs["key"]]
-        if any(not each.state.is_finished() or "outcome" in each.user_attrs for each in same):
-            return True
-        undecided = any(each.state is TrialState.RUNNING and "key" not in each.user_attrs for each in earlier)
-        return None if undecided else False
+    def ask(self) -> optuna.Trial:
+        """Return the trial to run next; `begin` writes it down."""
+        self.take_up()
+        trial = self.study.ask()
+        trial.set_user_attr("owner", {"host": socket.gethostname(), "id": uuid.uuid4().hex[:12]})
+        return trial
 
     def describe(
         self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy, predicted: float | None
@@ -150,6 +154,30 @@ class Record:
         """Note what a trial runs, before it does."""
         for name, value in _described(config, origin, predicted).items():
             trial.set_user_attr(name, value)
+
+    def begin(self, trial: optuna.Trial) -> bool:
+        """Write down that a trial runs. Return False if another process runs the same: the trial is refused then."""
+        if self._kept is None:
+            return True
+        number = self._waiting.pop(trial.number, None)
+        if number is None:
+            number = self._kept.make(self._frozen(trial))
+        elif self._kept.claim(number):
+            self._kept.note(number, self._frozen(trial))
+        else:
+            self._taken.discard(number)  # its outcome is taken up later
+            self._refuse(trial, "another process has begun it")
+            return False
+        if number is not None:
+            self._running[trial.number] = number
+            self._taken.add(number)
+        if number is None or not self._shared:
+            return True
+        if self._is_elsewhere(number):
+            self.refuse(trial, "another process that shares the study measures it")
+            return False
+        self._kept.beat(number)
+        return True
 
     def tell(
         self,
@@ -160,99 +188,271 @@ class Record:
         constraints: Mapping[str, float],
         seconds: float,
     ) -> None:
-        """Write down what came of a trial. The outcome goes first: if this process dies in between, nothing is lost.
-
-        Where the others took this process for dead meanwhile, the trial is not its own any more, and stays as it is.
-        """
-        with suppress(UpdateFinishedTrialError):
-            for name, excess in constraints.items():
-                trial.set_constraint(name, excess)
-            trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
-            _finished(self.study, trial.number, value)
-
-    def recover(self, lost: Collection[str] = (), *, again: bool = False) -> list[FrozenTrial]:
-        """Finish the trials of processes that are dead: with their outcome if it was written, else as failed.
-
-        Args:
-            lost: participants that are dead.
-            again: let somebody run again what was cut off, except for a block of the confirmation run.
-
-        Returns:
-            The trials that were cut off.
-        """
-        cut = []
-        for trial in self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-            if not trial_owner.is_orphan(trial, self._ownerless_seconds(trial), lost):
-                continue
-            outcome = trial.user_attrs.get("outcome")
-            if not _finished(self.study, trial.number, outcome and outcome["value"]):
-                continue  # another participant has just done this
-            if outcome is None:
-                cut.append(trial)
-                if again:
-                    self._run_again(trial)
-        return cut
-
-    def _run_again(self, trial: FrozenTrial) -> None:
-        """Let somebody run what was cut off, if a study needs it once."""
-        if "config" in trial.user_attrs and _is_once(trial.user_attrs):
-            params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-            self.study.enqueue_trial(params, user_attrs={name: trial.user_attrs[name] for name in _DESCRIBED})
-
-    def _ownerless_seconds(self, trial: FrozenTrial) -> float:
-        """Return for how long a trial is known to have had no owner.
-
-        In a shared study others wrote when it began, by clocks and in time zones of their own: there it counts from
-        when it was first seen here.
-        """
-        if "owner" in trial.user_attrs:
-            return 0.0
-        if trial.datetime_start is None:
-            return math.inf
-        if self._mirror is None or self._mirror.is_local:
-            return (datetime.now() - trial.datetime_start).total_seconds()
-        now = time.monotonic()
-        return now - self._ownerless.setdefault(trial.number, now)
-
-    def waiting(self) -> bool:
-        """Whether a trial is enqueued: by somebody who died before running it, or by the user's own code."""
-        return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
+        """Write down what came of a trial."""
+        for name, excess in constraints.items():
+            trial.set_constraint(name, excess)
+        trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
+        self.study.tell(trial, value, state=TrialState.FAIL if value is None else None)
+        self._finish(trial)
 
     def give_up(self, trial: optuna.Trial, *, again: bool = False) -> None:
         """Mark a trial that was cut off, unless it had been told already.
 
         Args:
             trial: this process's own.
-            again: let somebody else run it, except for a block of the confirmation run.
+            again: let another process that shares the study run it, except for a block of the confirmation run.
         """
-        known = self.study.get_trials(deepcopy=False)[trial.number]
-        was_over = known.state.is_finished()
-        with suppress(UpdateFinishedTrialError):
-            self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-            if again and not was_over:
-                self._run_again(known)
+        was_over = self._frozen(trial).state.is_finished()
+        if not was_over:
+            self.study.tell(trial, state=TrialState.FAIL)
+        number = self._finish(trial)
+        if again and self._shared and self._kept is not None and number is not None and not was_over:
+            self._kept.give_back(number, run_again)
 
     def refuse(self, trial: optuna.Trial, reason: str) -> None:
         """Mark a trial that asked for what cannot run."""
+        self._refuse(trial, reason)
+        self._finish(trial)
+
+    def _refuse(self, trial: optuna.Trial, reason: str) -> None:
         trial.set_user_attr("refused", reason)
         trial.set_constraint("feasible", 1.0)
         self.study.tell(trial, state=TrialState.PRUNED)
 
+    def _finish(self, trial: optuna.Trial) -> int | None:
+        """Write down what came of a trial, and return its number in the storage."""
+        if self._kept is None:
+            return None
+        number, waits = self._running.pop(trial.number, None), self._waiting.pop(trial.number, None)
+        if waits is not None and not self._kept.claim(waits):
+            self._taken.discard(waits)
+            return None
+        number = self._kept.finish(waits if number is None else number, self._frozen(trial))
+        if number is not None:
+            self._taken.add(number)
+        return number
 
-def _finished(study: optuna.Study, number: int, value: float | None) -> bool:
-    """Finish a trial, and return whether another process had not done so before."""
+    def _frozen(self, trial: optuna.Trial) -> FrozenTrial:
+        return self.study.get_trials(deepcopy=False)[trial.number]
+
+    # ------------------------------------------------------------ trials of others
+
+    def take_up(self) -> None:
+        """Take up what is in the storage and not in memory: finished trials, and those that wait."""
+        if self._kept is None:
+            return
+        if self._shared:
+            self._kept.fail_stale()
+        for trial in self._kept.trials():
+            if trial.number in self._taken or trial.state is TrialState.RUNNING or self._is_their_proof(trial):
+                continue
+            self._taken.add(trial.number)
+            self.study.add_trial(trial)
+            if trial.state is TrialState.WAITING:
+                self._waiting[len(self.study.get_trials(deepcopy=False)) - 1] = trial.number
+
+    def recover(self) -> int:
+        """Finish the trials whose process died: with their outcome if that was written, else as failed.
+
+        Only for a study that is not shared: its trials that run have nobody to run them when it is opened.
+
+        Returns:
+            How many were cut off.
+        """
+        cut = 0
+        for trial in self._kept.trials() if self._kept is not None and not self._shared else ():
+            if trial.state is TrialState.RUNNING:
+                ended, outcome = copy.deepcopy(trial), trial.user_attrs.get("outcome")
+                ended.values = None if outcome is None or outcome["value"] is None else [outcome["value"]]
+                ended.state = TrialState.FAIL if ended.values is None else TrialState.COMPLETE
+                self._kept.finish(trial.number, ended)
+                cut += outcome is None
+        return cut
+
+    def under_way(self) -> dict[str, str]:
+        """Return what other processes that share the study measure just now: keys of configurations, and hosts."""
+        if self._kept is None or not self._shared:
+            return {}
+        self.take_up()
+        ours = self._running.values()
+        theirs = [
+            each.user_attrs
+            for each in self._kept.trials()
+            if each.state is TrialState.RUNNING and each.number not in ours and _is_once(each.user_attrs)
+        ]
+        return {str(each["key"]): str(each.get("owner", {}).get("host", "")) for each in theirs if "key" in each}
+
+    def _is_elsewhere(self, number: int) -> bool:
+        """Whether an earlier trial in the storage measures, or has measured, the same: the later one yields."""
+        trials = self._kept.trials() if self._kept is not None else []
+        mine = trials[number].user_attrs if trials else {}
+        return _is_once(mine) and any(
+            each.user_attrs.get("key") == mine.get("key")
+            and _is_once(each.user_attrs)
+            and (not each.state.is_finished() or "outcome" in each.user_attrs)
+            for each in trials[:number]
+        )
+
+    def _is_their_proof(self, trial: FrozenTrial) -> bool:
+        """Whether a trial is a block of another machine's confirmation run."""
+        theirs = trial.user_attrs.get("owner", {}).get("host") != socket.gethostname()
+        return self._shared and theirs and _asker(trial.user_attrs) is Asker.PROOF
+
+
+def open_record(  # noqa: PLR0913  what a study is known by, and who is told of its storage
+    storage_url: str | None,
+    name: str,
+    *,
+    sampler: BaseSampler,
+    digests: Mapping[str, str],
+    words: Mapping[str, str] | None = None,
+    fresh: bool,
+    patience: Patience | None = None,
+    on_lost: Callable[[str], None] = lambda reason: None,
+    shared: Callable[[FrozenTrial], None] | None = None,
+) -> tuple[Record, int]:
+    """Open a study, or go on with it.
+
+    Args:
+        storage_url: any Optuna storage; None keeps the study in memory.
+        name: the study's.
+        sampler: what chooses its next trials.
+        digests: what must be the same as when the study began.
+        words: what some of them stand for, as JSON of named values, for the error that says what differs.
+        fresh: delete a study of that name first.
+        patience: how long a storage that is locked is waited for.
+        on_lost: told the reason if the storage fails later on; the study then goes on in memory.
+        shared: is told of each trial whose process died, if other processes may work on the study at the same time.
+
+    Returns:
+        The record, and how many of its trials were cut off by the death of their process.
+
+    Raises:
+        TrialError: the study is of another workload, machine or space; or the storage cannot be used.
+    """
+    wanted = {"schema_version": str(SCHEMA_VERSION), **digests}
+    with quiet():
+        study = optuna.create_study(study_name=name, sampler=sampler, direction="maximize")
+    if storage_url is None:
+        _note(study, wanted, words or {})
+        return Record(study), 0
+
+    def stale(study: optuna.Study, trial: FrozenTrial) -> None:
+        assert shared is not None
+        run_again(study, trial)
+        shared(trial)
+
+    patience = patience or Patience()
+    opened = storage.open_storage(storage_url, patience, None if shared is None else stale)
     try:
-        study.tell(number, value, state=TrialState.FAIL if value is None else None)
-    except (UpdateFinishedTrialError, ValueError):  # the latter where Optuna saw it before it wrote
-        return False
-    return True
+        with quiet():
+            there = patience.ask(lambda: _opened(opened, name, fresh=fresh))
+            patience.ask(lambda: _require_same(there, wanted, words or {}))
+            for key, value in patience.ask(lambda: there.user_attrs).items():
+                study.set_user_attr(key, value)
+            kept = StoredStudy(storage_url, opened, name, patience, on_lost)
+    except storage.STORAGE_ERRORS as error:
+        raise storage.unusable(storage_url, error) from error
+    record = Record(study, kept, shared=shared is not None)
+    lost = record.recover()
+    record.take_up()
+    return record, lost
+
+
+def differences(there: Mapping[str, str], here: Mapping[str, str]) -> dict[str, str]:
+    """Return in which digests two studies differ, each with both sides in words."""
+    names = [name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name)]
+    return {name: _sides(there.get(name), here.get(name)) for name in names}
+
+
+def run_again(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Let another process that shares the study run a trial that was cut off, if a study needs it once."""
+    if "config" in trial.user_attrs and "outcome" not in trial.user_attrs and _is_once(trial.user_attrs):
+        with storage.experimental():
+            RetryHeartbeatStaleTrialCallback(max_retry=_MOST_RETRIES)(study, trial)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Optuna from announcing each study on stderr; the user's own setting stays."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def _opened(kept: BaseStorage, name: str, *, fresh: bool) -> optuna.Study:
+    if fresh and name in optuna.get_all_study_names(kept):
+        optuna.delete_study(study_name=name, storage=kept)
+    return optuna.create_study(storage=kept, study_name=name, direction="maximize", load_if_exists=True)
+
+
+def _require_same(study: optuna.Study, wanted: dict[str, str], words: Mapping[str, str]) -> None:
+    """Note in a new study what it is of, by these digests, and refuse one that is of something else."""
+    known = study.user_attrs.get("digests")
+    if known is None:
+        _note(study, wanted, words)
+        return
+    sides = differences(known, wanted)
+    if sides:
+        begun = study.user_attrs.get("words", {})
+        for name in words.keys() & sides.keys():
+            sides[name] = _apart(begun.get(name), words[name]) or "it has changed since the study began"
+        said = "; ".join(f"{name}: {each}" for name, each in sides.items())
+        raise TrialError(
+            f"The study `{study.study_name}` belongs to another {', '.join(sides)} ({said}).",
+            hint="Use --fresh to start a new one, or another --out or --storage to keep both.",
+        )
+
+
+def _note(study: optuna.Study, wanted: dict[str, str], words: Mapping[str, str]) -> None:
+    if words:
+        study.set_user_attr("words", dict(words))
+    study.set_user_attr("digests", wanted)
+    study.set_user_attr("began", _now())
+
+
+def _sides(there: str | None, here: str | None) -> str:
+    """Return what a digest is in the study and here; of one with several fields, those that differ."""
+    return _apart(there, here) or f"{_shown(there)} there, {_shown(here)} here"
+
+
+def _apart(there: str | None, here: str | None) -> str:
+    """Return the fields that differ in two texts of JSON; nothing where they are something else, or none does."""
+    one, other = _fields(there), _fields(here)
+    apart = [key for key in one | other if one.get(key) != other.get(key)] if one and other else []
+    said = [f"{key} {_shown(one.get(key))} there, {_shown(other.get(key))} here" for key in apart[:_MOST_SAID]]
+    more = [f"and {len(apart) - _MOST_SAID} more"] if len(apart) > _MOST_SAID else []
+    return ", ".join(said + more)
+
+
+def _fields(text: str | None) -> dict[str, object]:
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else shortened(value)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _described(config: PipelineConfig, origin: AskedBy, predicted: float | None) -> dict[str, Any]:
-    values = (config.model_dump(mode="json"), config.key(), str(origin), predicted)
-    return dict(zip(_DESCRIBED, values, strict=True))
+    described = {"config": config.model_dump(mode="json"), "key": config.key()}
+    return {**described, "origin": str(origin), "predicted": predicted}
+
+
+def _asker(attributes: Mapping[str, Any]) -> Asker:
+    return AskedBy.parse(str(attributes.get("origin", ""))).asker
 
 
 def _is_once(attributes: Mapping[str, Any]) -> bool:
     """Whether a trial is one that a study needs once, and no second look or block."""
-    return AskedBy.parse(str(attributes.get("origin", ""))).asker not in (Asker.AGAIN, Asker.PROOF)
+    return _asker(attributes) not in (Asker.AGAIN, Asker.PROOF)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,7 +66,6 @@ class SearchResult:
     epochs: int | None  # over which one-time costs were charged; None if the training's length is not known
     paybacks: Sequence[Payback]  # what each storage form that was tried costs, and when it pays; the fastest first
     study: optuna.Study  # the Optuna study that holds all of this
-    ended_at: datetime.datetime | None = None  # when, of a study that is shared; None of others, whose end is now
     unsaved: str | None = None  # why the last trials are in memory only; None if the storage has them all
     # what each trial that broke a limit of the user's would take over all of the data
     over_limits: Sequence[Resources] = ()

@@ -14,7 +14,7 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.params import Value
@@ -38,6 +38,7 @@ class SamplerContext:
     trend: Callable[[PipelineConfig], float]  # the logarithm of a prediction; 0 if there is none
     # the value of each configuration that was tried, by key; None if it failed or breaks a limit
     worth: Callable[[], Mapping[str, float | None]]
+    busy: Callable[[], Collection[str]] = tuple  # keys of what other processes that share the study measure just now
     surrogate: Callable[[], Surrogate]  # over all candidates and all that was measured, once something was
 
 
@@ -95,8 +96,7 @@ class SurrogateSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the parameters of the candidate to try next."""
-        running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
-        chosen = self.choose(self._context.worth(), {str(each.user_attrs.get("key")) for each in running})
+        chosen = self.choose(self._context.worth(), self._context.busy())
         return {} if chosen is None else dict(chosen.params)
 
     def sample_independent(

@@ -6,7 +6,6 @@ Which trials run, and in which order, is decided by `autopipe.search.reasons`, t
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -23,18 +22,16 @@ from autopipe.core.params import from_config, to_config
 from autopipe.core.stats import log_variance, median
 from autopipe.errors import ConfigError
 from autopipe.search import feasible, objective, setups, suggest
-from autopipe.search.events import OnEvent, TrialFinished, TrialGivenBack, TrialStarted
+from autopipe.search.events import OnEvent, TrialFinished, TrialStarted
 from autopipe.search.measurer import Effort, Measurer
 from autopipe.search.objective import Point
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.participants import ALONE, Alone, Others
 from autopipe.search.record import Record
 from autopipe.search.row import Row
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Features, Reading, Surrogate
 
 _SLACK = 0.05  # of the budget, by which a confirmation may exceed it
-_CHOOSING_SECONDS = 0.05  # a sampler takes some times as long
 
 Measured = TypeVar("Measured")
 
@@ -42,7 +39,7 @@ Measured = TypeVar("Measured")
 class Session:
     """A search while it runs."""
 
-    def __init__(  # noqa: PLR0913  all that a search is made of
+    def __init__(
         self,
         trimmed: feasible.Trimmed,
         measurer: Measurer,
@@ -50,11 +47,9 @@ class Session:
         settings: Settings,
         record: Record,
         on_event: OnEvent,
-        *,
-        others: Others = ALONE,
     ) -> None:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
-        self.record, self.on_event, self.others = record, on_event, others
+        self.record, self.on_event = record, on_event
         self.ceilings: Sequence[Ceiling] = ()
         self.ceiling_seconds = 0.0
         self.required: Collection[str] = ()  # the keys of baselines that have to be beaten
@@ -67,7 +62,7 @@ class Session:
         self._began = settings.clock() if settings.began is None else settings.began
         self.starting_seconds = settings.clock() - self._began  # of the trials' process, and of the workload in it
         # What others measure is not held against this one's budget.
-        self._earlier = 0.0 if others.me is not None else sum(row.seconds for row in record.rows())
+        self._earlier = 0.0 if settings.join else sum(row.seconds for row in record.rows())
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
         """Take up what the ceilings say; predictions become possible where they hold op costs.
@@ -127,9 +122,8 @@ class Session:
         return self.seconds_left() < 2 * self.trial_seconds()
 
     def tried(self) -> set[str]:
-        """Return the keys of the configurations that ran, or that another participant of the study runs."""
-        done = {row.key for row in self.ended_rows()}
-        return done if self.others.me is None else done | self.record.under_way()
+        """Return the keys of the configurations that ran, or that another process that shares the study runs."""
+        return {row.key for row in self.ended_rows()} | self.record.under_way().keys()
 
     def search_rows(self) -> list[Row]:
         """Return the trials so far that are no blocks of a confirmation run."""
@@ -287,39 +281,14 @@ class Session:
 
     def run_next(self) -> None:
         """Run the trial that is enqueued, or else the one that the sampler chooses."""
-        self.take_over()
-        trial = self.record.ask(self.others.me)
+        trial = self.record.ask()
         try:
             asked = self._what(trial)
-            if asked is not None and self._yields(trial):
-                self.record.refuse(trial, "another participant of the study measures it")
-            elif asked is not None:
+            if asked is not None and self.record.begin(trial):
                 self._measure(trial, *asked)
         except BaseException as error:  # the study must not hold a trial; a bug is one elsewhere, too
-            self.record.give_up(trial, again=isinstance(error, KeyboardInterrupt) and self.others.me is not None)
+            self.record.give_up(trial, again=isinstance(error, KeyboardInterrupt))
             raise
-
-    def _yields(self, trial: optuna.Trial) -> bool:
-        """Whether another participant measures, or has measured, what this trial would."""
-        if self.others.me is None:
-            return False
-        while (elsewhere := self.record.is_elsewhere(trial)) is None:
-            time.sleep(_CHOOSING_SECONDS)
-            self.take_over()  # whoever chooses may have died
-        return elsewhere
-
-    def take_over(self) -> None:
-        """Give back the trials of participants that have died.
-
-        Raises:
-            TrialError: the others took this one for dead.
-        """
-        if isinstance(self.others, Alone):
-            return
-        self.others.require_here()
-        for trial in self.record.recover(self.others.lost(), again=True):
-            host = str(trial.user_attrs.get("owner", {}).get("host", "another machine"))
-            self.on_event(TrialGivenBack(number=trial.number, host=host))
 
     def _what(self, trial: optuna.Trial) -> tuple[PipelineConfig, AskedBy] | None:
         attributes = trial.user_attrs
@@ -359,7 +328,6 @@ class Session:
             self.record.give_up(trial)  # it was cut, and says nothing of the configuration
         else:
             self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
-        self.others.require_here()
         now = self.best()
         self.on_event(
             TrialFinished(

@@ -1,26 +1,31 @@
-"""Where a study is kept: an Optuna storage by its URL, what its errors mean, and how long it is waited for.
+"""The user's storage: it is opened by its URL, its errors are explained, and a study in it is written to.
 
-What is in the study is `autopipe.search.record`'s; what happens when the storage fails for good is
-`autopipe.search.mirror`'s.
+A search has its study in memory (`autopipe.search.record`) and writes each trial to the storage as it goes. The disk
+may fill up, another process may lock the database, a server may go away: a write is tried again while its failure may
+pass. After a failure for good nothing is written any more, and the search goes on.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
+import threading
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import optuna
 import sqlalchemy
-from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, JournalStorage, RDBStorage
+from optuna.exceptions import OptunaError, StorageInternalError, UpdateFinishedTrialError
+from optuna.storages import BaseStorage, GrpcStorageProxy, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import (
     DBAPIError,
     IntegrityError,
@@ -31,10 +36,18 @@ from sqlalchemy.exc import (
 )
 
 from autopipe.errors import TrialError
-from autopipe.search.journal import Journal, JournalError
 
-STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError, grpc.RpcError, OSError)
-"""What an Optuna storage raises where the database is at fault, or the file system of a journal, and not who asks."""
+STORAGE_ERRORS = (
+    *(OptunaError, SQLAlchemyError, grpc.RpcError, OSError),
+    *(LookupError, ValueError, TypeError, RuntimeError),  # a study that was deleted; whatever a broken journal leads to
+)
+"""What an Optuna storage raises if the storage is at fault."""
+
+HEARTBEAT_SECONDS = 10
+GRACE_SECONDS = 60
+"""After so long without a heartbeat a trial of a shared study is another process's to run."""
+
+OnStale: TypeAlias = Callable[[optuna.Study, FrozenTrial], None]
 
 _BUSY_SECONDS = 1.0  # that SQLite waits by itself, deaf to Ctrl-C; `Patience` goes on from there
 _PAUSE_SECONDS = 0.2
@@ -59,7 +72,7 @@ class Patience:
         """Return what `act` returns, tried again while it fails for a reason that may pass.
 
         Raises:
-            StorageInternalError, SQLAlchemyError, OSError: it fails for good, or for longer than `seconds`.
+            One of `STORAGE_ERRORS`: it fails for good, or for longer than `seconds`.
         """
         ends: float | None = None
         while True:
@@ -89,31 +102,44 @@ class _Connection(sqlite3.Connection):
         self.execute("PRAGMA synchronous=NORMAL")
 
 
-def open_storage(url: str | None, patience: Patience | None = None) -> BaseStorage:
-    """Open a storage; None keeps everything in memory.
+def open_storage(url: str, patience: Patience | None = None, on_stale: OnStale | None = None) -> BaseStorage:
+    """Open a storage.
 
     Besides the URLs of databases there are `journal:///study.log`, Optuna's journal in a file, which a network file
     system may hold; and `grpc://host:port`, Optuna's proxy of a storage (`optuna.storages.run_grpc_proxy_server`).
 
+    Args:
+        url: of the storage.
+        patience: how long a database that is locked is waited for.
+        on_stale: is called with each trial of a process that died; the storage, a database, has heartbeats then.
+
     Raises:
         TrialError: it cannot be used.
     """
-    if url is None:
-        return InMemoryStorage()
     kind, _, place = url.partition("://")
-    if kind == "journal":  # a path after the third slash, as in sqlite's
-        try:
-            return JournalStorage(Journal(path_of_journal(url)))
-        except (OSError, ValueError, JournalError) as error:
-            raise unusable(url, error) from error
-    if kind == "grpc":
-        return _proxied(url, place.rstrip("/"))
-    connecting = {"connect_args": {"timeout": _BUSY_SECONDS, "factory": _Connection}}
-    engine = connecting if url.startswith("sqlite:") else None
+    options: dict[str, Any] = {}
+    if url.startswith("sqlite:"):
+        options["engine_kwargs"] = {"connect_args": {"timeout": _BUSY_SECONDS, "factory": _Connection}}
+    if on_stale is not None:
+        options |= {"heartbeat_interval": HEARTBEAT_SECONDS, "grace_period": GRACE_SECONDS}
+        options["heartbeat_stale_trial_callback"] = on_stale
     try:
-        return (patience or Patience()).ask(lambda: _database(url, engine))
-    except (OSError, ValueError, ImportError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
+        with experimental():
+            if kind == "journal":  # a path after the third slash, as in sqlite's
+                return JournalStorage(JournalFileBackend(path_of_journal(url)))
+            if kind == "grpc":
+                return _proxied(place.rstrip("/"))
+            return (patience or Patience()).ask(lambda: _database(url, options))
+    except (*STORAGE_ERRORS, ImportError) as error:
         raise unusable(url, error) from error
+
+
+@contextmanager
+def experimental() -> Iterator[None]:
+    """Keep Optuna from warning of its proxy and its heartbeats, which it calls experimental."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield
 
 
 def path_of_journal(url: str) -> str:
@@ -121,23 +147,18 @@ def path_of_journal(url: str) -> str:
     return url.partition("://")[2].removeprefix("/")
 
 
-def _database(url: str, engine: dict[str, Any] | None) -> BaseStorage:
+def _database(url: str, options: dict[str, Any]) -> RDBStorage:
     """Open a database, where another process may be making the same tables: who comes second goes on with those."""
     for _ in range(_TABLES):
         with suppress(IntegrityError, ProgrammingError):
-            return RDBStorage(url, engine_kwargs=engine)
-    return RDBStorage(url, engine_kwargs=engine)
+            return RDBStorage(url, **options)
+    return RDBStorage(url, **options)
 
 
-def _proxied(url: str, place: str) -> BaseStorage:
+def _proxied(place: str) -> GrpcStorageProxy:
     host, _, port = place.partition(":")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # Optuna's word for its proxy
-            storage = GrpcStorageProxy(host=host, port=int(port or _GRPC_PORT))
-        storage.wait_server_ready(timeout=_READY_SECONDS)
-    except (ValueError, OSError, ImportError, grpc.RpcError) as error:
-        raise unusable(url, error) from error
+    storage = GrpcStorageProxy(host=host, port=int(port or _GRPC_PORT))
+    storage.wait_server_ready(timeout=_READY_SECONDS)
     return storage
 
 
@@ -151,6 +172,11 @@ def is_shared(url: str | None) -> bool:
     return url is not None and not url.startswith("sqlite:")
 
 
+def can_be_joined(url: str | None) -> bool:
+    """Return whether several processes can run one study in a storage: a database server, which has heartbeats."""
+    return url is not None and is_shared(url) and not url.startswith(("journal:", "grpc:"))
+
+
 def without_password(url: str) -> str:
     """Return a URL as it may be shown and kept."""
     return _PASSWORD.sub(r"\1@", url, count=1)
@@ -159,31 +185,188 @@ def without_password(url: str) -> str:
 def unusable(url: str | None, error: BaseException) -> TrialError:
     """Return the error that says why a study cannot be opened."""
     return TrialError(
-        f"The storage {None if url is None else without_password(url)!r} cannot be used: {reason(error)}.",
+        f"The storage {None if url is None else without_password(url)!r} cannot be used: {reason(error, url)}.",
         hint="Give an Optuna storage URL with --storage, e.g. sqlite:///study.db, whose folder is there, has room and "
         "can be written to; postgresql+psycopg://user@host/name; journal:///study.log; or grpc://host:13000.",
     )
 
 
-def file_of(storage: BaseStorage) -> Path | None:
-    """Return the SQLite file that a storage keeps everything in; None if it is another kind."""
-    backend = getattr(storage, "_backend", storage)  # Optuna puts a cache in front of each RDBStorage
-    if not isinstance(backend, RDBStorage) or backend.engine.dialect.name != "sqlite":
+class StoredStudy:
+    """A study in the user's storage, which a search writes to as it goes.
+
+    Args:
+        url: of the storage.
+        storage: the same, open.
+        name: the study's, which is there already.
+        patience: how long a storage that is locked is waited for.
+        on_lost: told the reason when the storage has failed for good.
+    """
+
+    def __init__(
+        self, url: str, storage: BaseStorage, name: str, patience: Patience, on_lost: Callable[[str], None]
+    ) -> None:
+        self.lost: str | None = None  # why nothing is written any more; None as long as it is
+        self.study = patience.ask(lambda: optuna.load_study(study_name=name, storage=storage))
+        self._id = patience.ask(lambda: storage.get_study_id_from_name(name))
+        self._url, self._storage, self._patience, self._on_lost = url, storage, patience, on_lost
+        self._file = _file_of(storage)
+        self._inode = None if self._file is None else self._file.stat().st_ino
+        self._beats: dict[int | None, threading.Event] = {}  # of trials that run, by number: set when one is over
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials, by number; none if the storage has failed."""
+        return self._do(lambda: self.study.get_trials(deepcopy=False)) or []
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the study's attributes."""
+        return self._do(lambda: self.study.user_attrs) or {}
+
+    def set_attribute(self, key: str, value: object) -> None:
+        """Set an attribute of the study."""
+        self._do(lambda: self.study.set_user_attr(key, value))
+
+    def make(self, trial: FrozenTrial) -> int | None:
+        """Write a trial in one go, and return its number."""
+        return self._do(lambda: self._made(trial))
+
+    def claim(self, number: int) -> bool:
+        """Begin a trial that waits; return False if another process has begun it."""
+        return self._do(lambda: self._begun(number)) is not False
+
+    def note(self, number: int, trial: FrozenTrial) -> None:
+        """Write down what a trial has become, except for its state."""
+        self._do(lambda: self._noted(number, trial))
+
+    def finish(self, number: int | None, trial: FrozenTrial) -> int | None:
+        """Write down what came of a trial, and return its number here; None if the storage has failed.
+
+        Args:
+            number: of the trial here; None if it was not begun here.
+            trial: which is over.
+        """
+        if (beats := self._beats.pop(number, None)) is not None:
+            beats.set()
+        if number is not None and self._do(lambda: self._finished(number, trial)) is not False:
+            return number
+        return self.make(trial)  # others may have taken this process for dead, and finished it without its outcome
+
+    def give_back(self, number: int, run_again: OnStale) -> None:
+        """Let another process run a trial that was cut off here."""
+        self._do(lambda: run_again(self.study, self.study.get_trials(deepcopy=False)[number]))
+
+    def beat(self, number: int) -> None:
+        """Let a trial have heartbeats until it is finished: others see that its process is alive."""
+        self._do(lambda: self._beat(number))
+        self._beats[number] = over = threading.Event()
+        threading.Thread(target=self._beat_on, args=(number, over), name="autopipe-heartbeat", daemon=True).start()
+
+    def fail_stale(self) -> None:
+        """Finish the trials of processes that died, by their heartbeats."""
+        with experimental():
+            self._do(lambda: optuna.storages.fail_stale_trials(self.study))
+
+    def settle(self) -> None:
+        """Put everything into the storage's one file, so that it can be copied; the storage stays usable."""
+        settle(self._storage)
+
+    def _do(self, act: Callable[[], _Answer]) -> _Answer | None:
+        """Return what `act` returns; None once the storage has failed for good."""
+        if self.lost is not None:
+            return None
+        try:
+            if self._file is not None and self._is_gone(self._file):
+                why = f"`{self._file}` is gone"
+            else:
+                return self._patience.ask(act)
+        except STORAGE_ERRORS as error:
+            why = reason(error, self._url)
+        self.lost = why
+        self.settle()
+        self._on_lost(why)
         return None
-    name = backend.engine.url.database
+
+    def _is_gone(self, file: Path) -> bool:
+        """Whether the file was removed or replaced: SQLite would go on to write into one that nobody can open."""
+        try:
+            return file.stat().st_ino != self._inode
+        except OSError:
+            return True
+
+    def _trial_id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+
+    def _made(self, trial: FrozenTrial) -> int:
+        """Make a trial unless it is there: the answer to an earlier try may have been lost."""
+        if (number := self._find(trial)) is None:
+            self.study.add_trial(trial)
+            number = self._find(trial)
+        assert number is not None
+        return number
+
+    def _find(self, trial: FrozenTrial) -> int | None:
+        there = reversed(self.study.get_trials(deepcopy=False))
+        same = (each for each in there if each.user_attrs == trial.user_attrs and each.state == trial.state)
+        return next((each.number for each in same), None)
+
+    def _begun(self, number: int) -> bool:
+        with suppress(UpdateFinishedTrialError):
+            return self._storage.set_trial_state_values(self._trial_id(number), TrialState.RUNNING)
+        return False
+
+    def _noted(self, number: int, trial: FrozenTrial) -> None:
+        there, trial_id = self.study.get_trials(deepcopy=False)[number], self._trial_id(number)
+        for name, value in trial.params.items():
+            if name not in there.params:
+                drawn_from = trial.distributions[name]
+                self._storage.set_trial_param(trial_id, name, drawn_from.to_internal_repr(value), drawn_from)
+        for name, value in trial.user_attrs.items():
+            if name not in there.user_attrs or there.user_attrs[name] != value:
+                self._storage.set_trial_user_attr(trial_id, name, value)
+        for name, value in trial.system_attrs.items():
+            if name not in there.system_attrs:
+                self._storage.set_trial_system_attr(trial_id, name, value)
+
+    def _finished(self, number: int, trial: FrozenTrial) -> bool:
+        """Finish a trial here, and return whether it has ended as it should."""
+        there = self.study.get_trials(deepcopy=False)[number]
+        if there.state.is_finished():
+            return there.state == trial.state and there.user_attrs == trial.user_attrs
+        with suppress(UpdateFinishedTrialError):
+            self._noted(number, trial)
+            return self._storage.set_trial_state_values(self._trial_id(number), trial.state, trial.values)
+        return False
+
+    def _beat(self, number: int) -> None:
+        assert isinstance(self._storage, RDBStorage)
+        self._storage.record_heartbeat(self._trial_id(number))
+
+    def _beat_on(self, number: int, over: threading.Event) -> None:
+        while not over.wait(HEARTBEAT_SECONDS):
+            with suppress(*STORAGE_ERRORS):
+                self._beat(number)
+        if isinstance(self._storage, RDBStorage):
+            self._storage.scoped_session.remove()  # the connection of this thread
+
+
+def _file_of(storage: BaseStorage) -> Path | None:
+    """Return the SQLite file that a storage keeps everything in; None if it is another kind."""
+    if not isinstance(storage, RDBStorage) or storage.engine.dialect.name != "sqlite":
+        return None
+    name = storage.engine.url.database
     return None if name in (None, "", ":memory:") else Path(name)
 
 
 def settle(storage: BaseStorage) -> None:
     """Put everything into the one file, so that it can be copied; the storage stays usable."""
-    backend = getattr(storage, "_backend", storage)
-    if isinstance(backend, RDBStorage):
-        backend.scoped_session.remove()
-        backend.engine.dispose()
+    if isinstance(storage, RDBStorage):
+        storage.scoped_session.remove()
+        storage.engine.dispose()
 
 
-def reason(error: BaseException) -> str:
-    """Return in a few words why a storage failed."""
+def reason(error: BaseException, url: str | None = None) -> str:
+    """Return in a few words why a storage, of this URL, failed."""
+    if url is not None and url.startswith("journal:") and not isinstance(error, OSError):
+        return _fault_of_journal(path_of_journal(url), error)
     cause = _of_the_database(error)
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest is the extended code
     known = {
@@ -197,10 +380,23 @@ def reason(error: BaseException) -> str:
     return known.get(code) or (lines[0].rstrip(".") if lines else type(cause).__name__)
 
 
+def _fault_of_journal(path: str, error: BaseException) -> str:
+    with suppress(OSError):
+        for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict) or not record.keys() >= {"op_code", "worker_id"}:
+                return f"line {number} of the journal `{path}` is no record of Optuna's"
+    if isinstance(error, RuntimeError):
+        return f"another process took or removed the lock of the journal `{path}`"
+    return str(error) or type(error).__name__
+
+
 def _of_the_database(error: BaseException) -> BaseException:
     """Return the driver's own error, which Optuna and SQLAlchemy each wrap once."""
-    wraps = isinstance(error, StorageInternalError) and not isinstance(error, JournalError)
-    inner = error.__cause__ if wraps and error.__cause__ else error
+    inner = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
     if isinstance(inner, PendingRollbackError) and inner.__context__:  # Optuna asks again in the transaction that broke
         inner = inner.__context__
     original = inner.orig if isinstance(inner, DBAPIError) else None

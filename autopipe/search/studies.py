@@ -5,23 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import optuna
-from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import BaseStorage
-from optuna.study import StudyDirection
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement
-from autopipe.search.opening import quiet
-from autopipe.search.record import CONCLUSION, Record
+from autopipe.search.record import Record
 from autopipe.search.row import Row
 from autopipe.search.storage import STORAGE_ERRORS, open_storage, settle, unusable
-
-_PROMISED = "promised"
-"""The attribute of a study that says what it will be of, until somebody opens it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +29,7 @@ class Kept:
     trials: int  # how many were finished
     best: tuple[PipelineConfig, float] | None  # the fastest that was measured, and its images/s; None where none was
     last_at: datetime.datetime | None  # when its last trial ended or began; None where it has none
-    began_at: datetime.datetime | None  # when it was opened first; None where it is only promised
+    began_at: datetime.datetime | None  # when it was opened first; None if that was not noted
 
 
 def every(storage_url: str, workload: str | None = None) -> list[Kept]:
@@ -63,48 +57,26 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
     return list({config.key(): config for config in best}.values())
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """A study of a workload, as those see it who may join it."""
-
-    digests: dict[str, str]  # what it is of
-    opened: bool  # whether somebody has opened it; until then it is only promised, by `promise`
-    over: bool  # whether it is a shared one that has ended
-
-
-def shared(storage_url: str, workload: str) -> dict[str, Shared]:
-    """Return the studies of a workload, which were opened with its digest, by name.
-
-    Raises:
-        TrialError: the storage cannot be used.
-    """
-    found = {}
-    with _opened(storage_url) as storage:
-        for name in optuna.get_all_study_names(storage):
-            attributes = storage.get_study_user_attrs(storage.get_study_id_from_name(name))
-            digests = _digests(attributes)
-            if digests.get("workload") == workload:
-                found[name] = Shared(digests=digests, opened="digests" in attributes, over=CONCLUSION in attributes)
-    return found
-
-
-def promise(storage_url: str, name: str, digests: Mapping[str, str]) -> bool:
-    """Make a study that this process will open, and say what it is of, so that others can find it from now on.
-
-    Returns:
-        Whether it did: of several processes only one makes a study of that name.
+def attributes(storage_url: str, prefix: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of the studies whose name begins so, by name.
 
     Raises:
         TrialError: the storage cannot be used.
     """
     with _opened(storage_url) as storage:
-        try:
-            with quiet():
-                study = storage.create_new_study([StudyDirection.MAXIMIZE], name)
-        except DuplicatedStudyError:
-            return False
-        storage.set_study_user_attr(study, _PROMISED, dict(digests))
-    return True
+        names = [name for name in optuna.get_all_study_names(storage) if name.startswith(prefix)]
+        return {name: optuna.load_study(study_name=name, storage=storage).user_attrs for name in names}
+
+
+@contextlib.contextmanager
+def opened(storage_url: str, name: str) -> Iterator[optuna.Study]:
+    """Open a study while the block runs.
+
+    Raises:
+        TrialError: the storage cannot be used.
+    """
+    with _opened(storage_url) as storage:
+        yield optuna.load_study(study_name=name, storage=storage)
 
 
 def remove(storage_url: str, names: Sequence[str]) -> None:
@@ -130,15 +102,10 @@ def _opened(storage_url: str) -> Iterator[BaseStorage]:
         settle(storage)
 
 
-def _digests(attributes: Mapping[str, Any]) -> dict[str, str]:
-    found = attributes.get("digests", attributes.get(_PROMISED))
-    return found if isinstance(found, dict) else {}
-
-
 def _kept(study: optuna.Study, workload: str | None) -> Kept | None:
-    digests, began = _digests(study.user_attrs), study.user_attrs.get("began")
-    if "workload" not in digests:
-        return None  # somebody else's
+    digests, began = study.user_attrs.get("digests"), study.user_attrs.get("began")
+    if not isinstance(digests, dict) or "workload" not in digests:
+        return None  # not a study of autopipe
     if workload not in (None, digests["workload"]):
         return None
     rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]

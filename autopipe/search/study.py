@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 
 from optuna.samplers import RandomSampler
+from optuna.trial import FrozenTrial
 
 from autopipe.core import digests
 from autopipe.core.facts import Facts
 from autopipe.core.space import Space
-from autopipe.search import conclusion, confirmation, model_ceilings, participants, reasons, together
+from autopipe.search import conclusion, confirmation, model_ceilings, reasons
 from autopipe.search.budget import Budget, patience
 from autopipe.search.decision import Finalist
 from autopipe.search.events import (
@@ -22,12 +24,15 @@ from autopipe.search.events import (
     SearchStopped,
     SpaceTrimmed,
     StorageLost,
+    StudyJoined,
     StudyOpened,
+    TrialGivenBack,
+    WaitingForOthers,
 )
 from autopipe.search.feasible import Trimmed, trim
-from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.opening import open_record
+from autopipe.search.measurer import Measurer
 from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import SamplerContext
 from autopipe.search.session import Session
@@ -36,6 +41,7 @@ from autopipe.search.stopping import Reason, Stop
 
 __all__ = ["run", "search", "space_digest"]
 
+_POLL_SECONDS = 0.5
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
 
 
@@ -85,7 +91,11 @@ def search(
 ) -> SearchResult:
     """Do what `run` does, on a space that has been trimmed already, by facts that know the limits."""
     on_event(SpaceTrimmed(candidates=len(trimmed.candidates), drops=trimmed.drops))
-    waits = patience(settings, on_event)
+
+    def given_back(trial: FrozenTrial) -> None:
+        host = str(trial.user_attrs.get("owner", {}).get("host", "another machine"))
+        on_event(TrialGivenBack(number=trial.number, host=host))
+
     record, lost = open_record(
         settings.storage,
         settings.study_name,
@@ -93,18 +103,18 @@ def search(
         digests={**settings.digests, "space": space_digest(trimmed.space)},
         words={"space": _words(settings, trimmed.space)},
         fresh=settings.fresh,
-        patience=waits,
+        patience=patience(settings, on_event),
         on_lost=lambda reason: on_event(StorageLost(reason=reason)),
+        shared=given_back if settings.join else None,
     )
-    shared = settings.storage if settings.join else None
-    with participants.joined(shared, settings.study_name, waits) as others:
-        session = Session(trimmed, measurer, facts, settings, record, on_event, others=others)
-        on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
-        together.tell(session)
-        try:
-            return _Search(session).run()
-        finally:
-            record.settle()
+    session = Session(trimmed, measurer, facts, settings, record, on_event)
+    on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost))
+    if settings.join:
+        on_event(StudyJoined(name=settings.study_name, others=tuple(record.under_way().values())))
+    try:
+        return _Search(session).run()
+    finally:
+        record.settle()
 
 
 class _Search:
@@ -116,31 +126,39 @@ class _Search:
 
     def run(self) -> SearchResult:
         session, interrupted = self._session, False
-        told: together.Conclusion | None = None
-        extra: list[Baseline] = []
         try:
             self._budget.baselines = tuple(session.measurer.baselines())
-            stop = together.told_to_stop(session) or self._search()
+            stop = self._search()
             session.on_event(SearchStopped(stop=stop))
-            told = together.conclusion(session, stop)
-            if told is None:
-                extra = self._confirm(stop)
-            else:
-                stop, extra = told.stop, told.extra_baselines()
-                self._budget.baselines = (*self._budget.baselines, *extra)
-                self._entered = confirmation.named(session, told.entered, self._budget.baselines)
+            self._wait_for_others()
+            self._confirm(stop)
+            session.record.keep_end()
         except KeyboardInterrupt:
             interrupted = True
-            stop = together.interrupted(session)
+            stop = self._interrupted()
             session.on_event(SearchStopped(stop=stop))
-        together.level(session)
-        winner, allowed = (None, None) if told is None else (told.winner, told.allowed)
-        baselines = self._budget.baselines
-        proved = confirmation.judge(session, self._entered, allowed) if self._entered else None
-        result = conclusion.result(session, baselines, stop, proved, interrupted=interrupted, winner=winner)
-        if told is not None:
-            return together.as_concluded(result, told)
-        return together.conclude(session, result, [each.key for each in self._entered], extra)
+        proved = confirmation.judge(session, self._entered) if self._entered else None
+        return conclusion.result(session, self._budget.baselines, stop, proved, interrupted=interrupted)
+
+    def _interrupted(self) -> Stop:
+        message = "Interrupted: this is the best so far."
+        if self._session.best() is None:
+            message = "Interrupted before anything to use was measured."
+        if self._settings.join:
+            message += " Other processes may go on with the shared study; the same command joins it again."
+        return Stop(reason=Reason.INTERRUPTED, message=message)
+
+    def _wait_for_others(self) -> None:
+        """Wait for the trials that others run now, and run those of processes that died: the proof may need them."""
+        record = self._session.record
+        awaited = record.under_way()
+        if awaited:
+            hosts = ", ".join(sorted(set(awaited.values())))
+            self._session.on_event(WaitingForOthers(what=f"the last trials of {hosts}"))
+        while awaited.keys() & record.under_way().keys():
+            time.sleep(_POLL_SECONDS)
+        while record.waiting():
+            self._session.run_next()
 
     def _search(self) -> Stop:
         session, budget = self._session, self._budget
@@ -171,7 +189,10 @@ class _Search:
         session = self._session
         setups = {each.config.model_setup for each in session.trimmed.candidates}
         setups |= {each.config.model_setup for each in self._budget.baselines}
-        found = together.ceilings(session, lambda: model_ceilings.measured(session, setups))
+        found = session.record.ceilings()
+        if not found:
+            found = model_ceilings.measured(session, setups)
+            session.record.keep_ceilings(found)
         for ceiling in found:
             session.on_event(CeilingMeasured(ceiling=ceiling))
         session.know_ceilings(found)
@@ -185,18 +206,18 @@ class _Search:
             seed=self._settings.seed + 1_000_003 * len(session.record.rows()),
             trend=session.trend,
             worth=session.worth,
+            busy=session.record.under_way,
             surrogate=session.surrogate,
         )
         session.record.study.sampler = self._settings.sampler.create(context)
 
-    def _confirm(self, stop: Stop) -> list[Baseline]:
-        """Run the confirmation, and return the baselines that were measured for the sake of the best."""
-        session, extra = self._session, list[Baseline]()
+    def _confirm(self, stop: Stop) -> None:
+        session = self._session
         for each in reasons.on_more_devices(session, self._budget.baselines):
             if not session.is_short():
                 session.run_each([(each.config, AskedBy(Asker.BASELINE, each.name))])
-                extra.append(each)
-        baselines = self._budget.baselines = (*self._budget.baselines, *extra)
+                self._budget.baselines = (*self._budget.baselines, each)
+        baselines = self._budget.baselines
         if self._settings.blocks[1] > 0 and session.best() is not None and not self._budget.nothing_to_confirm(stop):
             self._entered = confirmation.entered(session, baselines)
             if self._entered:
@@ -204,4 +225,3 @@ class _Search:
         best = session.best()
         if best is not None and session.seconds_left() > session.trial_seconds():
             model_ceilings.know(session, best.config)
-        return extra

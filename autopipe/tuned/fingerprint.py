@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,19 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
     others, fewer = tuple(filter(None, models)), tuple(filter(None, amounts))
     level = MatchLevel.OTHER if others else MatchLevel.NEAR if fewer else MatchLevel.SAME
     return Match(level=level, differences=others + fewer, software=_software(known, here))
+
+
+def alike(hardware: Hardware) -> Hardware:
+    """Return the fingerprint that machines of one kind have in common: a little memory and bug fixes do not count."""
+    octaves = round(4 * math.log2(max(1, hardware.memory_bytes))) / 4
+    changed = {
+        "memory_bytes": round(2**octaves),
+        "gpu_driver": _minor(hardware.gpu_driver),
+        "python": _minor(hardware.python),
+        "packages": {name: _minor(version) for name, version in sorted(hardware.packages.items())},
+        "visible_gpus": None,
+    }
+    return hardware.model_copy(update=changed)
 
 
 def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Difference, ...]:

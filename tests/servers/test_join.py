@@ -11,17 +11,14 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Self
 
 import optuna
 import pytest
 
-from autopipe.search import studies
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.participants import BEAT_SECONDS
+from autopipe.search.record import open_record
 from autopipe.search.storage import open_storage, settle
-from tests.servers.grpc_proxy import served
 from tests.servers.postgres import Postgres, started
 
 pytestmark = pytest.mark.timeout(180)
@@ -30,11 +27,11 @@ SCRIPT = textwrap.dedent(
     """
     import json, socket, sys
 
-    url, host, beat = sys.argv[1:]
+    url, host, grace = sys.argv[1:]
     socket.gethostname = lambda: host  # a machine of its own
 
     from autopipe.api import searching
-    from autopipe.search import library, participants, study, together
+    from autopipe.search import library, storage, study
     from autopipe.search.events import ConfirmationStarted, StudyJoined, TrialGivenBack
     from autopipe.search.measurer import Effort
     from autopipe.search.settings import Settings
@@ -42,7 +39,7 @@ SCRIPT = textwrap.dedent(
     from tests.fakes.surface import Surface
     from tests.servers.test_join import SPACE
 
-    participants.BEAT_SECONDS, together.POLL_SECONDS = float(beat), 0.02
+    storage.HEARTBEAT_SECONDS, storage.GRACE_SECONDS = 1, int(grace)
     free = False
 
     def says(*words):
@@ -68,10 +65,9 @@ SCRIPT = textwrap.dedent(
         trials=12, budget_seconds=None, finalists=2, blocks=(3, 3), clock=surface.clock,
         storage=url, digests={"workload": "w", "data": "d"}, join=True,
     )
-    settings = searching._joined(settings, hardware(), tell)
+    settings = searching.joined(settings, hardware(), tell)
     result = study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, surface.facts(), settings, tell)
-    told = [result.best_config.key(), result.proved, result.estimate.value, len(surface.measured)]
-    says("ends", *told, str(result.ended_at))
+    says("ends", result.proved, len(surface.measured), result.unsaved)
     """
 )
 SPACE = """
@@ -88,9 +84,9 @@ parameters:
 class Machine:
     """A process that takes part in the study on a machine of its own. It waits for a word after each it says."""
 
-    def __init__(self, url: str, host: str, beat_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(self, url: str, host: str, grace_seconds: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, url, host, str(beat_seconds)],
+            [sys.executable, "-c", SCRIPT, url, host, str(grace_seconds)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -135,19 +131,12 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "journal":
-        yield f"journal:///{tmp_path}/study.log"
-    elif request.param == "grpc":
-        with served(f"sqlite:///{tmp_path}/study.db") as url:
-            yield url
-    else:
-        server: Postgres = request.getfixturevalue("postgres")
-        yield server.url
-        storage = open_storage(server.url)
-        for name in optuna.get_all_study_names(storage):
-            optuna.delete_study(study_name=name, storage=storage)
-        settle(storage)
+def url(postgres: Postgres) -> Iterator[str]:
+    yield postgres.url
+    storage = open_storage(postgres.url)
+    for name in optuna.get_all_study_names(storage):
+        optuna.delete_study(study_name=name, storage=storage)
+    settle(storage)
 
 
 def trials(url: str) -> list[optuna.trial.FrozenTrial]:
@@ -165,11 +154,11 @@ def searched(found: list[optuna.trial.FrozenTrial]) -> Counter[str]:
     return Counter(each["key"] for each in once)
 
 
-def both(url: str, stack: contextlib.ExitStack, beat_seconds: float = BEAT_SECONDS) -> list[tuple[Machine, str]]:
-    """Begin on two machines, and return each with what it measures: it does until it is told. The first coordinates."""
+def both(url: str, stack: contextlib.ExitStack, grace_seconds: int = 60) -> list[tuple[Machine, str]]:
+    """Begin on two machines, and return each with what it measures: it does until it is told."""
     found = []
     for host in ("one", "another"):
-        machine = stack.enter_context(Machine(url, host, beat_seconds))
+        machine = stack.enter_context(Machine(url, host, grace_seconds))
         assert machine.says() == ["StudyJoined"]
         machine.tell()
         word, key = machine.says()
@@ -178,44 +167,52 @@ def both(url: str, stack: contextlib.ExitStack, beat_seconds: float = BEAT_SECON
     return found
 
 
-@pytest.mark.parametrize("url", ["postgresql", "grpc"], indirect=True)
-def test_two_machines_take_different_trials_and_have_one_result(url: str) -> None:
+def test_two_machines_take_different_trials_and_each_proves_the_winner(url: str) -> None:
     with contextlib.ExitStack() as stack:
         (one, its_key), (another, other_key) = both(url, stack)
         assert its_key != other_key
         another.tell("on")  # it runs ahead, and waits for the other's trial
         said = [one.rest(), another.rest()]
-    ends = [each[-1] for each in said]
-    assert ends[0][0] == "ends"
-    assert ends[0][1:4] == ends[1][1:4]
-    assert ends[0][5] == ends[1][5]
-    assert ends[0][2], "it was proved"
-    assert sum(words == ["ConfirmationStarted"] for each in said for words in each) == 1
+    for each in said:
+        assert each.count(["ConfirmationStarted"]) == 1
+        assert each[-1][:2] + each[-1][3:] == ["ends", True, None]
+        assert each[-1][2] > 0
     assert set(searched(trials(url)).values()) == {1}
-    assert all(each[4] > 0 for each in ends)
+    assert all(each.state.is_finished() for each in trials(url))
 
 
-@pytest.mark.parametrize("url", ["postgresql", "grpc"], indirect=True)
-def test_of_machines_that_come_at_the_same_moment_one_makes_the_study(url: str) -> None:
+def test_of_machines_that_come_at_the_same_moment_all_have_one_study(url: str) -> None:
+    def opened(_: int) -> int:
+        sampler = optuna.samplers.RandomSampler()
+        record, _ = open_record(url, "joint", sampler=sampler, digests={}, fresh=False, shared=lambda trial: None)
+        record.settle()
+        return record.recover()
+
     with ThreadPoolExecutor(4) as threads:
-        made = list(threads.map(lambda _: studies.promise(url, "joint-0-1", {"workload": "w"}), range(4)))
-    assert sorted(made) == [False, False, False, True]
-    (found,) = studies.shared(url, "w").values()
-    assert (found.opened, found.over) == (False, False)
+        assert list(threads.map(opened, range(4))) == [0] * 4
+    assert trials(url) == []
 
 
-@pytest.mark.parametrize(("url", "dies"), [("postgresql", 0), ("journal", 1)], indirect=["url"])
-def test_a_machine_that_dies_gives_its_trial_back(url: str, dies: int) -> None:
+def test_a_machine_that_dies_gives_its_trial_back(url: str) -> None:
     with contextlib.ExitStack() as stack:
-        machines = both(url, stack, beat_seconds=0.5)
-        dead, given_back = machines[dies]
-        alive, _ = machines[1 - dies]
+        (dead, given_back), (alive, _) = both(url, stack, grace_seconds=2)
         dead.die()
         said = alive.rest()
     assert said.count(["TrialGivenBack"]) == 1
     assert said.count(["ConfirmationStarted"]) == 1
-    assert said[-1][:1] + said[-1][2:3] == ["ends", True]
+    assert said[-1][:2] + said[-1][3:] == ["ends", True, None]
     found = trials(url)
     assert searched(found)[given_back] == 1
     assert set(searched(found).values()) == {1}
     assert all(each.state.is_finished() for each in found)
+    assert [each.system_attrs["failed_trial"] for each in found if "failed_trial" in each.system_attrs] == [0]
+
+
+def test_a_server_that_is_restarted_costs_a_machine_that_joined_no_result(url: str, postgres: Postgres) -> None:
+    with contextlib.ExitStack() as stack:
+        (one, _), (another, _) = both(url, stack)
+        postgres.restart()
+        another.tell("on")
+        said = [one.rest(), another.rest()]
+    assert [each[-1][3] for each in said] == [None, None]
+    assert set(searched(trials(url)).values()) == {1}

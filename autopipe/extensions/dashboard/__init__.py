@@ -9,8 +9,6 @@ import importlib.util
 
 import optuna
 
-from autopipe.search.mirror import Mirror
-
 
 def write(study: optuna.Study, note: str) -> None:
     """Write a note in Markdown in place of an earlier one."""
@@ -19,6 +17,3 @@ def write(study: optuna.Study, note: str) -> None:
     import optuna_dashboard
 
     optuna_dashboard.save_note(study, note)
-    kept = study._storage
-    if isinstance(kept, Mirror):
-        kept.settle()

@@ -6,7 +6,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autopipe.search import opening
+from autopipe.search import record
 from autopipe.tuned import artifact as files
 from tests.fakes.profiles import artifact
 from tests.unit.cli.conftest import Autopipe
@@ -59,7 +59,7 @@ def test_a_study_of_one_trial_is_told_as_that(autopipe: Autopipe, tmp_path: Path
 def test_a_study_that_is_just_beginning_is_not_deleted(autopipe: Autopipe, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     for name in ("just begun", "begun long ago"):
-        opening.open_record(url, name, sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
+        record.open_record(url, name, sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
     optuna.load_study(study_name="begun long ago", storage=url).set_user_attr("began", "2020-01-01T00:00:00+00:00")
     assert "deleted  begun long ago" in autopipe("fleet", url, "--prune", "--older-than", "1d", "--yes").err
     assert optuna.get_all_study_names(url) == ["just begun"]
@@ -85,7 +85,7 @@ def test_studies_are_found_in_a_folder_whatever_it_is_called(
     folder = tmp_path / ("50%?" if kind == "sqlite" else written)
     folder.mkdir()
     url = f"{kind}:///{tmp_path}/{written}/studies"
-    opening.open_record(url, "one", sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
+    record.open_record(url, "one", sampler=optuna.samplers.RandomSampler(), digests={"workload": "w"}, fresh=False)
     assert (folder / "studies").is_file()
     ended = autopipe("fleet", url, "--json")
     assert (ended.status, [each["place"] for each in json.loads(ended.out)]) == (0, ["one"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 from typing import Any
 
@@ -128,26 +127,22 @@ def test_a_study_that_is_lost_is_told_with_the_reason() -> None:
     ]
 
 
-def test_with_whom_a_study_is_shared_is_told_and_who_ended_it() -> None:
+def test_with_whom_a_study_is_shared_is_told() -> None:
     screen = Screen(terminal=False)
     assert screen.tell(
         events.NotJoined(reasons=("`joint-1` is of machines unlike this one: usable cores: 2 there, 4 here",)),
         events.StudyJoined(name="joint-2", others=()),
-        events.StudyJoined(name="joint-2", others=("one (process 1)", "two (process 2)")),
-        events.WaitingForOthers(what="one (process 1) measures the model alone"),
+        events.StudyJoined(name="joint-2", others=("one", "two")),
+        events.WaitingForOthers(what="the last trials of one"),
         events.TrialGivenBack(number=6, host="two"),
-        events.ConcludedElsewhere(
-            name="joint-2", host="one", ended_at=datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-        ),
     ) == [
         "note      not joined: `joint-1` is of machines unlike this one: usable cores: 2 there, 4 here",
         "joined    the study joint-2, for others to join by the same command",
-        "joined    the study joint-2, with one (process 1), two (process 2)",
-        "waiting   one (process 1) measures the model alone",
+        "joined    the study joint-2, with one, two",
+        "waiting   the last trials of one",
         "note      trial 7 was cut off on two, and is run again",
-        "result    of the study joint-2, which ended on one at 2026-01-02 03:04:05 UTC",
     ]
-    assert screen.live().endswith("waiting: one (process 1) measures the model alone")
+    assert screen.live().endswith("waiting: the last trials of one")
 
 
 def test_a_baseline_is_shown_by_its_name() -> None:

@@ -1,46 +1,64 @@
-"""The study as the record. That it outlives its process is tested in tests/integration/test_search_resume.py."""
+"""The study of a search, in memory and in a storage, by one process and by several that share it.
+
+That it outlives its process is tested in tests/integration/test_search_resume.py.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import os
+import socket
+import time
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NoReturn
 
 import optuna
-import psutil
 import pytest
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.core.config import ModelSetup
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import to_config
 from autopipe.core.space import Space
 from autopipe.errors import TrialError
-from autopipe.search import record as record_module
-from autopipe.search import trial_owner
-from autopipe.search.opening import open_record
+from autopipe.search import storage
 from autopipe.search.origin import AskedBy, Asker
-from autopipe.search.record import Record
+from autopipe.search.record import Record, open_record
 from tests.fakes.surface import Surface
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "cache": "memory"})
 FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
 
 
-def opened(url: str | None, *, digests: Mapping[str, str] | None = None, fresh: bool = False) -> Record:
+def opened(
+    url: str | None,
+    *,
+    digests: Mapping[str, str] | None = None,
+    fresh: bool = False,
+    stale: list[FrozenTrial] | None = None,
+) -> Record:
+    """Open a study; with `stale`, it is a shared one, and trials of processes that died are added there."""
     sampler = optuna.samplers.RandomSampler(seed=0)
-    return open_record(url, "tune", sampler=sampler, digests=digests or {"workload": "w1"}, fresh=fresh)[0]
+    shared = None if stale is None else stale.append
+    return open_record(url, "tune", sampler=sampler, digests=digests or {"workload": "w1"}, fresh=fresh, shared=shared)[
+        0
+    ]
+
+
+def trials(url: str) -> list[FrozenTrial]:
+    return optuna.load_study(study_name="tune", storage=url).trials
 
 
 def run_one(record: Record, space: Space) -> Measurement:
     record.enqueue(space, CONFIG, origin=AskedBy.parse("seed:rule"), predicted=123.0)
     outcome = Surface().measure(CONFIG)
     assert isinstance(outcome, Measurement)
-    record.tell(record.ask(), outcome, value=5.0, constraints={"memory_bytes": -1.0}, seconds=2.0)
+    trial = record.ask()
+    assert record.begin(trial)
+    record.tell(trial, outcome, value=5.0, constraints={"memory_bytes": -1.0}, seconds=2.0)
     return outcome
 
 
@@ -122,151 +140,115 @@ def test_a_storage_that_cannot_be_used_is_named(url: str) -> None:
     assert url in caught.value.message
 
 
-def test_the_trial_of_a_live_process_is_left_alone(space: Space, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    record = opened(url)
-    record.enqueue(space, CONFIG, origin=AskedBy.parse("x"), predicted=None)
-    record.ask()
-    _, lost = open_record(url, "tune", sampler=record.study.sampler, digests={"workload": "w1"}, fresh=False)
-    assert lost == 0
-
-
 def test_optunas_own_verbosity_is_left_as_it_was() -> None:
     before = optuna.logging.get_verbosity()
     opened(None)
     assert optuna.logging.get_verbosity() == before
 
 
-def begun(record: Record, space: Space, origin: str, participant: str) -> optuna.Trial:
+def begun(record: Record, space: Space, origin: str) -> optuna.Trial:
     record.enqueue(space, CONFIG, origin=AskedBy.parse(origin), predicted=None)
-    return record.ask(participant)
-
-
-def test_of_two_participants_with_one_configuration_the_later_yields(space: Space) -> None:
-    record = opened(None)
-    first, second = (begun(record, space, "seed:guess", each) for each in ("one", "two"))
-    assert (record.is_elsewhere(first), record.is_elsewhere(second)) == (False, True)
-    record.refuse(second, "another participant of the study measures it")
-    again = begun(record, space, "again:ceiling", "two")  # a second look is meant to be one
-    assert not record.is_elsewhere(again)
-
-
-def test_an_earlier_trial_for_which_something_is_being_chosen_has_to_be_waited_for(space: Space) -> None:
-    record = opened(None)
-    choosing = record.ask("one")
-    trial = begun(record, space, "surrogate", "two")
-    assert record.is_elsewhere(trial) is None
-    record.describe(choosing, CONFIG, origin=AskedBy.parse("surrogate"), predicted=None)
-    assert record.is_elsewhere(trial) is True
-    assert record.is_elsewhere(choosing) is False
-    record.give_up(choosing)
-    assert record.is_elsewhere(trial) is False
-
-
-def test_what_was_interrupted_in_a_shared_study_is_left_for_the_others(space: Space) -> None:
-    record = opened(None)
-    record.give_up(begun(record, space, "proof:0", "a"), again=True)
-    assert not record.waiting()
-    record.give_up(begun(record, space, "baseline:fit", "a"), again=True)
-    trial = record.ask("b")
-    assert trial.user_attrs["origin"] == "baseline:fit"
-    record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
-    record.give_up(trial, again=True)  # it was over
-    assert not record.waiting()
-
-
-def test_what_a_dead_participant_was_running_is_run_again_and_its_block_of_a_confirmation_is_not(space: Space) -> None:
-    record = opened(None)
-    lost, block, other = (
-        begun(record, space, origin, who) for origin, who in (("baseline:fit", "a"), ("proof:0", "a"), ("x", "b"))
-    )
-    assert record.recover() == []  # their process, this one, is alive
-    cut = record.recover({"a"}, again=True)
-    assert [each.number for each in cut] == [lost.number, block.number]
-    assert record.under_way() == {CONFIG.key()}
-    trial = record.ask("b")
-    assert (trial.number, trial.user_attrs["origin"]) == (other.number + 1, "baseline:fit")
-    assert not record.waiting()
-
-
-def test_a_clock_that_is_set_meanwhile_makes_no_process_dead(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = opened(None)
-    begun(record, space, "x", "a")
-    later = psutil.Process().create_time() + 3600.0
-    monkeypatch.setattr(psutil.Process, "create_time", lambda process: later)
-    assert record.recover() == []
-
-
-def test_an_outcome_comes_too_late_for_a_trial_that_was_given_back(space: Space) -> None:
-    record = opened(None)
-    trial = begun(record, space, "x", "a")
-    record.recover({"a"})
-    record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
-    assert [row.outcome for row in record.rows()] == [None]
-    record.give_up(trial)
-
-
-@pytest.mark.parametrize("year", [2000, 2100])  # by the clock of whoever began it, in whichever time zone
-def test_in_a_shared_study_ones_own_clock_says_how_long_a_trial_has_had_no_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, year: int
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(record_module, "time", SimpleNamespace(monotonic=lambda: now))
-    record = opened(f"journal:///{tmp_path}/study.log")
-    record.study.add_trial(ownerless(year))
-    assert record.recover() == []
-    now += trial_owner.GRACE_SECONDS
-    assert record.recover() == []
-    now += 1.0
-    assert [each.number for each in record.recover()] == [0]
-
-
-def test_in_a_study_of_ones_own_a_trial_without_an_owner_is_old_when_it_is_opened(tmp_path: Path) -> None:
-    record = opened(f"sqlite:///{tmp_path}/study.db")
-    record.study.add_trial(ownerless(2000))
-    assert [each.number for each in record.recover()] == [0]
-
-
-def ownerless(year: int) -> optuna.trial.FrozenTrial:
-    trial = optuna.trial.create_trial(state=TrialState.RUNNING)
-    trial.datetime_start = datetime(year, 1, 1)
+    trial = record.ask()
+    assert record.begin(trial)
     return trial
 
 
-def test_who_is_given_up_before_it_owned_its_trial_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = opened(None)
-    ask, finished = record.study.ask, list[int]()
+def test_a_trial_whose_outcome_was_written_before_its_process_died_is_finished_with_it(
+    space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
 
-    def slow() -> optuna.Trial:
-        trial = ask()
-        if not finished:
-            finished.append(trial.number)
-            record.study.tell(trial, state=TrialState.FAIL)
-        return trial
+    def dies(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(record.study, "ask", slow)
-    trial = record.ask("one")
-    assert (finished, trial.number) == ([0], 1)
-    assert trial.user_attrs["owner"]["participant"] == "one"
+    with monkeypatch.context() as dying:
+        dying.setattr(optuna.storages.RDBStorage, "set_trial_state_values", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run_one(opened(url), space)
+    assert [each.state for each in trials(url)] == [TrialState.RUNNING]
+    assert [(row.value, row.seconds) for row in opened(url).rows()] == [(5.0, 2.0)]
+    assert [each.state for each in trials(url)] == [TrialState.COMPLETE]
 
 
-def test_of_two_survivors_the_second_leaves_a_trial_to_the_first(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = opened(None)
-    lost = begun(record, space, "seed:guess", "a")
+def test_a_trial_that_another_process_took_for_dead_keeps_its_outcome(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    record = opened(url)
+    trial = begun(record, space, "x")
+    opened(url)  # as a container does that does not see the process of the first
+    record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    assert [row.outcome for row in opened(url).rows()] == [None, FAILURE]
+    assert record.lost is None
 
-    def overtaken(*_: object) -> bool:
-        record.study.tell(lost, state=TrialState.FAIL)
-        return True
 
-    monkeypatch.setattr(trial_owner, "is_orphan", overtaken)
-    assert record.recover({"a"}, again=True) == []
-    assert not record.waiting()
+def test_a_study_that_is_deleted_meanwhile_costs_no_result(space: Space, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    record = opened(url)
+    optuna.delete_study(study_name="tune", storage=url)
+    run_one(record, space)
+    assert [row.value for row in record.rows()] == [5.0]
+    assert record.lost is not None
+
+
+# ---------------------------------------------------------------- a journal
+
+
+BROKEN = [b'{"op_code": 5, "wor{"op_code": 5}', b"\xff\xfe", b"17", b'{"note": "by hand"}', b"\0" * 8]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal with a study in it."""
+    path = tmp_path / "study.log"
+    opened(f"journal:///{path}")
+    return path
+
+
+def break_off(journal: Path, line: bytes) -> int:
+    """Write a line that is no record behind the others, as a write that was cut off and one after it leave one."""
+    before = journal.read_bytes()
+    journal.write_bytes(before + line + b"\n" + before.splitlines(keepends=True)[-1])
+    return len(before.splitlines()) + 1
+
+
+@pytest.mark.parametrize("line", BROKEN, ids=repr)
+def test_a_journal_that_breaks_in_a_search_leaves_the_study_in_memory(journal: Path, space: Space, line: bytes) -> None:
+    record = opened(f"journal:///{journal}")
+    number = break_off(journal, line)
+    run_one(record, space)
+    assert [row.value for row in record.rows()] == [5.0]
+    assert record.lost == f"line {number} of the journal `{journal}` is no record of Optuna's"
+
+
+@pytest.mark.parametrize("line", BROKEN, ids=repr)
+def test_a_broken_journal_cannot_be_opened_and_the_line_is_named(journal: Path, line: bytes) -> None:
+    number = break_off(journal, line)
+    with pytest.raises(TrialError, match=rf"cannot be used: line {number} of the journal `{journal}` is no record"):
+        storage.open_storage(f"journal:///{journal}")
+
+
+def test_a_last_line_that_is_still_being_written_breaks_nothing(journal: Path) -> None:
+    record = opened(f"journal:///{journal}")
+    with journal.open("ab") as file:
+        file.write(b'{"op_code": 5, "wor')
+    record.take_up()
+    assert record.rows() == []
+    assert record.lost is None
+
+
+def test_a_lock_that_another_takes_away_leaves_the_study_in_memory(
+    journal: Path, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = opened(f"journal:///{journal}")
+    monkeypatch.setattr(os, "fsync", lambda _: Path(f"{journal}.lock").unlink())
+    run_one(record, space)
+    assert [row.value for row in record.rows()] == [5.0]
+    assert record.lost == f"another process took or removed the lock of the journal `{journal}`"
 
 
 def test_a_journal_on_a_disk_that_is_full_leaves_the_study_in_memory(
-    space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journal: Path, space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = opened(f"journal:///{tmp_path}/study.log")
+    record = opened(f"journal:///{journal}")
 
     def full(*_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -275,3 +257,106 @@ def test_a_journal_on_a_disk_that_is_full_leaves_the_study_in_memory(
     run_one(record, space)
     assert [row.value for row in record.rows()] == [5.0]
     assert "No space left on device" in str(record.lost)
+
+
+# ---------------------------------------------------------------- a study that several share
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/study.db"
+
+
+@pytest.fixture
+def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a trial have one heartbeat, and be stale a second after it."""
+    monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 3600)
+    monkeypatch.setattr(storage, "GRACE_SECONDS", 1)
+
+
+def test_of_two_that_begin_one_configuration_the_later_yields_and_has_the_outcome(space: Space, url: str) -> None:
+    first, second = opened(url, stale=[]), opened(url, stale=[])
+    trial = begun(first, space, "seed:guess")
+    assert second.under_way() == {CONFIG.key(): socket.gethostname()}
+    second.enqueue(space, CONFIG, origin=AskedBy.parse("seed:guess"), predicted=None)
+    later = second.ask()
+    assert not second.begin(later)
+    assert begun(second, space, "again:ceiling").number == later.number + 1  # a second look is meant to be one
+    first.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    assert second.under_way() == {}
+    assert [row.outcome for row in second.rows()] == [FAILURE]
+
+
+@pytest.mark.usefixtures("_silent")
+@pytest.mark.parametrize("origin", ["baseline:fit", "proof:0"])
+def test_what_a_dead_process_was_running_is_run_again_once_and_its_block_of_a_proof_is_not(
+    space: Space, url: str, origin: str
+) -> None:
+    stale: list[FrozenTrial] = []
+    dead, one, other = opened(url, stale=[]), opened(url, stale=stale), opened(url, stale=stale)
+    lost = begun(dead, space, origin)
+    while one.under_way() or not trials(url)[0].state.is_finished():
+        time.sleep(0.1)
+    other.take_up()
+    assert [each.number for each in stale] == [0]
+    assert one.waiting() is other.waiting() is (origin == "baseline:fit")
+    if one.waiting():
+        taken, late = one.ask(), other.ask()
+        assert taken.user_attrs["origin"] == origin
+        assert (one.begin(taken), other.begin(late)) == (True, False)
+        one.tell(taken, FAILURE, value=None, constraints={}, seconds=1.0)
+        other.take_up()
+        assert [row.outcome for row in other.rows()] == [None, FAILURE]
+        assert other.rows()[1].config == CONFIG
+    dead.tell(lost, Surface().measure(CONFIG), value=5.0, constraints={}, seconds=1.0)  # it was only silent
+    assert [each.value for each in trials(url) if each.value is not None] == [5.0]
+
+
+@pytest.mark.usefixtures("_silent")
+def test_a_trial_has_heartbeats_as_long_as_it_runs(space: Space, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 1)
+    monkeypatch.setattr(storage, "GRACE_SECONDS", 3)
+    stale: list[FrozenTrial] = []
+    alive, other = opened(url, stale=[]), opened(url, stale=stale)
+    trial = begun(alive, space, "seed:guess")
+    began = time.monotonic()
+    while time.monotonic() < began + 6.0:
+        other.take_up()
+        time.sleep(0.5)
+    assert (stale, len(other.under_way())) == ([], 1)
+    alive.give_up(trial)
+
+
+def test_what_was_interrupted_in_a_shared_study_is_left_for_the_others(space: Space, url: str) -> None:
+    first, second = opened(url, stale=[]), opened(url, stale=[])
+    first.give_up(begun(first, space, "proof:0"), again=True)
+    second.take_up()
+    assert not second.waiting()
+    first.give_up(begun(first, space, "baseline:fit"), again=True)
+    trial = second.ask()
+    assert trial.user_attrs["origin"] == "baseline:fit"
+    assert second.begin(trial)
+    second.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    second.give_up(trial, again=True)  # it was over
+    second.take_up()
+    assert not second.waiting()
+
+
+def test_each_machine_has_a_proof_of_its_own(space: Space, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (ceiling,) = Surface().ceilings([ModelSetup()])
+    for host in ("one", "another"):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        record = opened(url, stale=[])
+        assert (record.rows(), record.block_ceilings()) == ([], {})
+        record.tell(begun(record, space, "proof:0"), FAILURE, value=None, constraints={}, seconds=1.0)
+        record.keep_block_ceiling(0, ceiling)
+    again = opened(url, stale=[])
+    assert ([row.number for row in again.rows()], again.block_ceilings()) == ([0], {0: ceiling})
+    assert len(trials(url)) == 2
+
+
+def test_what_bounds_a_space_is_what_the_first_has_measured(url: str) -> None:
+    first, second = opened(url, stale=[]), opened(url, stale=[])
+    facts = Surface().facts()
+    measured = first.bounds(dataclasses.replace(facts, reads_at_once=4))
+    assert second.bounds(dataclasses.replace(facts, reads_at_once=8)) == measured

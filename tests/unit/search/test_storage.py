@@ -59,6 +59,7 @@ def test_only_a_file_of_ones_own_holds_one_study() -> None:
     urls = (None, "sqlite:///a.db", "journal:///a.log", "postgresql://h/n")
     shared = [url for url in urls if storage.is_shared(url)]
     assert shared == ["journal:///a.log", "postgresql://h/n"]
+    assert [url for url in urls if storage.can_be_joined(url)] == ["postgresql://h/n"]
 
 
 @pytest.mark.parametrize("password", ["a#b", "a/b", "a?b", "a@b", "a:b"])

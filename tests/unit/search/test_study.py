@@ -40,8 +40,8 @@ from autopipe.search.events import (
 )
 from autopipe.search.feasible import Rule, trim
 from autopipe.search.measurer import Baseline, Effort
-from autopipe.search.opening import open_record
 from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.record import open_record
 from autopipe.search.result import SearchResult
 from autopipe.search.samplers import Sampler
 from autopipe.search.session import Session
@@ -1106,7 +1106,7 @@ def test_a_study_of_another_version_or_machine_says_so_and_what_to_do(
     with pytest.raises(TrialError) as refused:
         run(space, surface, url, trials=2, digests={"hardware": hardware})
     assert said in refused.value.message
-    assert refused.value.hint == "Use --fresh to begin anew, or another --out or --storage to keep both."
+    assert refused.value.hint == "Use --fresh to start a new one, or another --out or --storage to keep both."
     assert surface.measured == []
 
 

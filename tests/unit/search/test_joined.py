@@ -1,0 +1,158 @@
+"""Several searches in one study, as threads. As processes that die, in PostgreSQL: tests/servers/test_join.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autopipe.core.config import PipelineConfig
+from autopipe.core.outcome import Measurement, TrialFailure
+from autopipe.core.space import Space
+from autopipe.search import study
+from autopipe.search.events import ConfirmationStarted, Event, StudyJoined
+from autopipe.search.measurer import Effort
+from autopipe.search.origin import AskedBy, Asker
+from autopipe.search.result import SearchResult
+from autopipe.search.settings import Settings
+from autopipe.search.storage import open_storage
+from tests.fakes.surface import Surface
+
+NAME = "joint"
+
+
+@pytest.fixture(autouse=True)
+def _machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each thread be a machine of its own, and nobody be waited for longer than needed."""
+    monkeypatch.setattr(socket, "gethostname", lambda: threading.current_thread().name)
+    monkeypatch.setattr(study, "_POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/study.db"
+    open_storage(url)  # whose tables only one process of SQLite can make
+    return url
+
+
+class Meeting(Surface):
+    """Does something in its first trial."""
+
+    meet: Callable[[], object]
+
+    def measure(
+        self, config: PipelineConfig, *, effort: Effort = Effort.SEARCH, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        if not self.measured:
+            self.meet()
+        return super().measure(config, effort=effort, must_reach=must_reach)
+
+
+@dataclasses.dataclass
+class Search:
+    """One of the searches, and what it told."""
+
+    surface: Meeting
+    told: list[Event] = dataclasses.field(default_factory=list)
+
+    def run(self, space: Space, url: str, *, join: bool = True) -> SearchResult:
+        settings = Settings(
+            clock=self.surface.clock,
+            storage=url,
+            study_name=NAME,
+            digests={"workload": "w"},
+            join=join,
+            trials=8,
+            budget_seconds=None,
+            finalists=2,
+            blocks=(2, 2),
+        )
+        return study.run(space, self.surface, self.surface.facts(), settings, self.told.append)
+
+    def joined(self) -> list[tuple[str, ...]]:
+        return [event.others for event in self.told if isinstance(event, StudyJoined)]
+
+
+def search(seed: int, meet: Callable[[], object] = lambda: None) -> Search:
+    surface = Meeting(quirks=1, model_rate=60_000.0, seed=seed)
+    surface.meet = meet
+    return Search(surface)
+
+
+def measured(url: str) -> list[optuna.trial.FrozenTrial]:
+    trials = optuna.load_study(study_name=NAME, storage=url).trials
+    return [each for each in trials if "outcome" in each.user_attrs]
+
+
+def asker(trial: optuna.trial.FrozenTrial) -> Asker:
+    return AskedBy.parse(trial.user_attrs["origin"]).asker
+
+
+def test_two_searches_take_different_trials_and_each_proves_the_winner(space: Space, url: str) -> None:
+    barrier = threading.Barrier(2, timeout=60)
+    searches = search(0, barrier.wait), search(1, barrier.wait)
+    with ThreadPoolExecutor() as threads:
+        running = [threads.submit(each.run, space, url) for each in searches]
+        results = [each.result() for each in running]
+    once = Counter(each.user_attrs["key"] for each in measured(url) if asker(each) not in (Asker.AGAIN, Asker.PROOF))
+    assert set(once.values()) == {1}
+    assert 8 <= once.total() <= 10  # both may be in a trial when the last one is begun
+    for each, result in zip(searches, results, strict=True):
+        assert result.proved
+        assert result.unsaved is None
+        assert sum(isinstance(event, ConfirmationStarted) for event in each.told) == 1
+        assert len({row.key for row in result.trials if row.block is None}) == len(once)
+        assert all(baseline.estimate is not None for baseline in result.baselines)
+    hosts = {each.user_attrs["owner"]["host"] for each in measured(url)}
+    assert len(hosts) == 2
+
+
+def test_a_search_that_comes_late_measures_nothing_but_its_own_proof(space: Space, url: str) -> None:
+    found = search(0).run(space, url)
+    with ThreadPoolExecutor() as threads:
+        late = search(1)
+        again = threads.submit(late.run, space, url).result()
+    assert [row.key for row in again.trials if row.block is None] == [
+        row.key for row in found.trials if row.block is None
+    ]
+    assert all(effort is Effort.PROOF for _, effort in late.surface.measured)
+    assert again.proved
+
+
+def test_a_search_that_nobody_joins_finds_what_a_search_of_its_own_finds(space: Space, url: str) -> None:
+    shared, alone = search(0), search(0)
+    ours = shared.run(space, url)
+    own = alone.run(space, f"{url}-other", join=False)
+    assert [(row.key, row.value) for row in ours.trials] == [(row.key, row.value) for row in own.trials]
+    assert ours.best_config == own.best_config
+    assert shared.joined() == [()]
+
+
+def test_if_one_is_interrupted_another_runs_its_trial(space: Space, url: str) -> None:
+    begun, both = threading.Event(), threading.Barrier(2, timeout=60)
+
+    def interrupt() -> None:
+        begun.set()
+        both.wait()
+        raise KeyboardInterrupt
+
+    first, second = search(0, interrupt), search(1, both.wait)
+    with ThreadPoolExecutor() as threads:
+        one = threads.submit(first.run, space, url)
+        begun.wait(60)
+        two = threads.submit(second.run, space, url)
+        assert one.result().interrupted
+        found = two.result()
+    assert "the same command joins it again" in one.result().stopped_because.message
+    assert len(second.joined()[0]) == 1
+    assert found.proved
+    assert {row.key for row in found.trials if row.outcome is not None} == {
+        each.user_attrs["key"] for each in optuna.load_study(study_name=NAME, storage=url).trials
+    }
