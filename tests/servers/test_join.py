@@ -21,7 +21,7 @@ from autopipe.search.record import open_record
 from autopipe.search.storage import open_storage, settle
 from tests.servers.postgres import Postgres, started
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("collected")]
 
 SCRIPT = textwrap.dedent(
     """
@@ -184,9 +184,9 @@ def test_two_machines_take_different_trials_and_each_proves_the_winner(url: str)
 def test_of_machines_that_come_at_the_same_moment_all_have_one_study(url: str) -> None:
     def opened(_: int) -> int:
         sampler = optuna.samplers.RandomSampler()
-        record, _ = open_record(url, "joint", sampler=sampler, digests={}, fresh=False, shared=lambda trial: None)
+        record, lost = open_record(url, "joint", sampler=sampler, digests={}, fresh=False, shared=lambda trial: None)
         record.settle()
-        return record.recover()
+        return lost
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(opened, range(4))) == [0] * 4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,16 +30,7 @@ parameters:
   finish: [device, host]
 """
 RESTARTED_AT = 4  # the trial in which the server goes
-pytestmark = pytest.mark.timeout(240)
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    """Close the connections that Optuna leaves to the collector here, where nobody minds its warning."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("collected")]
 
 
 class Restarting(Surface):
