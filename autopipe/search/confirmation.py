@@ -111,7 +111,8 @@ def run(session: Session, entered: list[decision.Finalist]) -> None:
         done = max((len(ran) for ran in blocks.values()), default=0)
         if done > 0:
             running = decision.still_in(entered, blocks, surrogate, most)
-        over = done >= most or (done >= fewest and decision.decided(entered, blocks, surrogate, most))
+        standing = decision.standings(entered, blocks, surrogate, most).values()
+        over = done >= most or (done >= fewest and decision.Standing.OPEN not in standing)
         if over or _no_time(session, len(running)):
             return
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
@@ -167,7 +168,7 @@ def judge(session: Session, entered: Sequence[decision.Finalist]) -> Confirmatio
         return None
     points, surrogate = session.points(), session.surrogate()  # one may have broken a limit in the confirmation run
     in_the_end = [replace(each, may_win=points[each.key].feasible) for each in entered]
-    verdict = decision.verdict(in_the_end, scored, surrogate, session.settings.blocks[1])
+    verdict = decision.verdict(in_the_end, scored, surrogate)
     if verdict is None:
         return None
     return Confirmation(

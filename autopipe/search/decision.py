@@ -185,14 +185,7 @@ def still_in(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate
     return [each for each in finalists if each.key in kept]
 
 
-def decided(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> bool:
-    """Whether more blocks would change nothing: all others are proved slower than the leader, or as good."""
-    if leader(finalists, blocks, surrogate) is None:
-        return False
-    return Standing.OPEN not in standings(finalists, blocks, surrogate, looks).values()
-
-
-def verdict(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> Verdict | None:
+def verdict(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> Verdict | None:
     """Return the winner by all that is known; None if no finalist that may win could be measured."""
     first = leader(finalists, blocks, surrogate)
     if first is None:

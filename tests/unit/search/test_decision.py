@@ -52,7 +52,7 @@ def belief(ran: decision.Blocks, trials: Rates | None = None, *, spread: float =
 def verdict(
     entered: list[Finalist], ran: decision.Blocks, trials: Rates | None = None, *, spread: float = 0.002
 ) -> decision.Verdict:
-    found = decision.verdict(entered, ran, belief(ran, trials, spread=spread), LOOKS)
+    found = decision.verdict(entered, ran, belief(ran, trials, spread=spread))
     assert found is not None
     return found
 
@@ -134,7 +134,7 @@ def test_configurations_that_are_alike_speak_for_each_other() -> None:
         known(f"p{number}", "processes", "processes.workers", number, 139.0)
         known(f"t{number}", "tfdata", "tfdata.num_parallel_calls", number, 101.0)
     surrogate = Surrogate(Features(configs, cores=2), readings)
-    found = decision.verdict([finalist("p"), finalist("t")], ran, surrogate, LOOKS)
+    found = decision.verdict([finalist("p"), finalist("t")], ran, surrogate)
     assert found is not None
     assert found.winner == "p"
 
@@ -204,7 +204,7 @@ def test_where_all_is_decided_the_best_baseline_goes_on_for_its_interval() -> No
     ran = blocks(a=[100.0, 100.1], base=[10.0, 10.1], c=[50.0, 50.1])
     trials = {"a": [101.0], "base": [10.1], "c": [50.0]}
     believed = belief(ran, trials)
-    assert decision.decided(entered, ran, believed, LOOKS)
+    assert Standing.OPEN not in decision.standings(entered, ran, believed, LOOKS).values()
     assert [each.key for each in decision.still_in(entered, ran, believed, LOOKS)] == ["a", "c"]
 
 
@@ -224,18 +224,18 @@ def test_who_proves_as_good_need_not_run_again() -> None:
     assert list(found.values()) == [Standing.AS_GOOD]
 
 
-def test_decided_when_all_are_beaten_or_as_good() -> None:
-    entered = [finalist("a"), finalist("b")]
-    clear, close = blocks(a=[100, 101, 99], b=[50, 51, 50]), blocks(a=[100, 101, 99], b=[97, 101, 97])
-    assert decision.decided(entered, clear, belief(clear, {"a": [100.0], "b": [50.0]}), LOOKS)
-    assert not decision.decided(entered, close, belief(close, {"a": [100.0], "b": [98.0]}), LOOKS)
+def test_those_that_are_close_stay_open() -> None:
+    ran = blocks(a=[100, 101, 99], b=[97, 101, 97], c=[50, 51, 50])
+    believed = belief(ran, {"a": [100.0], "b": [98.0], "c": [50.0]})
+    found = decision.standings([finalist("a"), finalist("b"), finalist("c")], ran, believed, LOOKS)
+    assert found == {"b": Standing.OPEN, "c": Standing.SLOWER}
 
 
 def test_nobody_wins_who_never_ran() -> None:
     ran = blocks(a=[100.0])
     assert decision.leader([finalist("a"), finalist("b")], ran, belief(ran, {"b": [200.0]})) == "a"
     assert decision.leader([finalist("b")], {}, belief(ran)) is None
-    assert decision.verdict([finalist("b")], {}, belief(ran), LOOKS) is None
+    assert decision.verdict([finalist("b")], {}, belief(ran)) is None
 
 
 def test_what_the_limits_rule_out_is_compared_with_and_never_wins() -> None:
