@@ -16,6 +16,7 @@ from autopipe.search.session import Session
 
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
 _SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
+_SHARE_OF_ALL = 1 / 4  # of the time that is left after the first, for all other setups
 _FIRST_SHARE = 1 / 3  # of the time that is left, for the first setup with the ops and the reads
 _ROUNDS, _AS_FAST = 3, 1.1  # of two setups by turns, at most; times slower, on an idle machine
 _ALONE_SECONDS, _ALONE_STEPS = 3.0, 15  # of a reading, before the first: the start, and steps
@@ -36,9 +37,10 @@ def measured(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
     step, took = session.facts.workload.batch_size / found[0].model_images_per_second.value, clock() - began
     if took < _FIRST_SHARE * session.seconds_left():  # else it may have compiled for long, as it would for each setup
         took = min(took, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
+    all_end = clock() + _SHARE_OF_ALL * session.seconds_left()
     for setup in wanted[1:]:
         most = _SHARE * session.seconds_left()
-        if took > most:
+        if took > most or clock() + took > all_end:
             break
         if _is_hopeless(session, setup, found, wanted) or _ALONE_CALLS * setup.steps_per_execution * step > most:
             continue

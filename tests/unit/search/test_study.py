@@ -786,6 +786,25 @@ def test_a_model_that_takes_long_is_run_alone_in_its_usual_setup_only(space: Spa
     assert sum(isinstance(event, CeilingMeasured) for event in before) == 1
 
 
+def test_the_model_alone_in_all_its_other_setups_takes_no_more_than_a_quarter_of_the_time() -> None:
+    class Slow(Surface):
+        """A model whose every setup takes ten seconds to compile: a twelfth of the time each."""
+
+        def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling:
+            self.now += 9.0
+            return super().model_alone(setup, again=again)
+
+    surface, spent = Slow(model_rate=900.0, scaling=float), list[float]()
+
+    def note(event: Event) -> None:
+        spent.extend([event.spent_seconds] if isinstance(event, BudgetPlanned) else [])
+
+    facts = dataclasses.replace(surface.facts(), gpus=8)
+    space = library.read("multi_gpu")({"cores": 8, "gpus": 8})
+    study.run(space, surface, facts, settings(surface, budget_seconds=120.0, trials=1), on_event=note)
+    assert spent == [pytest.approx(3.0 + 20.0)]
+
+
 def test_the_winner_has_a_ceiling_though_there_was_no_time_for_its_setup_at_the_start(space: Space) -> None:
     class Slow(Surface):
         def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
