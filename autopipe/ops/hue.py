@@ -138,19 +138,23 @@ class RandomSaturation(_ColourOp):
 
     def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
         factor = chance.between((self.lower, self.upper), number)
-        red, green, blue = cv2.split(array, [*np.empty((3, *array.shape[:2]), np.uint8)])  # a third of its time alone
-        most = cv2.max(cv2.max(red, green), blue)
-        tops = cv2.cvtColor(most, cv2.COLOR_GRAY2RGB)
-        below = cv2.subtract(tops, array)
+        planes = cv2.split(array, [*np.empty((3, *array.shape[:2]), np.uint8)])  # a third of its time alone
+        most = cv2.max(cv2.max(planes[0], planes[1]), planes[2])
         if factor <= 1:
-            below = cv2.convertScaleAbs(below, alpha=factor)  # rounds half to even
-        else:  # at the most so that the smallest level comes to be 0
-            span = cv2.subtract(most, cv2.min(cv2.min(red, green), blue)).astype(np.float32)
-            gain = np.fmin(cv2.divide(most.astype(np.float32), span), np.float32(factor))  # of grey 0 / 0: no number
-            drawn = below.astype(np.float32)
-            drawn *= cv2.cvtColor(gain, cv2.COLOR_GRAY2RGB)
-            below = cv2.convertScaleAbs(drawn)
-        return cv2.subtract(tops, below)
+            tops = cv2.cvtColor(most, cv2.COLOR_GRAY2RGB)
+            below = cv2.convertScaleAbs(cv2.subtract(tops, array), alpha=factor)  # rounds half to even
+            return cv2.subtract(tops, below)
+        # At the most so that the smallest level comes to be 0. By planes, and by OpenCV's own mixed products, it takes
+        # 0.12 ms of 224 x 224, where arrays of 32-bit floats take 0.79.
+        span = cv2.subtract(most, cv2.min(cv2.min(planes[0], planes[1]), planes[2]))
+        gain: NDArray[Any] = cv2.divide(most, span, dtype=cv2.CV_32F)  # of grey 0 / 0: no number
+        np.fmin(gain, np.float32(factor), out=gain)
+        below = np.empty_like(most)
+        for plane in planes:
+            cv2.subtract(most, plane, dst=below)
+            cv2.multiply(below, gain, dst=below, dtype=cv2.CV_8U)  # rounds half to even
+            cv2.subtract(most, below, dst=plane)
+        return cv2.merge(planes)
 
     def _plain(self) -> tuple[Range, str]:
         return (self.lower, self.upper), "hsv[..., 1] = np.minimum(hsv[..., 1] * change, 1)"
