@@ -67,30 +67,6 @@ def failed(outcome: object, kind: FailureKind, phase: Phase = Phase.MEASURE) -> 
     return outcome
 
 
-def test_a_good_trial_says_what_it_cost(runner: TrialRunner) -> None:
-    outcome = runner.measure(CONFIG)
-    assert isinstance(outcome, Measurement)
-    assert {Phase.BUILD, Phase.OPEN, Phase.MEASURE, Phase.CLOSE} == set(outcome.phase_seconds)
-    assert outcome.overhead_seconds > 0
-
-
-def test_ceiling_and_verification_come_back(runner: TrialRunner) -> None:
-    assert isinstance(runner.ceiling(CONFIG.model_setup), Ceiling)
-    assert isinstance(runner.verify([CONFIG]), Verification)
-
-
-def test_a_failure_carries_its_configuration(runner: TrialRunner) -> None:
-    failure = failed(runner.measure(CONFIG, {"fault": "exit"}), FailureKind.CRASHED)
-    assert CONFIG.key() == failure.config_key
-    assert failure.config is not None
-    assert "exited with status 7" in failure.message
-
-
-def test_after_a_failure_the_next_trial_is_measured(runner: TrialRunner) -> None:
-    failed(runner.measure(CONFIG, {"fault": "kill"}), FailureKind.CRASHED)
-    assert isinstance(runner.measure(CONFIG), Measurement)
-
-
 @pytest.mark.parametrize("fault", ["hang", "hang_and_ignore_sigterm"])
 def test_silence_is_hung_and_shows_where(impatient: TrialRunner, fault: str) -> None:
     failure = failed(impatient.measure(CONFIG, {"fault": fault}), FailureKind.HUNG)
@@ -119,17 +95,6 @@ def test_a_hung_trial_may_close_its_session(impatient: TrialRunner, tmp_path: Pa
 @pytest.mark.parametrize("fault", ["hang_in_close", "thread_that_stays"])
 def test_a_process_that_will_not_end_is_killed(impatient: TrialRunner, fault: str) -> None:
     assert isinstance(impatient.measure(CONFIG, {"fault": fault}), Measurement)
-
-
-def test_an_abort_is_a_crash_with_signal_and_stack(runner: TrialRunner) -> None:
-    failure = failed(runner.measure(CONFIG, {"fault": "abort"}), FailureKind.CRASHED)
-    assert "SIGABRT" in failure.message
-    assert "in _abort" in failure.log_tail
-
-
-def test_sigkill_without_memory_pressure_is_a_crash(runner: TrialRunner) -> None:
-    failure = failed(runner.measure(CONFIG, {"fault": "kill"}), FailureKind.CRASHED)
-    assert "SIGKILL" in failure.message
 
 
 def test_what_a_killed_trial_leaves_in_its_temporary_folder_is_removed(runner: TrialRunner, tmp_path: Path) -> None:
@@ -192,30 +157,10 @@ def test_an_exception_becomes_its_kind(runner: TrialRunner, error: str, kind: Fa
     assert "Traceback" in failure.log_tail
 
 
-def test_sys_exit_in_a_trial_is_a_crash(runner: TrialRunner) -> None:
-    assert "enough" in failed(runner.measure(CONFIG, {"fault": "sys_exit"}), FailureKind.CRASHED).message
-
-
 def test_too_much_memory_is_stopped_before_the_kernel_does(launch: Launch) -> None:
     with TrialRunner(launch, memory_limit_bytes=400 << 20) as runner:
         failure = failed(runner.measure(CONFIG, {"fault": "allocate"}), FailureKind.OUT_OF_MEMORY)
     assert "400 MiB" in failure.message
-
-
-def test_what_a_trial_prints_disturbs_nobody(runner: TrialRunner) -> None:
-    assert isinstance(runner.measure(CONFIG, {"fault": "print_megabytes"}), Measurement)
-
-
-def test_garbage_in_the_channel_is_a_crash_that_shows_it(runner: TrialRunner) -> None:
-    failure = failed(runner.measure(CONFIG, {"fault": "garbage"}), FailureKind.CRASHED)
-    assert "this is not JSON" in failure.message
-
-
-def test_a_closed_channel_is_a_crash(runner: TrialRunner) -> None:
-    assert (
-        "closed its channel"
-        in failed(runner.measure(CONFIG, {"fault": "close_all_files"}), FailureKind.CRASHED).message
-    )
 
 
 @pytest.mark.parametrize("own_session", [False, True])
@@ -272,3 +217,33 @@ def test_log_lines_reach_who_watches(launch: Launch, tmp_path: Path) -> None:
     with TrialRunner(launch, deadlines=IMPATIENT, recycling=Recycling(), on_event=seen.append) as runner:
         runner.measure(CONFIG, options)
     assert Log(text="hanging") in seen
+
+
+def test_a_good_trial_says_what_it_cost_whatever_it_prints(runner: TrialRunner) -> None:
+    outcome = runner.measure(CONFIG, {"fault": "print_megabytes"})
+    assert isinstance(outcome, Measurement)
+    assert {Phase.BUILD, Phase.OPEN, Phase.MEASURE, Phase.CLOSE} == set(outcome.phase_seconds)
+    assert outcome.overhead_seconds > 0
+    assert isinstance(runner.ceiling(CONFIG.model_setup), Ceiling)
+    assert isinstance(runner.verify([CONFIG]), Verification)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "logged"),
+    [
+        ("exit", "exited with status 7", ""),
+        ("abort", "SIGABRT", "in _abort"),
+        ("kill", "SIGKILL", ""),  # without memory pressure
+        ("sys_exit", "enough", ""),
+        ("garbage", "this is not JSON", ""),
+        ("close_all_files", "closed its channel", ""),
+    ],
+)
+def test_a_process_that_ends_or_garbles_is_a_crash_and_the_next_trial_is_measured(
+    runner: TrialRunner, fault: str, said: str, logged: str
+) -> None:
+    failure = failed(runner.measure(CONFIG, {"fault": fault}), FailureKind.CRASHED)
+    assert said in failure.message
+    assert logged in failure.log_tail
+    assert (failure.config is not None, failure.config_key) == (True, CONFIG.key())
+    assert isinstance(runner.measure(CONFIG), Measurement)

@@ -38,32 +38,6 @@ def pids(runner: TrialRunner, *configs: PipelineConfig, **options: str | int) ->
     return [outcome.ran.processes for outcome in outcomes if isinstance(outcome, Measurement)]
 
 
-def test_a_warm_child_serves_many_trials(launch: Launch) -> None:
-    other = PipelineConfig(loader=Threads(workers=2))
-    with TrialRunner(launch) as runner:
-        first, second, third = pids(runner, CONFIG, other, CONFIG)
-    assert first == second == third
-
-
-def test_isolation_by_process_takes_a_fresh_child_each_time(launch: Launch) -> None:
-    with TrialRunner(launch, recycling=Recycling(isolation="process")) as runner:
-        first, second = pids(runner, CONFIG, CONFIG)
-    assert first != second
-
-
-def test_a_child_is_replaced_after_so_many_trials(launch: Launch) -> None:
-    with TrialRunner(launch, recycling=Recycling(trials=2)) as runner:
-        first, second, third = pids(runner, CONFIG, CONFIG, CONFIG)
-    assert first == second != third
-
-
-def test_other_process_wide_settings_take_another_child(launch: Launch) -> None:
-    other = CONFIG.model_copy(update={"channels": "first"})
-    with TrialRunner(launch) as runner:
-        first, second, third = pids(runner, CONFIG, other, other)
-    assert first != second == third
-
-
 def test_a_child_whose_memory_grows_is_replaced(launch: Launch) -> None:
     with TrialRunner(launch, recycling=Recycling(growth_bytes=60 << 20)) as runner:
         assert pids(runner, CONFIG, CONFIG, fault="grow", bytes=40 << 20)[0] == runner.pid
@@ -180,14 +154,6 @@ def test_a_child_that_still_loads_is_ended_and_not_waited_for(launch: Launch, tm
     assert psutil.Process().children(recursive=True) == []
 
 
-def test_closing_twice_is_fine(launch: Launch) -> None:
-    runner = TrialRunner(launch)
-    runner.start()
-    runner.close()
-    runner.close()
-    assert psutil.Process().children(recursive=True) == []
-
-
 @pytest.mark.parametrize("fault", ["hang", "hang_and_ignore_sigterm", "grandchild"])
 def test_when_the_study_is_killed_its_trial_goes_too(launch: Launch, tmp_path: Path, fault: str) -> None:
     study = tmp_path / "study.py"
@@ -250,3 +216,23 @@ def test_a_workload_that_is_passed_as_an_object_finds_what_lies_beside_its_scrip
     made = dataclasses.replace(found, session=launch.session, sys_path=(*found.sys_path, *launch.sys_path))
     with TrialRunner(made) as runner:
         assert runner.start() is None
+
+
+@pytest.mark.parametrize(
+    ("recycling", "configs", "processes"),
+    [
+        (Recycling(), [CONFIG, PipelineConfig(loader=Threads(workers=2)), CONFIG], [0, 0, 0]),
+        (Recycling(isolation="process"), [CONFIG, CONFIG], [0, 1]),
+        (Recycling(trials=2), [CONFIG] * 3, [0, 0, 1]),
+        (Recycling(), [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
+    ],
+    ids=["warm", "each its own", "so many", "another setting of the process"],
+)
+def test_a_child_serves_trials_until_it_is_to_be_replaced(
+    launch: Launch, recycling: Recycling, configs: list[PipelineConfig], processes: list[int]
+) -> None:
+    with TrialRunner(launch, recycling=recycling) as runner:
+        found = pids(runner, *configs)
+        runner.close()
+    assert [list(dict.fromkeys(found)).index(pid) for pid in found] == processes
+    assert psutil.Process().children(recursive=True) == []

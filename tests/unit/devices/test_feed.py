@@ -41,41 +41,12 @@ def stream(
     return Stream(loader, placement or Placement(Host()), Fault(), first=first, steps=steps)
 
 
-def test_a_stream_goes_through_epochs_and_says_which_is_the_last() -> None:
-    loader = ArrayLoader(*blobs(12), 4)
-    assert len(list(stream(loader, 9).take(100))) == 9
-    assert loader.asked == [(0, 0, False), (1, 0, False), (2, 0, True)]
-    expected = [list(loader.order.epoch(epoch)[i : i + 4]) for epoch in range(3) for i in (0, 4, 8)]
-    assert expected == loader.handed
-
-
-def test_a_stream_starts_within_an_epoch() -> None:
-    loader = ArrayLoader(*blobs(12), 4)
-    list(stream(loader, 4, first=(5, 2)).take(100))
-    assert loader.asked == [(5, 2, False), (6, 0, True)]
-    assert loader.handed[0] == list(loader.order.epoch(5)[8:12])
-
-
-def test_an_epoch_that_is_not_advanced_takes_nothing() -> None:
-    loader = ArrayLoader(*blobs(12), 4)
-    walk = stream(loader, 6)
-    walk.take(3)
-    next(walk.take(3))
-    walk.take(3)
-    assert len(loader.handed) == 1
-
-
 def test_a_closed_stream_ends_the_loaders_iterator() -> None:
     loader = ArrayLoader(*blobs(12), 4)
     walk = stream(loader, 6)
     next(walk.take(3))
     walk.close()
     assert list(walk.take(3)) == []
-
-
-def test_data_without_a_target_give_x_alone() -> None:
-    loader = ArrayLoader(blobs(12)[0], None, 4)
-    assert [len(batch) for batch in stream(loader, 3).take(3)] == [1, 1, 1]
 
 
 def test_looking_ahead_places_batches_before_they_are_asked_for() -> None:
@@ -101,24 +72,6 @@ def test_ahead_never_waits_for_an_item_that_is_not_needed_yet() -> None:
     waiting = 1
     assert next(items) == 2
     assert next(source) == 5
-
-
-def test_what_a_loader_raises_is_raised_as_itself_with_its_cause() -> None:
-    loader = ArrayLoader(*blobs(12), 4)
-    loader.fails_at, loader.error = (0, 1), OpError("the op failed")
-    loader.error.__cause__ = cause = ZeroDivisionError("in the op")
-    fault = Fault()
-
-    def keras_wraps() -> None:
-        try:
-            list(Stream(loader, Placement(Host()), fault, first=(0, 0), steps=3).take(3))
-        except OpError:
-            raise RuntimeError("a framework's own error") from None
-
-    with pytest.raises(OpError) as caught, fault.raised_as_itself():
-        keras_wraps()
-    assert caught.value is loader.error
-    assert caught.value.__cause__ is cause
 
 
 class Foreign(ArrayLoader):

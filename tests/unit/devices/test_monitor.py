@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
@@ -115,16 +114,6 @@ def test_workers_that_were_lost_are_counted_since_the_epoch_before() -> None:
     assert [logs["lost_workers"] for logs in history] == [1, 2, 3]
 
 
-def test_the_trainer_has_its_own_loader_back_afterwards() -> None:
-    clock = Clock()
-    monitor, _ = _watched(clock)
-    loader = SlowLoader(clock)
-    trainer = OneTrainer(loader, clock)
-    trainer.fit(monitor, epochs=1)
-    assert trainer.loader is loader
-    assert loader.closed == 0
-
-
 def test_a_training_after_one_that_was_cut_is_timed_once() -> None:
     clock = Clock()
     monitor, judged = _watched(clock)
@@ -165,7 +154,3 @@ def test_an_epoch_of_one_batch_is_not_judged() -> None:
     logs: dict[str, Any] = {}
     monitor.on_epoch_end(0, logs)
     assert (judged, logs) == ([], {})
-
-
-def test_it_is_a_keras_callback() -> None:
-    assert isinstance(_watched(Clock())[0], keras.callbacks.Callback)

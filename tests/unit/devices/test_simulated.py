@@ -58,16 +58,6 @@ def test_sleeping_too_long_does_not_add_up() -> None:
     assert time.now - 100.0 == pytest.approx(1000 * 0.015, abs=0.0011)
 
 
-def test_host_work_within_a_step_costs_nothing() -> None:
-    time = FakeTime()
-    timeline = time.timeline()
-    for _ in range(100):
-        time.now += 0.010  # the host prepares the next step meanwhile
-        timeline.start(0.015)
-    timeline.wait()
-    assert time.now - 100.0 == pytest.approx(0.010 + 100 * 0.015)
-
-
 def test_time_is_in_proportion_to_the_batch() -> None:
     assert PRESETS["mlperf-resnet50-h100"].seconds(400) == 0.224
     assert PRESETS["mlperf-resnet50-h100"].seconds(100) == pytest.approx(0.056)

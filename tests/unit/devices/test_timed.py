@@ -56,17 +56,6 @@ def test_epochs_are_told_apart_in_a_dataset_that_goes_through_all_of_them() -> N
     assert len(loader.restarts) == 2
 
 
-def test_it_hands_on_what_the_loader_is() -> None:
-    inner = ArrayLoader(X, None, 2)
-    with TimedLoader(inner) as loader:
-        assert len(loader) == 3
-        assert loader.spec is inner.spec
-        assert loader.identity == inner.identity
-        assert loader.native_dataset(0, 1) is None
-        assert loader.occupancy() is None
-    assert inner.closed
-
-
 def test_no_batch_is_held_while_the_next_is_waited_for() -> None:
     import weakref
 

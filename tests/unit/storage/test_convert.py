@@ -201,30 +201,11 @@ def test_two_at_once_are_refused_and_other_parts_are_not(tmp_path: Path) -> None
         convert(conversion(), ARRAY, tmp_path, part=(1, 2))
 
 
-def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("important")
-    with pytest.raises(StorageError, match=r"must hold nothing else, but .* has 1 other files: `thesis\.tex`"):
-        convert(conversion(), ARRAY, tmp_path)
-    assert set(content(tmp_path)) == {"thesis.tex"}
-
-
 def test_a_file_that_came_into_the_folder_later_is_refused(tmp_path: Path) -> None:
     convert(conversion(), ARRAY, tmp_path, part=(0, 2))
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(StorageError, match=r"`notes\.txt`"):
         convert(conversion(), ARRAY, tmp_path)
-
-
-def test_a_folder_that_takes_no_lock_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".lock-0-of-1").mkdir()  # as in a folder that is read-only, the lock cannot be opened
-    with pytest.raises(StorageError, match=rf"`{tmp_path}` cannot be written to: .*Choose another folder"):
-        convert(conversion(), ARRAY, tmp_path)
-
-
-def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "set").write_text("")
-    with pytest.raises(StorageError, match="cannot be made: File exists"):
-        convert(conversion(), ARRAY, tmp_path / "set")
 
 
 @pytest.mark.parametrize(
@@ -325,12 +306,6 @@ def test_a_form_that_cannot_hold_the_samples_is_refused(tmp_path: Path) -> None:
             convert(conversion(), STORAGES[name], tmp_path)
 
 
-@pytest.mark.parametrize("part", [(1, 1), (-1, 2), (0, 0)])
-def test_a_part_that_is_none_is_refused(tmp_path: Path, part: tuple[int, int]) -> None:
-    with pytest.raises(ConfigError, match=r"`part` must be \(i, n\)"):
-        convert(conversion(), ARRAY, tmp_path, part=part)
-
-
 def test_a_sample_of_another_dtype_is_named(tmp_path: Path) -> None:
     class Mixed(Numbers):
         def read(self, index: int) -> tuple[Any, int]:
@@ -380,3 +355,20 @@ def test_the_size_of_a_set_is_judged_by_reads_side_by_side() -> None:
 
     reading = conversion(on_read, spec=differing)
     assert estimate_bytes(reading, STORAGES["tfrecord"]) > COUNT * 60
+
+
+def test_a_folder_that_cannot_hold_the_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("important")
+    with pytest.raises(StorageError, match=r"must hold nothing else, but .* has 1 other files: `thesis\.tex`"):
+        convert(conversion(), ARRAY, tmp_path / "full")
+    assert set(content(tmp_path / "full")) == {"thesis.tex"}
+    (tmp_path / "locked" / ".lock-0-of-1").mkdir(parents=True)  # as in a folder that is read-only, it cannot be opened
+    with pytest.raises(StorageError, match=rf"`{tmp_path}/locked` cannot be written to: .*Choose another folder"):
+        convert(conversion(), ARRAY, tmp_path / "locked")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be made: File exists"):
+        convert(conversion(), ARRAY, tmp_path / "file")
+    for part in ((1, 1), (-1, 2), (0, 0)):
+        with pytest.raises(ConfigError, match=r"`part` must be \(i, n\)"):
+            convert(conversion(), ARRAY, tmp_path, part=part)
