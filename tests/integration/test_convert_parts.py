@@ -13,6 +13,8 @@ import pytest
 
 from tests.fakes.commands import content, python, succeeded
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "convert_beam" / "convert.py"
 TRAIN = """
 import autopipe as ap

@@ -14,6 +14,8 @@ import pytest
 
 from tests.fakes.commands import ROOT, Done, autopipe, environment
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 import os
 import re

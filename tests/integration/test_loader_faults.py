@@ -44,6 +44,8 @@ from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
 from tests.fakes.damage import corrupt, empty, truncate
 
+pytestmark = pytest.mark.slow
+
 OWN = [
     Threads(workers=2, queue_size=2),
     Processes(workers=2, queue_size=2),

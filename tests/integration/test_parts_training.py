@@ -8,6 +8,8 @@ import pytest
 
 from tests.fakes.commands import ROOT, python, succeeded
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_inputs_targets_and_weights_train_as_by_keras_alone(backend: str) -> None:

@@ -13,6 +13,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = textwrap.dedent(
     """
     import os, signal, sys

@@ -22,7 +22,7 @@ from autopipe.search.events import Event, SearchStopped, TrialFinished
 from autopipe.search.settings import STUDY
 from autopipe.trial import child
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 TRAIN = """
 import os, pathlib, signal, time

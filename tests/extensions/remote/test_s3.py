@@ -26,6 +26,8 @@ from autopipe.extensions.remote import filesystem
 from autopipe.tuned.fingerprint import storage_of
 from tests.fakes.s3 import PATIENCE_SECONDS, Fault, Handler, Proxy, server
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hunter2hunter2"
 PER_CLASS = 32
 
