@@ -59,7 +59,7 @@ help:
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
 # Folders with a target of their own.
-APART := $(addprefix --ignore tests/,browser dali recipes servers torch)
+APART := $(addprefix --ignore tests/,browser extensions/dali/installed extensions/ray/nodes recipes servers torch)
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile $(APART)
 
 test: lint
@@ -86,7 +86,7 @@ test-browser: $(VENV)/browser.stamp
 test-dali: $(VENV)/dev.stamp
 	$(PIP) install --quiet -e '.[dali]'
 	@$(HEADLESS_IF_NEEDED)
-	$(BIN)/python -m pytest tests/dali
+	$(BIN)/python -m pytest tests/extensions/dali/installed
 
 # The wheel of torch brings CUDA with it, 5 GB in all, so CI leaves this out.
 test-torch: $(VENV)/dev.stamp
@@ -101,7 +101,7 @@ test-servers: $(VENV)/dev.stamp
 		{ echo "error: PostgreSQL is missing: sudo apt-get install postgresql" >&2; exit 1; }
 	$(PIP) install --quiet -e '.[ray]'
 	@$(HEADLESS_IF_NEEDED)
-	$(BIN)/python -m pytest tests/servers
+	$(BIN)/python -m pytest tests/servers tests/extensions/ray/nodes
 
 test-recipes: $(VENV)/recipes.stamp
 	$(BIN)/python -m pytest tests/recipes

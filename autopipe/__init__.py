@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from autopipe.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
     from autopipe.devices.trainer import Trainer as Trainer
     from autopipe.errors import AutopipeError as AutopipeError
+    from autopipe.extensions.dali.loader import Dali as Dali
+    from autopipe.extensions.grain.loader import Grain as Grain
     from autopipe.extensions.hdf5.source import HDF5 as HDF5
     from autopipe.extensions.huggingface.source import HuggingFace as HuggingFace
     from autopipe.extensions.huggingface.source import Parquet as Parquet
+    from autopipe.extensions.ray.loader import Ray as Ray
     from autopipe.extensions.tfds import TFDS as TFDS
-    from autopipe.loaders.dali import Dali as Dali
-    from autopipe.loaders.grain import Grain as Grain
     from autopipe.loaders.processes import Processes as Processes
-    from autopipe.loaders.ray_workers import Ray as Ray
     from autopipe.loaders.tfdata import TfData as TfData
     from autopipe.loaders.threads import Threads as Threads
     from autopipe.ops.affine import RandomAffine as RandomAffine
@@ -93,10 +93,7 @@ _HOMES = {
     "SimulatedAccelerator": "devices.simulated",
     "Trainer": "devices.trainer",
     "AutopipeError": "errors",
-    "Dali": "loaders.dali",
-    "Grain": "loaders.grain",
     "Processes": "loaders.processes",
-    "Ray": "loaders.ray_workers",
     "TfData": "loaders.tfdata",
     "Threads": "loaders.threads",
     "RandomBrightness": "ops.color",

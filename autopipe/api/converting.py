@@ -9,10 +9,9 @@ import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from autopipe import assembly
-from autopipe.api import remote_conversion
 from autopipe.core.config import STORAGES
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
@@ -31,6 +30,21 @@ from autopipe.trial import workload_import
 _REMOTE_WORKERS = 32  # threads that mostly wait
 
 
+class Writer(Protocol):
+    """Writes a set, or what is missing of it, somewhere else than in this process."""
+
+    def __call__(
+        self,
+        conversion: Conversion,
+        storage: Storage,
+        folder: Place,
+        /,
+        *,
+        parts: int | None,
+        on_progress: Progress | None,
+    ) -> Converted: ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What is to be converted, and where to."""
@@ -45,25 +59,23 @@ class Job:
         *,
         workers: int | None = None,
         part: tuple[int, int] = (0, 1),
-        cluster: str | None = None,
+        by: Writer | None = None,
         on_progress: Progress | None = None,
     ) -> Converted:
         """Write the set, or what is missing of it.
 
         Args:
-            workers: threads; None for one on each core. Of a cluster: tasks; None for a few for each of its cores.
+            workers: threads; None for one on each core. With `by`, the tasks of that writer.
             part: `(i, n)` writes the i-th of n parts only; `finish` joins them.
-            cluster: the address of a Ray cluster that writes all parts; None: this machine writes.
+            by: writes all parts somewhere else, as a cluster; None: this machine writes.
             on_progress: told the samples done and to do.
 
         Raises:
             StorageError: the folder or the disk cannot take it, or the data changed meanwhile.
             BadSampleError: a sample cannot be read, and the workload does not skip such.
         """
-        if cluster is not None:
-            return remote_conversion.convert(
-                self.conversion, self.storage, self.folder, cluster, parts=workers, on_progress=on_progress
-            )
+        if by is not None:
+            return by(self.conversion, self.storage, self.folder, parts=workers, on_progress=on_progress)
         return conversions.convert(
             self.conversion,
             self.storage,

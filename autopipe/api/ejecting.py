@@ -1,4 +1,4 @@
-"""Ejecting: a tuned pipeline as a file of plain tf.data, Keras or Grain code, without autopipe. `autopipe eject`."""
+"""Ejecting: a tuned pipeline as a file of plain code, without autopipe. `autopipe eject`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def eject(stored: Stored, *, plain: bool = False) -> Ejected:
         f"The tuned configuration cannot be written as plain code: {why}.",
         hint=f"The fastest measured one that can reaches {others[0][1] / tuned:.0%} of its images/s: use --plain."
         if others
-        else "Neither can any other that was measured; --to tf.data, --to keras and --to grain write usual ones.",
+        else "Neither can any other that was measured; --to tf.data and --to keras write usual ones.",
     )
 
 
@@ -71,9 +71,8 @@ def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
     Args:
         named: the workload, or its name.
         to: "tf.data", with AUTOTUNE everywhere; "tf.data-cache", which keeps decoded samples in memory; "keras", a
-            PyDataset with Keras's defaults; "keras-workers", with a thread a core, or "keras-workers=32"; "grain", a
-            Grain dataset with its default threads; "directory", `image_dataset_from_directory`; "fit", arrays for
-            `fit(x, y)`.
+            PyDataset with Keras's defaults; "keras-workers", with a thread a core, or "keras-workers=32"; "directory",
+            `image_dataset_from_directory`; "fit", arrays for `fit(x, y)`; or a form of an extension, such as "grain".
 
     Raises:
         ConfigError: there is no such form, or plain code cannot express the pipeline; the message says why.

@@ -40,7 +40,7 @@ class SearchOptions:
 
     space: Annotated[
         str,
-        typer.Option(help="A shipped search space (default, quick, exhaustive, multi_gpu, remote, dali) or a file."),
+        typer.Option(help="A shipped search space, such as default, quick or exhaustive, or a file."),
     ] = "default"
     trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the confirmation run.")] = 30
     budget: Annotated[str, typer.Option(help="At most this long, the confirmation run included: 90s, 3m, 1h.")] = "2m"

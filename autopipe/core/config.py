@@ -38,6 +38,7 @@ class LoaderConfig(Strict):
         is_foreign: whether it is somebody else's pipeline, to be compared with: it runs in a process of its own and
             cannot win.
         works_elsewhere: whether its workers run on other cores than the training.
+        spaces: the values of its knobs that shipped search spaces try, by the name of the space, as in the file of one.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class LoaderConfig(Strict):
     rank: ClassVar[int] = 100
     is_foreign: ClassVar[bool] = False
     works_elsewhere: ClassVar[bool] = False
+    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __init__(self, *values: Any, **named: Any) -> None:
         """Take the knobs in their order, or by name: `Threads(2)` is `Threads(workers=2)`."""

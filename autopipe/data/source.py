@@ -151,7 +151,7 @@ def _require_known_to_tensorflow(source: Source) -> None:
     if found:
         raise PlainCodeError(
             f"its samples are {' and '.join(sorted(found))} files, which TensorFlow's `decode_jpeg` does not read; "
-            "the forms keras and grain do"
+            "the form keras does"
         )
 
 

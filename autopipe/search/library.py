@@ -16,7 +16,9 @@ from typing import Any, TypeAlias
 import pydantic
 import yaml
 
+from autopipe.core import registry
 from autopipe.core import space_spec as core
+from autopipe.core.config import LOADERS
 from autopipe.core.params import Value
 from autopipe.core.space import Space
 from autopipe.errors import SpaceError, near, shortened
@@ -31,7 +33,7 @@ OnMachine: TypeAlias = Callable[[Mapping[str, int]], Space]
 
 def names() -> list[str]:
     """Return the names of the spaces that come with autopipe."""
-    return sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
+    return sorted(_shipped())
 
 
 def load(name_or_file: str, bounds: Mapping[str, int]) -> Space:
@@ -45,7 +47,8 @@ def read(name_or_file: str) -> OnMachine:
     Raises:
         SpaceError: no such space, or a mistake in the file: with file, line and key.
     """
-    return _parsed(*_text(name_or_file))
+    text, file = _text(name_or_file)
+    return _parsed(text, file, added=name_or_file if name_or_file in _shipped() else None)
 
 
 def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> None:
@@ -77,8 +80,11 @@ def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> 
     return _parsed(text, file)(bounds)
 
 
-def _parsed(text: str, file: str) -> OnMachine:
+def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
+    """Parse a space; loaders that are `added` to the shipped space of that name say so themselves."""
     data, lines = _read_yaml(text, file)
+    if added is not None:
+        data["parameters"] = _with_loaders(data["parameters"], added)
 
     def where(path: core.Path) -> str:
         return f"{file}, line {_line(lines, path)}, `{_dotted(path)}`" if path else f"{file}, line 1"
@@ -92,6 +98,28 @@ def _parsed(text: str, file: str) -> OnMachine:
     return functools.partial(core.resolve, spec, where=where)
 
 
+def _with_loaders(parameters: dict[str, Any], space: str) -> dict[str, Any]:
+    """Return the parameters of a shipped space with those of loaders that name it, behind those of other loaders."""
+    knobs: dict[str, Any] = {}
+    kinds = [kind for kind in LOADERS if space in LOADERS[kind].spaces]
+    for kind in kinds:
+        for name, value in LOADERS[kind].spaces[space].items():
+            written = value if isinstance(value, Mapping) else {"choices": value}
+            knobs[f"{kind}.{name}"] = {**written, "when": {"loader": kind}}
+    loader = [*parameters["loader"], *kinds]
+    end = max((place for place, name in enumerate(parameters) if "." in name), default=0) + 1
+    items = list(parameters.items())
+    return {**dict(items[:end]), **knobs, **dict(items[end:]), "loader": loader}
+
+
+def _shipped() -> dict[str, Traversable]:
+    """Return the files of spaces that come with autopipe and with extensions, by their names."""
+    found = {each.name.removesuffix(".yaml"): each for each in _folder().iterdir() if each.name.endswith(".yaml")}
+    for entry in registry.declared("autopipe.search_spaces"):
+        found[entry.name] = importlib.resources.files(entry.module) / f"{entry.name}.yaml"
+    return found
+
+
 def _folder() -> Traversable:
     installed = importlib.resources.files("autopipe") / "search_spaces"
     if installed.is_dir():
@@ -100,8 +128,8 @@ def _folder() -> Traversable:
 
 
 def _text(name_or_file: str) -> tuple[str, str]:
-    shipped = _folder() / f"{name_or_file}.yaml"
-    if name_or_file in names():
+    shipped = _shipped().get(name_or_file)
+    if shipped is not None:
         return shipped.read_text(encoding="utf-8"), f"{name_or_file}.yaml"
     path = Path(name_or_file)
     if not path.is_file():

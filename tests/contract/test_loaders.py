@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import gc
 import hashlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from autopipe.data.arrays import Arrays
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.table import Table
 from autopipe.errors import LoaderError
-from autopipe.loaders.grain import Grain
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -63,9 +61,6 @@ LOADERS: dict[str, LoaderConfig] = {
     **{f"tfdata-2-ahead-{n}": TfData(num_parallel_calls=2, prefetch=2, read_ahead=n) for n in (1, 64)},
 }
 ONE_OF_EACH = ["threads-2", "processes-2", "tfdata-2", "tfdata-2-ahead-64"]
-if importlib.util.find_spec("grain") is not None:  # its processes: tests/integration/test_grain_processes.py
-    LOADERS |= {f"grain-{n}": Grain(num_threads=n, buffer_size=max(2, n)) for n in (1, 2, 5)}
-    ONE_OF_EACH.append("grain-2")
 SETTINGS = {
     "files": {},
     "files, host, cached": {"finish": "host", "cache": "memory"},

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from autopipe.assembly import build_loader
 from autopipe.batching import streaming
-from autopipe.core.config import LoaderConfig, PipelineConfig
+from autopipe.core.config import LOADERS, LoaderConfig, PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch, FieldKind
 from autopipe.core.workload import Workload
@@ -34,7 +34,6 @@ from autopipe.data.table import Table
 from autopipe.devices.timed import TimedLoader
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
 from autopipe.hardware import memory
-from autopipe.loaders.grain import Grain
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -56,7 +55,7 @@ TF_DATA = [
     TfData(num_parallel_calls=2, prefetch=2),
     TfData(num_parallel_calls=2, prefetch=2, read_ahead=8),
 ]
-GRAIN = Grain(num_threads=2, buffer_size=2)
+GRAIN = [LOADERS["grain"](num_threads=2, buffer_size=2)] if "grain" in LOADERS else []
 PROCESSES = Processes(workers=2, queue_size=2)
 GONE_SECONDS = 30
 ROOT = Path(__file__).parents[2]
@@ -409,7 +408,7 @@ class Ends:
 
 @pytest.mark.parametrize("place", ["read", "op"])
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration])
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
 def test_whatever_ends_a_worker_reaches_the_consumer(
     loader: LoaderConfig, error: type[BaseException], place: str
 ) -> None:
@@ -422,7 +421,7 @@ def test_whatever_ends_a_worker_reaches_the_consumer(
         list(made.batches(0))
 
 
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
 def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
     photos: Path, tmp_path: Path, loader: LoaderConfig
 ) -> None:
@@ -484,7 +483,7 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
 def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
     damaged: Path, loader: LoaderConfig, cache: str
 ) -> None:
@@ -537,7 +536,7 @@ DAMAGE = [truncate, empty, corrupt, _unlink, _damage_the_middle, _claim_much, _p
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
 def test_a_bad_image_is_named(damaged: Path, loader: LoaderConfig, damage: Callable[[Path], None]) -> None:
     work = workload(damaged)
     damage(damaged / "9.jpg")
@@ -550,7 +549,7 @@ def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
     damaged: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     found = []
-    for number, loader in enumerate([*OWN, GRAIN]):
+    for number, loader in enumerate([*OWN, *GRAIN]):
         log = tmp_path / f"{number}.jsonl"
         work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(log))
         path = damaged / "9.jpg"
@@ -568,7 +567,7 @@ def test_a_bad_image_may_be_skipped_and_is_then_replaced_alike_everywhere(
     assert sorted([*range(9), 10, *range(10, 23)] * 2) == sorted(found[0])
 
 
-@pytest.mark.parametrize("loader", [*OWN, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *GRAIN])
 def test_an_epoch_with_too_many_bad_samples_fails(damaged: Path, tmp_path: Path, loader: LoaderConfig) -> None:
     work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"))
     for number in (4, 9):
@@ -600,16 +599,16 @@ SCRIPT = """
     import os, signal, sys, psutil
     from pathlib import Path
     from autopipe.assembly import build_loader
-    from autopipe.core.config import PipelineConfig
+    from autopipe.core.config import LOADERS, PipelineConfig
     from autopipe.core.workload import Workload
     from autopipe.data.table import Table
-    from autopipe.loaders.grain import Grain
         from autopipe.loaders.processes import Processes
     from autopipe.loaders.tfdata import TfData
     from autopipe.loaders.threads import Threads
     from autopipe.ops.decode import Decode
     from autopipe.ops.resize import Resize
 
+    Grain = LOADERS["grain"] if "grain" in LOADERS else None
     if __name__ == "__main__":
         work = Workload(data=Table(sys.argv[1]), ops=[Decode(), Resize(16, 16)], batch_size=4)
         loader = build_loader(work, PipelineConfig(loader={loader!r}, cache="memory"))
@@ -634,7 +633,7 @@ ENDS = {
 HOW = [
     *((loader, end) for loader in OWN[:3] for end in ENDS),
     *((TF_DATA[0], end) for end in ("interrupt", "exception", "never closed")),
-    (GRAIN, "never closed"),
+    *((loader, "never closed") for loader in GRAIN),
 ]
 
 
@@ -671,7 +670,7 @@ def _code(loader: LoaderConfig) -> str:
     return f"{type(loader).__name__}({knobs})"
 
 
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
 def test_a_closed_loader_says_so(photos: Path, loader: LoaderConfig) -> None:
     made = opened(workload(photos), loader)
     batches = made.batches(0)
@@ -696,7 +695,7 @@ def test_a_batch_outlives_its_loader(photos: Path, loader: LoaderConfig) -> None
 # ---------------------------------------------------------------- where it cannot run
 
 
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN, *TF_DATA, *GRAIN])
 def test_too_little_memory_is_refused_with_the_bytes(
     photos: Path, loader: LoaderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -726,7 +725,7 @@ def test_a_loader_opens_after_tensorflow_has_run(photos: Path, loader: LoaderCon
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("loader", [*OWN[:3], *TF_DATA, GRAIN])
+@pytest.mark.parametrize("loader", [*OWN[:3], *TF_DATA, *GRAIN])
 def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Path, loader: LoaderConfig) -> None:
     process, epochs = psutil.Process(), 300
     with opened(workload(photos, batch_size=12), loader) as made:

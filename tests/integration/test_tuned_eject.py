@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from autopipe import assembly
-from autopipe.core.config import PipelineConfig
+from autopipe.core.config import LOADERS, PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.example import serialise
@@ -30,7 +30,6 @@ from autopipe.data.records import frame
 from autopipe.data.table import Table
 from autopipe.data.tfrecords import TFRecords
 from autopipe.loaders.foreign import Foreign
-from autopipe.loaders.grain import Grain
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.ops.color import RandomBrightness, RandomContrast
@@ -54,9 +53,11 @@ PALETTE = ((0, 0, 0), (255, 0, 0), (0, 255, 0), (10, 20, 30))
 FORMS: dict[str, Any] = {
     "tf.data": PipelineConfig(loader=TfData(num_parallel_calls=2, prefetch=1)),
     "keras": PipelineConfig(loader=Foreign(code="keras-workers")),
-    "grain": PipelineConfig(loader=Grain(num_threads=2, buffer_size=2)),
 }
-ARRAYS = ("tf.data", "keras", "grain", "fit")
+if "grain" in LOADERS:
+    FORMS["grain"] = PipelineConfig(loader=LOADERS["grain"](num_threads=2, buffer_size=2))
+ARRAYS = (*FORMS, "fit")
+MADE = ["tfdata", *(form for form in FORMS if form != "tf.data")]
 pytestmark = pytest.mark.timeout(300)  # many models are compiled
 
 
@@ -67,7 +68,7 @@ class Case:
     workload: Workload
     tolerance: float | None = 0.0
     config: Callable[[PipelineConfig], Any] = lambda config: config
-    forms: tuple[str, ...] = ("tf.data", "keras", "grain")
+    forms: tuple[str, ...] = tuple(FORMS)
     trained: tuple[str, ...] = ("tf.data", "keras", "fit")  # a model takes longer than all samples
     jpegs: bool = False  # TensorFlow's usual transform of a JPEG is a faster one, of fewer digits
 
@@ -183,7 +184,7 @@ def cases(root: Path) -> dict[str, Case]:
         "jitter": Case(workload(own.Own(), Map(own.jittered, random=True)), None),
         "random": Case(
             workload(masked, Decode(), MaskToClass(PALETTE), RandomCrop(16, 16), RandomFlip(vertical=True), *colours),
-            None, lambda config: config.model_copy(update={"channels": "first"}), trained=("tf.data", "keras", "grain"),
+            None, lambda config: config.model_copy(update={"channels": "first"}), trained=tuple(FORMS),
         ),
         "mixed": Case(
             workload(Arrays(*solids), OneHot(2), CutMix(), MixUp(0.4, probability=0.5), Rescale(1 / 255), batch_size=8),
@@ -262,14 +263,14 @@ def test_colours_of_crops_stay_in_their_range_and_near_the_photographs(made: Mad
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
+@pytest.mark.parametrize("form", MADE)
 def test_random_ops_give_batches_of_the_right_kind(made: Made, form: str) -> None:
     _, found = made[f"random_{form}"]
     assert (found["x"].shape, found["x"].dtype, found["y"].shape) == ((5, 3, 16, 16), np.uint8, (5, 16, 16))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
+@pytest.mark.parametrize("form", MADE)
 def test_a_random_function_of_the_users_draws_from_the_generator_it_is_given(made: Made, form: str) -> None:
     case, found = made[f"jitter_{form}"]
     read = np.stack([case.workload.data.read(index)[0] for index in range(6)])
@@ -279,7 +280,7 @@ def test_a_random_function_of_the_users_draws_from_the_generator_it_is_given(mad
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
+@pytest.mark.parametrize("form", MADE)
 def test_random_geometry_keeps_image_and_mask_together(made: Made, form: str) -> None:
     _, found = made[f"twins_{form}"]
     np.testing.assert_array_equal(found["x"], found["y"])
@@ -287,7 +288,7 @@ def test_random_geometry_keeps_image_and_mask_together(made: Made, form: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
+@pytest.mark.parametrize("form", MADE)
 def test_random_geometry_keeps_the_parts_of_a_sample_together(made: Made, form: str) -> None:
     _, found = made[f"stereo_{form}"]
     np.testing.assert_array_equal(found["x.left"], found["x.right"])
@@ -300,7 +301,7 @@ def test_random_geometry_keeps_the_parts_of_a_sample_together(made: Made, form: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["tfdata", "keras", "grain"])
+@pytest.mark.parametrize("form", MADE)
 def test_samples_are_mixed_with_their_targets(made: Made, form: str) -> None:
     """White images of class 1 and black ones of class 0: how bright one is on the whole is its share of class 1."""
     _, found = made[f"mixed_{form}"]

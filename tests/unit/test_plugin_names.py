@@ -12,7 +12,7 @@ import autopipe
 from autopipe.core.config import LOADERS, STORAGES
 
 PACKAGE = Path(autopipe.__file__).parent
-KINDS = ("loaders", "storage", "ops", "data", "devices")
+KINDS = ("extensions", "loaders", "storage", "ops", "data", "devices")
 
 
 def strategies() -> Iterator[tuple[str, str]]:
@@ -26,6 +26,7 @@ def strategies() -> Iterator[tuple[str, str]]:
 
 
 NAMES = {
+    "extensions": {path.name for path in (PACKAGE / "extensions").iterdir() if (path / "__init__.py").exists()},
     "loaders": {*LOADERS},
     "storage": {*STORAGES},
     "ops": {name for name, home in autopipe._HOMES.items() if home.startswith("ops.")},
@@ -33,9 +34,10 @@ NAMES = {
     "devices": dict(strategies()).keys() - {"SharingStrategy"},
 }
 OTHER_THINGS = {
-    "grain": "Grain itself: its package, its extra, the plain code for it",
+    "grain": "Grain itself, whose datasets are batches of users' own code",
+    "remote": "what a source is, if its samples are behind a URL",
+    "scale": "what `Rescale` multiplies by",
     "keras": "Keras itself: its package, its version, its modules",
-    "ray": "Ray itself: its package, and the extra that brings it",
     "files": "the files of a source, of `--files`",
     "wrapped": "the key of a description, and the prefix of a wrapped dataset's parameters",
 }
@@ -50,7 +52,6 @@ ELSEWHERE = {
 }
 """Literals that are another thing of the same name."""
 USERS = {
-    "batching/dali_filler.py": "which ops DALI does in the kernel's place",
     "api/trial_measurer.py": "the baselines: what people have without autopipe",
     "cli/commands/measure.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
@@ -59,7 +60,6 @@ USERS = {
     "tuned/eject/directory_form.py": "which workloads Keras's own reader of a folder can feed",
     "tuned/eject/module.py": "which plain code a loader's settings are written as",
     "tuned/eject/call_form.py": "the call of a wrapped dataset's function, of one loader's settings",
-    "tuned/eject/grain_form.py": "a Grain dataset of one loader's settings",
     "tuned/eject/pydataset_form.py": "a PyDataset of one loader's settings",
     "tuned/eject/tfdata_form.py": "a tf.data pipeline of one loader's settings",
     "tuned/images.py": "the workload of `--images`",
@@ -120,7 +120,7 @@ def test_no_plugin_is_known_by_its_name(kind: str) -> None:
     found = {
         (where, text)
         for where, tree in modules()
-        if not where.startswith(f"{kind}/")
+        if not where.startswith((f"{kind}/", "extensions/"))
         for text in literals(tree)
         if text in names
     }

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from autopipe import again
 from autopipe.cli import given_options, screen, workload_options
+from autopipe.core import registry
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from autopipe.api.converting import Job
+    from autopipe.api.converting import Job, Writer
     from autopipe.storage.convert import Converted
+
+_WRITERS = dict(registry.loaded("autopipe.conversions", "conversion"))
+"""What writes sets elsewhere, by the names of options: modules with a `writer`, and the `METAVAR` and `HELP` of one."""
+
+if TYPE_CHECKING:
+    Elsewhere: TypeAlias = Any
+else:
+    Elsewhere = dataclasses.make_dataclass(
+        "Elsewhere",
+        [
+            (name, Annotated[str | None, typer.Option(metavar=each.METAVAR, help=each.HELP)], None)
+            for name, each in _WRITERS.items()
+        ],
+        frozen=True,
+    )
+
+_HERE: Elsewhere = Elsewhere()
 
 
 def convert(
@@ -38,19 +57,13 @@ def convert(
         int | None,
         typer.Option(
             min=1,
-            help="Threads, or tasks of --ray; by default one thread a core, and 32 where they wait for a network.",
+            help="Threads, or tasks of a cluster; by default one thread a core, and 32 where they wait for a network.",
         ),
     ] = None,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Write one part only, 0/N to N-1/N, for a job array.")
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Have a Ray cluster write: ray://HOST:10001, HOST:6379, auto, or local for one on this machine.",
-        ),
-    ] = None,
+    elsewhere: Elsewhere = _HERE,
     check: Annotated[
         bool, typer.Option("--verify", help="Then check the files, and samples against the source.")
     ] = False,
@@ -67,16 +80,18 @@ def convert(
 
     if finish is not None:
         idle = "with `--finish`, which joins parts that are written"
-        given_options.refuse_idle(context, "to", "cut", "out", "workers", "shard", "ray", "check", why=idle)
+        given_options.refuse_idle(context, "to", "cut", "out", "workers", "shard", *_WRITERS, "check", why=idle)
         manifest = converting.finish(finish)
         screen.say(f"joined    {manifest.header.samples:,} samples in {finish}")
         return
     part = _part(shard)
-    if ray is not None and shard is not None:
-        raise ConfigError("`--ray` writes all parts, but `--shard` asks for one.", hint="Leave one of them out.")
+    asked = given_options.given(context, _WRITERS)
+    if asked and shard is not None:
+        said = f"`--{asked[0]}` writes all parts, but `--shard` asks for one."
+        raise ConfigError(said, hint="Leave one of them out.")
     chosen = workload.chosen()
     job = converting.job(chosen.workload, to or converting.usual_form(), out, cut="deepest" if cut is None else cut)
-    done = _run(job, workers, part, ray)
+    done = _run(job, workers, part, _WRITERS[asked[0]].writer(getattr(elsewhere, asked[0])) if asked else None)
     _say_sizes(job)
     if done.manifest is None:
         screen.say(f"wrote     part {part[0]} of {part[1]} to {done.folder}")
@@ -101,10 +116,10 @@ def _say_sizes(job: Job) -> None:
         )
 
 
-def _run(job: Job, workers: int | None, part: tuple[int, int], ray: str | None) -> Converted:
+def _run(job: Job, workers: int | None, part: tuple[int, int], by: Writer | None) -> Converted:
     try:
         with screen.bar("converting", unit="images") as on_progress:
-            return job.run(workers=workers, part=part, cluster=ray, on_progress=on_progress)
+            return job.run(workers=workers, part=part, by=by, on_progress=on_progress)
     except KeyboardInterrupt:
         screen.say("stopped   what is finished stays; the same command goes on from there")
         raise

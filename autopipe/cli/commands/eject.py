@@ -8,6 +8,10 @@ from typing import Annotated
 import typer
 
 from autopipe.cli import artifact_options, given_options, screen
+from autopipe.core import registry
+
+_OF_EXTENSIONS = [entry.name for entry in registry.declared("autopipe.plain_forms")]
+_FORMS = ("tf.data", "tf.data-cache", "keras", "keras-workers", *_OF_EXTENSIONS, "directory", "fit")
 
 
 def eject(
@@ -17,7 +21,7 @@ def eject(
     to: Annotated[
         str | None,
         typer.Option(
-            metavar="tf.data|tf.data-cache|keras|keras-workers|grain|directory|fit",
+            metavar="|".join(_FORMS),
             help="The workload as it is usually written in that form, which a tune takes for a baseline: not as tuned. "
             "With --workload, no artefact is needed.",
         ),
@@ -26,7 +30,7 @@ def eject(
         bool, typer.Option("--plain", help="If the tuned configuration has no plain form, take the fastest that has.")
     ] = False,
 ) -> None:
-    """Write the tuned pipeline as plain tf.data, Keras or Grain code.
+    """Write the tuned pipeline as plain code.
 
     The code does not import autopipe. Configurations whose loader is autopipe's own have no such form, which is said.
     """

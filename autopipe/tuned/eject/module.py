@@ -1,4 +1,4 @@
-"""Writes a pipeline as a file of plain tf.data, Keras or Grain code, or says why it cannot be written so.
+"""Writes a pipeline as a file of plain tf.data or Keras code, or in a form of an extension, or says why it cannot.
 
 The file does what the workload's ops say to the same samples. Its random numbers are its own, so that its batches are
 not the ones that autopipe gives; that, and the resuming in mid-epoch, is what is given up. What ops and sources write
@@ -14,22 +14,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from autopipe.batching.wrapped_data import WrappedData
+from autopipe.core import registry
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.plan import Plan
 from autopipe.core.workload import Workload
 from autopipe.errors import PlainCodeError
 from autopipe.hardware import memory
 from autopipe.loaders.foreign import Foreign
-from autopipe.loaders.grain import Grain
 from autopipe.loaders.tfdata import TfData
 from autopipe.ops.planner import make_plan
-from autopipe.tuned.eject import arrays_form, call_form, directory_form, grain_form, pydataset_form, tfdata_form
+from autopipe.tuned.eject import arrays_form, call_form, directory_form, pydataset_form, tfdata_form
 from autopipe.tuned.eject.pydataset_form import KERAS_WORKERS, WORKERS
 from autopipe.tuned.eject.written import MOST_OF_MEMORY, Written, filled, own_name, written
 
 FIT: Final = "fit"
 DIRECTORY: Final = "directory"
 CACHED: Final = "tf.data-cache"
+_OF_EXTENSIONS: Final[Mapping[str, Any]] = dict(registry.loaded("autopipe.plain_forms", "form of plain code"))
 
 
 def _py_dataset(form: str) -> PipelineConfig:
@@ -41,7 +42,7 @@ FORMS: Final = {
     CACHED: PipelineConfig(loader=TfData(), cache="memory", finish="host", device_prefetch=0),
     "keras": _py_dataset("keras"),
     KERAS_WORKERS: _py_dataset(KERAS_WORKERS),
-    "grain": PipelineConfig(loader=Grain(num_threads=16, buffer_size=16), finish="host", device_prefetch=0),
+    **{name: form.USUAL for name, form in _OF_EXTENSIONS.items()},
     DIRECTORY: None,
     FIT: None,
 }
@@ -68,7 +69,10 @@ def named(form: str) -> PipelineConfig | None:
     return FORMS[form] if pydataset_form.workers_of(form) is None else _py_dataset(form)
 
 
-_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {TfData: tfdata_form, Grain: grain_form}
+_FORM_OF: Final[Mapping[type[LoaderConfig], Any]] = {
+    TfData: tfdata_form,
+    **{type(form.USUAL.loader): form for form in _OF_EXTENSIONS.values()},
+}
 _FINISHED_HERE: Final = "Casts, scales and one-hot vectors are made here; in autopipe they may be made on the device."
 
 
@@ -110,9 +114,9 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
 
 def _other_forms(config: PipelineConfig | str) -> str:
     if isinstance(config, str):
-        others = " or ".join(f"`--to {form}`" for form in ("tf.data", "keras", "grain") if form != config)
+        others = " or ".join(f"`--to {form}`" for form in ("tf.data", "keras", *_OF_EXTENSIONS) if form != config)
         return f"{others} may be able to: each form has limits of its own."
-    return "`autopipe eject --to tf.data`, `--to keras` and `--to grain` write any loader's pipeline in that form."
+    return "`autopipe eject --to tf.data` and `--to keras` write any loader's pipeline in that form."
 
 
 def module(
@@ -150,9 +154,10 @@ def module(
     if reasons:
         raise PlainCodeError("; ".join(reasons))
     fields = "".join(f", {name}: Any" for name in parts.source.given)
-    if isinstance(asked.loader, Grain):
-        parts = dataclasses.replace(parts, constants=[*parts.constants, *grain_form.constants(workload, asked.loader)])
     form = _form_of(asked.loader)
+    if hasattr(form, "constants"):
+        constants = [*parts.constants, *form.constants(workload, asked.loader)]
+        parts = dataclasses.replace(parts, constants=constants, imports=form.IMPORTS)
     texts = {**form.texts(workload, asked, parts), "notes": _notes(asked, parts)}
     return _made(form.TEMPLATE, parts, {**texts, "given": parts.given, "fields": fields}, own=own)
 
@@ -202,7 +207,8 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
         found.append(f"a part of the samples is cached (cache_fraction={config.cache_fraction})")
     if workload.on_bad_sample == "skip":
         found.append('bad samples are replaced (on_bad_sample="skip")')
-    if isinstance(loader, Grain) and loader.workers and config.cache == "memory":
+    form = _FORM_OF.get(type(loader))
+    if config.cache == "memory" and hasattr(form, "in_processes") and form.in_processes(loader):
         found.append("a cache in memory is shared between processes")
     return found
 

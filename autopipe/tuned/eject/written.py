@@ -32,9 +32,7 @@ _IMPORTS: Final = (
         "Any": "from typing import Any",
     },
     {
-        "flags.": "from absl import flags",
         "cv2.": "import cv2",
-        "grain.": "import grain",
         "simplejpeg.": "import simplejpeg",
         "keras.": "import keras",
         "np.": "import numpy as np",
@@ -78,6 +76,7 @@ class Written:
     packed: str  # a batch as the model takes it: with its parts in dictionaries or tuples, where it has several
     functions: Mapping[str, Callable[..., Any]]  # the user's own, by their names in the code
     jpegs: frozenset[str] = frozenset()  # the parts that are read as JPEG files, and nothing else
+    imports: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of a form, by what stands in its code
 
     @property
     def given(self) -> str:
@@ -241,7 +240,8 @@ def filled(template: str, parts: Written, texts: Mapping[str, object], *, own: b
     top = "\n".join(parts.constants)
     body = Template(_HEAD + template).substitute(texts, constants=top, functions=parts.source.functions)
     head, _, rest = body.partition("@imports\n")
-    groups = [[line for used, line in each.items() if re.search(rf"\b{re.escape(used)}", rest)] for each in _IMPORTS]
+    known = [_IMPORTS[0], {**parts.imports, **_IMPORTS[1]}]
+    groups = [[line for used, line in each.items() if re.search(rf"\b{re.escape(used)}", rest)] for each in known]
     groups.append(_own_imports(parts) if own else [])
     imports = "".join("\n" + "\n".join(each) + "\n" for each in groups if each)
     return re.sub(r"\n{4,}", "\n\n\n", f"{head}{imports}{rest}").rstrip() + "\n"

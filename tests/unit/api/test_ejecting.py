@@ -84,7 +84,7 @@ def test_a_workload_is_written_as_it_usually_is(workload: Workload, to: str, lin
 
 
 def test_an_unknown_form_is_refused_with_those_that_there_are(workload: Workload) -> None:
-    with pytest.raises(ConfigError, match=r"must be one of tf.data, .*, grain, directory, fit, but got 'tfdata'"):
+    with pytest.raises(ConfigError, match=r"must be one of tf.data, .*directory, fit, but got 'tfdata'"):
         eject_usual(workload, "tfdata")
     for beyond in ("keras-workers=many", "keras-workers=2000"):
         with pytest.raises(ConfigError):
@@ -108,7 +108,7 @@ def test_a_dataset_of_ones_own_becomes_its_call_with_the_best_arguments() -> Non
     assert next(made["tuned_dataset"]())[0].shape == (2, 4)
 
 
-@pytest.mark.parametrize("to", ["tf.data", "keras", "grain", "fit"])
+@pytest.mark.parametrize("to", ["tf.data", "keras", "fit"])
 def test_a_dataset_of_ones_own_has_no_other_form_and_the_hint_names_what_there_is(to: str) -> None:
     with pytest.raises(ConfigError, match="`batches` makes the batches") as raised:
         eject_usual(wrap.wrap(batches, model=None, parameters={"calls": [1, 2]}), to)

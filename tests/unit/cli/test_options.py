@@ -22,7 +22,6 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.description import WrappedDataset
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.loaders.grain import Grain
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
@@ -108,7 +107,6 @@ def test_a_configuration_takes_one_value_of_each_setting() -> None:
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
     assert option_values.changed(THREADS, ["loader=processes"]).loader == Processes(workers=2)
     assert option_values.changed(THREADS, ["loader=processes", "loader.workers=3"]).loader == Processes(workers=3)
-    assert option_values.changed(THREADS, ["loader=grain"]).loader == Grain(num_threads=2)
 
 
 def test_a_knob_that_this_loader_does_not_have_is_told_with_those_that_it_has() -> None:

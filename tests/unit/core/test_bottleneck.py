@@ -10,7 +10,6 @@ from autopipe.core.ceiling import OpCost, ReadCosts, ReadRung
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, limits
 from autopipe.loaders.processes import Processes
-from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.threads import Threads
 from tests.fakes.ceilings import COSTS, THREADS, ceiling
 from tests.fakes.facts import facts
@@ -80,6 +79,7 @@ def test_the_sentence_tells_what_the_network_to_other_cores_would_carry() -> Non
 
 
 def test_workers_elsewhere_are_not_held_back_by_the_cores_here() -> None:
+    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
     few, many = (PipelineConfig(loader=Ray(workers=count)) for count in (2, 32))
     assert bottleneck(limits(ceiling(), few)).sentence == (
         "Decode takes 0.58 ms of the loader's 0.74 ms for an image; this many workers cannot feed more than "
@@ -89,6 +89,7 @@ def test_workers_elsewhere_are_not_held_back_by_the_cores_here() -> None:
 
 
 def test_workers_elsewhere_share_the_cores_that_are_there() -> None:
+    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
     ray = PipelineConfig(loader=Ray(workers=16))
     found = bottleneck(limits(ceiling(cores_elsewhere=2.0), ray))
     assert found.sentence == (
@@ -99,6 +100,7 @@ def test_workers_elsewhere_share_the_cores_that_are_there() -> None:
 
 
 def test_cores_that_only_receive_batches_are_the_limit_beside_a_model_that_needs_them() -> None:
+    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
     found = bottleneck(limits(ceiling(model_core_seconds=1e-3), PipelineConfig(loader=Ray(workers=32))))
     assert found.kind is Kind.HAND_OVER
     assert found.sentence.startswith("batches come from other machines")

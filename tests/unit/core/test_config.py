@@ -6,7 +6,6 @@ import pytest
 
 from autopipe.core.config import ModelSetup, OfSetup, PipelineConfig
 from autopipe.errors import ConfigError
-from autopipe.loaders.grain import Grain
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
@@ -17,8 +16,7 @@ CONFIGS = [
     PipelineConfig(loader=Processes(workers=3, queue_size=1), cache="memory", finish="host", channels="first"),
     PipelineConfig(loader=TfData()),
     PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=0), device_prefetch=0),
-    PipelineConfig(loader=Grain(num_threads=50, buffer_size=3), devices=2),
-    PipelineConfig(loader=Grain(num_threads=1, workers=3, buffer_size=4)),
+    PipelineConfig(loader=TfData(), devices=2),
 ]
 
 

@@ -8,7 +8,6 @@ from autopipe.core.bottleneck import bottleneck
 from autopipe.core.config import PipelineConfig
 from autopipe.core.limits import Kind, Limits, limits
 from autopipe.loaders.processes import Processes
-from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from tests.fakes.ceilings import THREADS, ceiling
@@ -57,6 +56,7 @@ def test_one_worker_uses_one_core(loader: Any) -> None:
 
 
 def test_a_report_that_knows_the_ceiling_only_finds_the_bound_that_the_search_found() -> None:
+    Ray = pytest.importorskip("autopipe.extensions.ray.loader").Ray
     elsewhere = PipelineConfig(loader=Ray(workers=64))
     searched = limits(ceiling(model=1e6), elsewhere, facts(compact_bytes=400_000, finished_bytes=1_600_000))
     assert rate_of(searched, Kind.HAND_OVER) == pytest.approx(10_000)  # two cores copy each byte twice, at 4 GB/s

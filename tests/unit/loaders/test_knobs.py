@@ -6,18 +6,11 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 
-from autopipe.assembly import build_loader
 from autopipe.core.config import LoaderConfig, PipelineConfig
-from autopipe.core.workload import Workload
-from autopipe.data.arrays import Arrays
-from autopipe.errors import ConfigError, MissingExtraError
-from autopipe.loaders.dali import Dali
-from autopipe.loaders.grain import Grain
+from autopipe.errors import ConfigError
 from autopipe.loaders.processes import Processes
-from autopipe.loaders.ray_workers import Ray
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 
@@ -27,8 +20,6 @@ from autopipe.loaders.threads import Threads
     [
         (Threads(workers=9, queue_size=2), Threads(workers=9, queue_size=2)),
         (TfData(), TfData()),
-        (Grain(num_threads=9, buffer_size=2), Grain(num_threads=2, buffer_size=2)),
-        (Grain(num_threads=1, workers=3, buffer_size=4), Grain(num_threads=1, workers=3, buffer_size=6)),
     ],
 )
 def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderConfig) -> None:
@@ -41,12 +32,8 @@ def test_what_runs_alike_has_one_form(config: LoaderConfig, canonical: LoaderCon
     [
         (Threads(workers=3, queue_size=5), 3, 8),
         (Processes(workers=3, queue_size=5), 3, 8),
-        (Ray(workers=3, queue_size=5), 3, 11),
         (TfData(), None, None),
         (TfData(num_parallel_calls=4, prefetch=0), 4, 1),
-        (Dali(num_threads=3, prefetch_queue_depth=4), 3, 5),
-        (Grain(num_threads=3, buffer_size=8), 3, 9),
-        (Grain(num_threads=2, workers=2, buffer_size=4), 4, 10),
     ],
 )
 def test_what_would_run_is_known_beforehand(config: LoaderConfig, workers: int | None, buffered: int | None) -> None:
@@ -93,11 +80,3 @@ def test_too_many_knobs_are_refused(values: tuple[int, ...], named: dict[str, in
     threads: Any = Threads
     with pytest.raises(ConfigError, match=said):
         threads(*values, **named)
-
-
-def test_a_loader_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "grain", None)
-    workload = Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
-    with pytest.raises(MissingExtraError) as error:
-        build_loader(workload, PipelineConfig(loader=Grain(num_threads=2)))
-    assert "the extra `grain` brings it" in error.value.message

@@ -12,7 +12,7 @@ from autopipe.core.ceiling import Ceiling, OpCost
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.loaders.dali import Dali
+from autopipe.extensions.dali.loader import Dali
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.reports import single_measurement

@@ -16,7 +16,7 @@ from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.stats import Comparison, Interval
 from autopipe.core.value import Estimate
 from autopipe.devices.simulated import SimulatedAccelerator
-from autopipe.loaders.dali import Dali
+from autopipe.extensions.dali.loader import Dali
 from autopipe.reports import document, text
 from autopipe.reports.summary import Summary, summary_of, times_faster
 from autopipe.search import library, study

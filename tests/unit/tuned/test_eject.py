@@ -20,7 +20,6 @@ from autopipe.data.table import Table
 from autopipe.errors import ConfigError
 from autopipe.hardware import memory
 from autopipe.loaders.foreign import Foreign
-from autopipe.loaders.grain import Grain
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.ops.blur import GaussianBlur
@@ -187,7 +186,7 @@ def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: 
         ConfigError, match=r"its samples are \.bmp and \.tif and \.webp files, which TensorFlow"
     ) as told:
         eject(Workload(data=data, ops=[Decode()], batch_size=2), "tf.data")
-    assert str(told.value.hint).startswith("`--to keras` or `--to grain` may")
+    assert str(told.value.hint).startswith("`--to keras` ")
     assert "cv2.imdecode" in eject(Workload(data=data, ops=[Decode()], batch_size=2), "keras")
     common = ImageFolder(write_images(tmp_path / "common", *names[:2]), label_mode=label_mode)
     assert "decode_jpeg" in eject(Workload(data=common, ops=[Decode()], batch_size=2), "tf.data")
@@ -203,15 +202,6 @@ def test_every_reason_against_it_is_said() -> None:
         ConfigError, match="`function_0` cannot be imported: it has to stand at the top level of a file"
     ):
         eject(Workload(data=ROWS, ops=[Map(lambda x: x)], batch_size=2), "keras")
-
-
-def test_workers_of_grain_find_their_flags_parsed_and_share_no_cache() -> None:
-    config = PipelineConfig(loader=Grain(num_threads=2, workers=2, buffer_size=4))
-    code = eject(Workload(data=ROWS, ops=[], batch_size=2), config)
-    assert "from absl import flags" in code
-    assert "mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2, per_worker_buffer_size=2))" in code
-    with pytest.raises(ConfigError, match="cache in memory"):
-        eject(Workload(data=ROWS, ops=[], batch_size=2), config.model_copy(update={"cache": "memory"}))
 
 
 def test_arrays_for_fit_are_of_arrays_and_of_ops_that_give_the_same_in_every_epoch(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Fills slots with samples whose images DALI has decoded, and the kernel has taken through all ops that are left.
 
 A sample whose file DALI does not decode as `Decode` does, or cannot, goes through the kernel as everywhere, which also
-names what is wrong with it. What DALI needs, and how it is run, is `batching.dali_decoder`'s.
+names what is wrong with it. What DALI needs, and how it is run, is `decoder` beside it's.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.batching.cache import MemoryCache
-from autopipe.batching.dali_decoder import DaliDecoder
 from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.slots import Slot
 from autopipe.core.job import Recipe
 from autopipe.core.plan import Step
 from autopipe.core.sample import FieldKind, Part, Sample, SampleSpec, Source
 from autopipe.errors import BadSampleError
+from autopipe.extensions.dali.decoder import DaliDecoder
 from autopipe.ops import planner
 from autopipe.ops.decode import Decode, jpeg_header
 from autopipe.ops.resize import Resize

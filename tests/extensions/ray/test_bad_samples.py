@@ -1,4 +1,4 @@
-"""Which samples that a node of a Ray cluster skipped are skipped; no cluster is needed. With one: tests/servers."""
+"""Which samples that a node of a Ray cluster skipped are skipped; no cluster is needed. With one: nodes/."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autopipe.core.op import Op
 from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError, LoaderError
-from autopipe.loaders.ray_workers import _Filler
+from autopipe.extensions.ray.loader import _Filler
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.flip import RandomFlip

@@ -1,6 +1,6 @@
 """The workers of one loader on a Ray cluster: started on its nodes, replaced and ended from here.
 
-What they do there is `ray_node`'s; which batches they make is the loader's business.
+What they do there is `node`'s; which batches they make is the loader's business.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autopipe import _version
-from autopipe.batching import ray_cluster
 from autopipe.batching.pickling import answered
-from autopipe.batching.ray_cluster import Cluster
-from autopipe.batching.ray_node import Hello, Maker, Owner
 from autopipe.batching.shared_memory import RowLayout, SharedBlock
 from autopipe.errors import LoaderError, WorkerDiedError
+from autopipe.extensions.ray.cluster import Cluster, node_failure, placed, require_data
+from autopipe.extensions.ray.node import Hello, Maker, Owner
 from autopipe.hardware import memory
 
 _log = logging.getLogger(__name__)
@@ -62,11 +61,11 @@ class Team:
             DataError: a node lacks files.
         """
         until = time.monotonic() + _START_SECONDS
-        workers = [self._put(node) for node in ray_cluster.placed(self.cluster.nodes(), count)]
+        workers = [self._put(node) for node in placed(self.cluster.nodes(), count)]
         times = 0
         while lost := self._lost(workers, cache_bytes, until):
             times += 1
-            why = ray_cluster.node_failure(next(iter(lost.values())), "A worker ended while it was starting")
+            why = node_failure(next(iter(lost.values())), "A worker ended while it was starting")
             if times == _LOSSES_ALLOWED:
                 raise WorkerDiedError(
                     f"Workers died {times} times while {count} of them were to start: {why.message}",
@@ -89,7 +88,7 @@ class Team:
         for number, hello in enumerate(hellos):
             with self._noted(number, lost):
                 found[number] = answered(ray.get(hello))
-        ray_cluster.require_data([(hello.node, file) for hello in found.values() for file in hello.lacking])
+        require_data([(hello.node, file) for hello in found.values() for file in hello.lacking])
         _require_memory([(workers[number].node, hello) for number, hello in found.items()], cache_bytes)
         for number in {workers[number].node: number for number in found}.values():
             with self._noted(number, lost):
@@ -109,7 +108,7 @@ class Team:
             yield
         except failures.RayError as error:
             if not isinstance(error, failures.RayActorError) or error.actor_init_failed:
-                raise ray_cluster.node_failure(error, "A worker could not start") from error
+                raise node_failure(error, "A worker could not start") from error
             lost[number] = error
 
     def another(self, instead: Worker | None = None) -> Worker:
@@ -125,7 +124,7 @@ class Team:
             if instead is not None:
                 self._end(instead)
             taken = [worker.node for worker in self._living]
-        (node,) = ray_cluster.placed(nodes, 1, taken, "" if instead is None else instead.node)
+        (node,) = placed(nodes, 1, taken, "" if instead is None else instead.node)
         return self._put(node)
 
     def dismiss(self, worker: Worker) -> None:

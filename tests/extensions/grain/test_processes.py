@@ -16,7 +16,7 @@ from autopipe.assembly import build_loader
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.errors import LoaderError, OpError
-from autopipe.loaders.grain import Grain
+from autopipe.extensions.grain.loader import Grain
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize

@@ -14,7 +14,7 @@ from autopipe.api import converting
 from autopipe.errors import StorageError
 from tests.contract.test_loaders import exact_workload
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 TRAIN = """
 import autopipe as ap
 workload = ap.Workload(data=ap.Table({table!r}), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=2)

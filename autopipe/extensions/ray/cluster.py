@@ -1,8 +1,8 @@
 """The Ray cluster that this process works with: found or started, shared by all who need it, left by the last of them.
 
 A process is in one cluster at a time; that is Ray's rule. A cluster that the user's own code has joined is used as it
-is, and left alone. What the nodes are asked to do is their users' business: `autopipe.loaders.ray_workers`,
-`autopipe.api.remote_conversion`.
+is, and left alone. What the nodes are asked to do is their users' business: `autopipe.extensions.ray.loader`,
+`autopipe.extensions.ray.conversion`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from autopipe import _version, again
-from autopipe.batching import ray_node
 from autopipe.errors import DataError, LoaderError, MissingExtraError
+from autopipe.extensions.ray.node import SHARED_DATA
 from autopipe.hardware import cpu
 
 LOCAL = "local"
@@ -164,7 +164,7 @@ def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), av
 
 
 def require_data(missing: Sequence[tuple[str, str]]) -> None:
-    """Refuse to begin where nodes lack files that are here, by what `ray_node.lacking` told of each node.
+    """Refuse to begin where nodes lack files that are here, by what `node.lacking` told of each node.
 
     Raises:
         DataError: naming the first of both.
@@ -172,9 +172,7 @@ def require_data(missing: Sequence[tuple[str, str]]) -> None:
     here = [(node, file) for node, file in missing if os.path.exists(file)]  # noqa: PTH110  # as above
     if here:
         node, file = here[0]
-        raise DataError(
-            f"`{file}` is on this machine, but not on {node} of the Ray cluster.", hint=ray_node.SHARED_DATA
-        )
+        raise DataError(f"`{file}` is on this machine, but not on {node} of the Ray cluster.", hint=SHARED_DATA)
 
 
 def node_failure(error: BaseException, what: str) -> LoaderError:

@@ -1,4 +1,4 @@
-"""What is decided about a Ray cluster without one. What needs a cluster: tests/servers."""
+"""What is decided about a Ray cluster without one. What needs a cluster: nodes/."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from autopipe import _version, again
-from autopipe.batching import ray_cluster, ray_node
 from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import BadSampleError, DataError, LoaderError, MissingExtraError
+from autopipe.extensions.ray import cluster as ray_cluster
+from autopipe.extensions.ray import node as ray_node
+from autopipe.extensions.ray.loader import Ray
 from autopipe.hardware import cpu
-from autopipe.loaders.ray_workers import Ray
 
 
 @pytest.mark.parametrize(
@@ -147,3 +148,8 @@ def test_what_a_server_answers_is_told_by_its_last_line(failures: int, traceback
     with pytest.raises(LoaderError, match=f"`ray://head:10001` cannot be reached: RuntimeError: {reason}"):
         ray_cluster._connect(server, "ray://head:10001", 0)
     assert server.calls == calls
+
+
+def test_knobs_say_what_would_run() -> None:
+    ray = Ray(workers=3, queue_size=5)
+    assert (ray.worker_count(), ray.buffered_batches()) == (3, 11)

@@ -22,13 +22,10 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe import again
-from autopipe.batching import ray_cluster, ray_node
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.owner import Owner
 from autopipe.batching.pickling import answered, pickled
-from autopipe.batching.ray_node import SlotPlace
-from autopipe.batching.ray_team import Team, Worker
 from autopipe.batching.shared_memory import RowLayout
 from autopipe.batching.slots import Slot
 from autopipe.batching.streaming import StreamingLoader, require_memory
@@ -36,6 +33,9 @@ from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob, Recipe
 from autopipe.core.loader import Loader
 from autopipe.errors import AutopipeError, LoaderError, WorkerDiedError
+from autopipe.extensions.ray.cluster import LOCAL, address_of, ends_with_process, join
+from autopipe.extensions.ray.node import SHARED_DATA, SlotPlace
+from autopipe.extensions.ray.team import Team, Worker
 from autopipe.hardware import cpu
 
 _log = logging.getLogger(__name__)
@@ -68,10 +68,10 @@ class Ray(LoaderConfig):
         return self.workers
 
     def cores_elsewhere(self) -> float | None:
-        if ray_cluster.address_of(self.address) == ray_cluster.LOCAL:
+        if address_of(self.address) == LOCAL:
             return cpu.core_time()
         try:
-            cluster = ray_cluster.join(self.address)
+            cluster = join(self.address)
         except AutopipeError:  # its trials say why
             return None
         try:
@@ -99,7 +99,7 @@ class Ray(LoaderConfig):
         cache_bytes = MemoryCache.bytes_needed(recipe)
         packed, layout = pickled(recipe, "Ray"), RowLayout(recipe.spec, job.order.batch_size)
         store_bytes = 2 * _AT_A_TIME * self.workers * layout.size + 2 * len(packed)
-        cluster = ray_cluster.join(self.address, store_bytes=store_bytes)
+        cluster = join(self.address, store_bytes=store_bytes)
         with contextlib.ExitStack() as undo:
             undo.callback(cluster.leave)
             team = Team(cluster, packed, layout, keep=queue_size + _AT_A_TIME * self.workers + 2)
@@ -117,7 +117,7 @@ class _RayLoader(StreamingLoader):
         self._leave = weakref.finalize(self, _leave, Owner(), team)  # made first, so it runs last
         super().__init__(job, [filler for filler in fillers for _ in range(_AT_A_TIME)], queue_size)
         self.hand_over_seconds = team.hand_over_seconds
-        ray_cluster.ends_with_process(self)
+        ends_with_process(self)
 
     def close(self) -> None:
         super().close()
@@ -206,5 +206,5 @@ class _Filler:
             return
         raise LoaderError(
             f"Sample {bad.index} is bad on a node of the Ray cluster and good on this machine: {bad.message}",
-            hint=ray_node.SHARED_DATA,
+            hint=SHARED_DATA,
         )

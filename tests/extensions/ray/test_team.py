@@ -1,4 +1,4 @@
-"""Workers that die while a team starts, on a cluster played here. On a real one: tests/servers."""
+"""Workers that die while a team starts, on a cluster played here. On a real one: nodes/."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from autopipe.batching.ray_cluster import Cluster
-from autopipe.batching.ray_node import Hello
-from autopipe.batching.ray_team import Team
 from autopipe.errors import LoaderError, WorkerDiedError
+from autopipe.extensions.ray.cluster import Cluster
+from autopipe.extensions.ray.node import Hello
+from autopipe.extensions.ray.team import Team
 
 
 class RayError(Exception):

@@ -27,7 +27,7 @@ from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.hardware import gpu, opencv
 
 if TYPE_CHECKING:
-    from autopipe.batching.dali_decoder import DaliDecoder
+    from autopipe.extensions.dali.decoder import DaliDecoder
 
 
 _NO_CARD = "no NVIDIA card is seen here"
@@ -58,12 +58,12 @@ class Dali(LoaderConfig):
 
     @classmethod
     def impossible(cls, plan: Plan) -> dict[tuple[str, str], str]:
-        from autopipe.batching import dali_filler  # its ops import OpenCV, which settings alone need not
+        from autopipe.extensions.dali import filler  # its ops import OpenCV, which settings alone need not
 
         found = {}
         if cls.missing() is None and not gpu.detect():
             found["dali.device", "gpu"] = _NO_CARD
-        if (why := dali_filler.unfit(plan.prefix + plan.body)) is not None:
+        if (why := filler.unfit(plan.prefix + plan.body)) is not None:
             found["loader", "dali"] = why
         return found
 
@@ -88,9 +88,9 @@ class Dali(LoaderConfig):
         return self.prefetch_queue_depth * batch_size
 
     def open(self, job: LoadJob) -> Loader:
-        from autopipe.batching import dali_filler
+        from autopipe.extensions.dali import filler
 
-        if (why := dali_filler.unfit(job.recipe.steps)) is not None:
+        if (why := filler.unfit(job.recipe.steps)) is not None:
             raise ConfigError(
                 f"The `{self.kind}` loader cannot feed this workload: {why}.",
                 hint="Use the `threads` or `processes` loader.",
@@ -100,12 +100,12 @@ class Dali(LoaderConfig):
         queue_size = job.setup.queue_size(depth)
         require_memory(job, queue_size + depth + 3, self.samples_ahead(job.order.batch_size))
         opencv.one_thread()
-        decoder = self._decoder(job.order.batch_size, dali_filler.resized_to(recipe.steps))
-        filler = dali_filler.DaliFiller(recipe, MemoryCache.of(recipe), decoder)
-        return _DaliLoader(job, filler, queue_size, depth)
+        decoder = self._decoder(job.order.batch_size, filler.resized_to(recipe.steps))
+        made = filler.DaliFiller(recipe, MemoryCache.of(recipe), decoder)
+        return _DaliLoader(job, made, queue_size, depth)
 
     def _decoder(self, batch_size: int, size: tuple[int, int] | None) -> DaliDecoder:
-        from autopipe.batching.dali_decoder import DaliDecoder, DaliSettings
+        from autopipe.extensions.dali.decoder import DaliDecoder, DaliSettings
 
         if self.device == "gpu" and not gpu.detect():
             raise LoaderError(f'`device="gpu"` of Dali needs a card, but {_NO_CARD}.', hint='Use device="cpu".')

@@ -25,13 +25,13 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.workload import Workload
 from autopipe.errors import DataError, LoaderError, WorkerDiedError
+from autopipe.extensions.ray.loader import Ray
 from autopipe.hardware import own_process
-from autopipe.loaders.ray_workers import Ray
 from autopipe.ops.custom import Map
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
-from tests.servers.conftest import NODE, two_nodes
+from tests.extensions.ray.nodes.conftest import NODE, two_nodes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 pytestmark = [
     pytest.mark.timeout(200),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -305,7 +305,7 @@ from pathlib import Path
 from autopipe.assembly import build_loader
 from autopipe.core.config import PipelineConfig
 from autopipe.hardware import own_process
-from autopipe.loaders.ray_workers import Ray
+from autopipe.extensions.ray.loader import Ray
 from ray.util.client.worker import Worker
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 begin = Worker._server_init
@@ -363,7 +363,7 @@ from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.hardware import own_process
-from autopipe.loaders.ray_workers import Ray
+from autopipe.extensions.ray.loader import Ray
 from autopipe.ops.decode import Decode
 from autopipe.ops.resize import Resize
 if __name__ == "__main__":

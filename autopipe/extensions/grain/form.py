@@ -1,4 +1,4 @@
-"""A pipeline as a plain Grain dataset on NumPy and OpenCV."""
+"""`autopipe eject --to grain`: a pipeline as a plain Grain dataset on NumPy and OpenCV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
-from autopipe.loaders.grain import Grain
+from autopipe.extensions.grain.loader import Grain
 from autopipe.tuned.eject.written import Written, indented, stages
 
 TEMPLATE: Final = '''\
@@ -28,6 +28,17 @@ def make_dataset($given) -> grain.IterDataset:
 $dataset
     return dataset
 '''
+
+
+USUAL: Final = PipelineConfig(loader=Grain(num_threads=16, buffer_size=16), finish="host", device_prefetch=0)
+"""Grain as people have it, with its default threads: what a tune takes for a baseline."""
+
+IMPORTS: Final = {"flags.": "from absl import flags", "grain.": "import grain"}
+
+
+def in_processes(loader: Grain) -> bool:
+    """Tell whether worker processes make the samples."""
+    return loader.workers > 0
 
 
 def texts(workload: Workload, config: PipelineConfig, parts: Written) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """What runs on a node of a Ray cluster: makes batches there, and tells what the node lacks. Imports no framework.
 
-Whatever fails goes back as a value; the owner, in `autopipe.loaders.ray_workers`, raises it.
+Whatever fails goes back as a value; the owner, in `autopipe.extensions.ray.loader`, raises it.
 """
 
 from __future__ import annotations

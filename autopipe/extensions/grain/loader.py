@@ -12,7 +12,7 @@ import importlib.util
 import os
 import signal
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -55,6 +55,13 @@ class Grain(LoaderConfig):
 
     kind: Literal["grain"] = "grain"
     rank: ClassVar[int] = 50
+    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"num_threads": ["cores", "min(1024, 2*cores)"], "buffer_size": [8]},
+        "exhaustive": {
+            "num_threads": [1, "cores", "min(1024, 2*cores)", "min(1024, 4*cores)"],
+            "buffer_size": [2, 8, 16],
+        },
+    }
     num_threads: int = pydantic.Field(ge=1, le=1024)
     workers: int = pydantic.Field(default=0, ge=0, le=1024)
     buffer_size: int = pydantic.Field(default=8, ge=1, le=1024)

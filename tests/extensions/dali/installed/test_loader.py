@@ -23,7 +23,6 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.assembly import build_loader
-from autopipe.batching.dali_decoder import DaliDecoder, DaliSettings
 from autopipe.core.config import PipelineConfig
 from autopipe.core.loader import Loader
 from autopipe.core.report import Report
@@ -31,7 +30,8 @@ from autopipe.core.sample import Batch, FieldKind
 from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.errors import BadSampleError, DataError, LoaderError
-from autopipe.loaders.dali import Dali
+from autopipe.extensions.dali.decoder import DaliDecoder, DaliSettings
+from autopipe.extensions.dali.loader import Dali
 from autopipe.loaders.threads import Threads
 from autopipe.measure import describe, verify
 from autopipe.ops.crop import RandomCrop
@@ -245,7 +245,7 @@ SCRIPT = """
     from autopipe.core.config import PipelineConfig
     from autopipe.core.workload import Workload
     from autopipe.data.table import Table
-    from autopipe.loaders.dali import Dali
+    from autopipe.extensions.dali.loader import Dali
     from autopipe.ops.decode import Decode
     from autopipe.ops.resize import Resize
 

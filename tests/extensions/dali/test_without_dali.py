@@ -1,4 +1,4 @@
-"""What `Dali` says of itself without DALI: which workloads it cannot feed and why. What it does: tests/dali."""
+"""What `Dali` says of itself without DALI: which workloads it cannot feed and why. What it does: installed/."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.data.table import Table
 from autopipe.errors import ConfigError, LoaderError, MissingExtraError
+from autopipe.extensions.dali.loader import Dali
 from autopipe.hardware import gpu
-from autopipe.loaders.dali import Dali
 from autopipe.ops.crop import RandomCrop
 from autopipe.ops.decode import Decode
 from autopipe.ops.planner import make_plan
@@ -107,3 +107,8 @@ def test_its_package_is_named_by_the_extra_where_it_is_missing(photos: Path, mon
 def test_pixels_that_differ_are_told_for_each_device() -> None:
     assert "one level of 256" in str(Dali(num_threads=2).pixels_differ())
     assert "never measured" in str(Dali(num_threads=2, device="gpu").pixels_differ())
+
+
+def test_knobs_say_what_would_run() -> None:
+    dali = Dali(num_threads=3, prefetch_queue_depth=4)
+    assert (dali.worker_count(), dali.buffered_batches()) == (3, 5)

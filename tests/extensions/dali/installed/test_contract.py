@@ -8,25 +8,23 @@ told of. Samples that are no files, which `Dali` refuses, are left out by name.
 from __future__ import annotations
 
 import functools
-import types
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autopipe.core.config import LoaderConfig
-from autopipe.loaders.dali import Dali
+from autopipe.extensions.dali.loader import Dali
 from autopipe.ops.decode import Decode
 from autopipe.ops.flip import RandomFlip
 from autopipe.ops.resize import Resize
 from autopipe.ops.scale import Normalize
 from tests.contract import test_loaders as contract
+from tests.fakes.contract import suite
 
 LEVELS = 1
 """By how much DALI's bilinear resize was seen to differ from OpenCV's, of 256 levels."""
 DALIS: dict[str, LoaderConfig] = {f"dali-{n}": Dali(num_threads=n, prefetch_queue_depth=n) for n in (1, 2, 5)}
-ONE = "dali-2"
 NO_FILES = {
     "test_small_samples_that_are_batched_at_once_are_the_same",
     "test_small_samples_in_another_storage_form_are_the_same",
@@ -37,40 +35,15 @@ NO_FILES = {
 RESIZED = "test_images_that_are_resized_at_first_are_the_same"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _known() -> Iterator[None]:
-    contract.LOADERS.update(DALIS)
-    yield
-    for name in DALIS:
-        del contract.LOADERS[name]
-
-
-def _with_dali(mark: pytest.Mark) -> pytest.Mark:
-    """Return a parametrisation with `Dali` for the loaders in it: several for all, or one for one of each."""
-    names, values = mark.args
-    if names != "loader":
-        return mark
-    return pytest.mark.parametrize(names, list(DALIS) if "threads-1" in values else [ONE]).mark
-
-
-_GLOBALS = {**vars(contract), "Decode": functools.partial(Decode, strict=False)}
-
-
-def _copied(function: Callable[..., None]) -> Callable[..., None]:
-    copied = types.FunctionType(function.__code__, _GLOBALS, function.__name__)
-    copied.__annotations__ = function.__annotations__
-    copied.__kwdefaults__ = function.__kwdefaults__
-    copied.pytestmark = [  # type: ignore[attr-defined]  # where pytest keeps them
-        _with_dali(mark) if mark.name == "parametrize" else mark for mark in getattr(function, "pytestmark", [])
-    ]
-    return copied
-
-
-_GLOBALS["exact_workload"] = _copied(contract.exact_workload)  # type: ignore[arg-type]  # no test, but its ops decode
-
-for _name, _thing in list(vars(contract).items()):
-    if _name.startswith("test_") and _name not in NO_FILES | {RESIZED}:
-        globals()[_name] = _copied(_thing)
+globals().update(
+    suite(
+        DALIS,
+        "dali-2",
+        but=NO_FILES | {RESIZED},
+        settings="files",
+        instead={"Decode": functools.partial(Decode, strict=False)},
+    )
+)
 
 
 def test_all_of_the_contract_is_here_but_what_is_left_out_by_name() -> None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from autopipe import _version
-from autopipe.batching import ray_cluster, ray_node
 from autopipe.batching.pickling import RemoteFailure, answered, pickled, unpickled
-from autopipe.batching.ray_cluster import Cluster
 from autopipe.core.config import STORAGES
 from autopipe.errors import BadSampleError, StorageError
+from autopipe.extensions.ray.cluster import Cluster, join, node_failure
+from autopipe.extensions.ray.node import SHARED_DATA, lacking, require_present, require_same_version, told
 from autopipe.storage import convert as conversions
 from autopipe.storage import layout
 from autopipe.storage.conversion import Conversion
@@ -32,8 +32,8 @@ def convert(
     conversion: Conversion,
     storage: Storage,
     folder: Place,
-    address: str,
     *,
+    address: str,
     parts: int | None = None,
     on_progress: Progress | None = None,
 ) -> Converted:
@@ -56,12 +56,12 @@ def convert(
     start = time.monotonic()
     layout.make_folder(folder)
     header = layout.open_folder(folder, conversion, storage, lambda: conversions.estimate_bytes(conversion, storage))
-    cluster = ray_cluster.join(address)
+    cluster = join(address)
     try:
         wanted = parts or _PARTS_A_CORE * max(1, int(sum(cluster.nodes().values())))
         packed = cluster.ray.put(pickled(conversion, "autopipe convert"))
         where = folder if isinstance(folder, RemotePath) else folder.absolute()
-        what = (packed, ray_node.lacking(conversion.source), storage.name, where)
+        what = (packed, lacking(conversion.source), storage.name, where)
         done = _run(cluster, what, min(wanted, header.shard_count), len(conversion), on_progress)
     finally:
         cluster.leave()
@@ -102,7 +102,7 @@ def _answered(ray: Any, reference: Any) -> Converted:
     try:
         done = answered(ray.get(reference))
     except ray.exceptions.RayError as error:
-        raise ray_cluster.node_failure(error, "A part of the conversion failed") from error
+        raise node_failure(error, "A part of the conversion failed") from error
     assert isinstance(done, Converted)
     return done
 
@@ -112,12 +112,12 @@ def _part(
 ) -> Converted | RemoteFailure:
     """Write one part; runs on a node."""
     try:
-        ray_node.require_same_version(version)
+        require_same_version(version)
         conversion = unpickled(packed, elsewhere=True)
-        ray_node.require_present(conversion.source, absent)
+        require_present(conversion.source, absent)
         return conversions.convert(conversion, STORAGES[form], folder, workers=1, part=part)
     except BaseException as error:  # noqa: BLE001  # the owner raises it
-        return RemoteFailure.of(ray_node.told(error))
+        return RemoteFailure.of(told(error))
 
 
 def _finished(folder: Place, conversion: Conversion) -> Manifest:
@@ -146,5 +146,5 @@ def _require_bad_here(conversion: Conversion, bad: Sequence[int]) -> None:
             continue
         raise StorageError(
             f"Sample {position} was bad on a node of the Ray cluster and is good on this machine.",
-            hint=f"{ray_node.SHARED_DATA} Then convert again into another folder.",
+            hint=f"{SHARED_DATA} Then convert again into another folder.",
         )

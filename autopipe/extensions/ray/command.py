@@ -1,0 +1,19 @@
+"""The option `autopipe convert --ray`."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # imported before `--help` answers
+    from autopipe.api.converting import Writer
+
+METAVAR = "ADDRESS"
+HELP = "Have a Ray cluster write: ray://HOST:10001, HOST:6379, auto, or local for one on this machine."
+
+
+def writer(address: str) -> Writer:
+    """Return what has the cluster at an address write a set."""
+    from autopipe.extensions.ray import conversion
+
+    return functools.partial(conversion.convert, address=address)

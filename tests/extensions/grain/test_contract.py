@@ -1,0 +1,11 @@
+"""The contract of loaders over Grain's threads. Its processes: test_processes.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from autopipe.extensions.grain.loader import Grain
+from tests.fakes.contract import suite
+
+pytest.importorskip("grain")
+globals().update(suite({f"grain-{n}": Grain(num_threads=n, buffer_size=max(2, n)) for n in (1, 2, 5)}, "grain-2"))

@@ -1,0 +1,53 @@
+"""The contract of loaders, as it is, over a Ray cluster of two nodes: each test of it, with `Ray` for other loaders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from autopipe.core.config import LoaderConfig
+from autopipe.extensions.ray.loader import Ray
+from autopipe.extensions.ray.team import Team, Worker
+from tests.fakes.contract import suite
+
+RAYS: dict[str, LoaderConfig] = {f"ray-{n}": Ray(workers=n, queue_size=2) for n in (1, 2, 5)}
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _connected(ray_nodes: Any) -> Iterator[None]:
+    """Have one connection for all tests, as a user's own code may: a second for each of them otherwise."""
+    import ray
+
+    before = os.environ.get("RAY_ADDRESS")
+    os.environ["RAY_ADDRESS"] = ray_nodes.address
+    ray.init(logging_level="warning", log_to_driver=False)
+    yield
+    ray.shutdown()
+    os.environ.pop("RAY_ADDRESS") if before is None else os.environ.update(RAY_ADDRESS=before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _from_far() -> Iterator[None]:
+    """Have every second worker take the training for one on another machine, and send its batches."""
+    put = Team._put
+
+    def mixed(team: Team, node: str) -> Worker:
+        near = team._arguments
+        packed, rows, owner, keep = near
+        if len(team._living) % 2 == 0:
+            team._arguments = packed, rows, owner._replace(secret=bytes(32)), keep
+        try:
+            return put(team, node)
+        finally:
+            team._arguments = near
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Team, "_put", mixed)
+        yield
+
+
+globals().update(suite(RAYS, "ray-2"))
