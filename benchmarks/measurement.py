@@ -29,7 +29,7 @@ from claims import Claim
 
 from autopipe.core.bottleneck import bottleneck
 from autopipe.core.config import PipelineConfig
-from autopipe.core.limits import limits
+from autopipe.core.costs import bounds
 from autopipe.core.outcome import Measurement, Phase, TrialFailure
 from autopipe.core.stats import median
 from autopipe.core.value import JsonObject
@@ -133,7 +133,7 @@ def share_of_bound(launch: Launch, configs: list[PipelineConfig], rounds: int) -
             if isinstance(ceiling, TrialFailure):
                 sys.exit(f"the ceiling failed: {ceiling.message}")
             behind = measured(runner.measure(best, SHORT))
-        limit = limits(ceiling, best)
+        limit = bounds(ceiling, best)
         shares.append((rate(before) + rate(behind)) / 2 / limit.images_per_second)
         show(f"  {rate(before):8.1f} {rate(behind):8.1f} images/s, {best.short()}: {bottleneck(limit).sentence}")
     return median(shares)

@@ -7,7 +7,7 @@ import math
 
 from autopipe.core import costs as cost_model
 from autopipe.core.ceiling import OVERTAKEN, OpCost
-from autopipe.core.limits import Kind, Limit, Limits, worker_read_seconds
+from autopipe.core.costs import Bounds, Kind, Limit
 from autopipe.core.value import count_text
 from autopipe.core.value import milliseconds_text as _ms
 
@@ -39,31 +39,31 @@ class Bottleneck:
         return None if self.limit is None else self.limit.op
 
 
-def bottleneck(limits: Limits, rate: float | None = None, model_share: float | None = None) -> Bottleneck:
+def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | None = None) -> Bottleneck:
     """Return what keeps a configuration from being faster.
 
     Args:
-        limits: of the configuration.
+        bounds: of the configuration.
         rate: images/s that it was seen to reach; None: what its limits allow.
         model_share: the rate over the model's own, where both were read side by side; None: of the figures here.
     """
-    reached = limits.images_per_second if rate is None else rate
-    share = reached / limits.model_images_per_second if model_share is None else model_share
-    others = [each for each in limits.limits if each.kind is not Kind.MODEL]
-    known = bool(limits.costs.ops) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
-    model = limits.model_images_per_second
+    reached = bounds.images_per_second if rate is None else rate
+    share = reached / bounds.model_images_per_second if model_share is None else model_share
+    others = [each for each in bounds.limits if each.kind is not Kind.MODEL]
+    known = bool(bounds.costs.ops) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
+    model = bounds.model_images_per_second
     if (share < MODEL_SHARE and not (known and others)) or (not known and rate is None and model_share is None):
         return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(model)))
     if share >= MODEL_SHARE:
         return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
-    following = _in_the_way(limits, others, reached)
+    following = _in_the_way(bounds, others, reached)
     found: Limit | None = following
     if following.images_per_second > _FAR * reached:
         found, words = None, _unexplained(following)
     elif following.images_per_second > model:
-        found, words = _between(limits, reached, following)
+        found, words = _between(bounds, reached, following)
     else:
-        words = _WORDS[following.kind](limits, following)
+        words = _WORDS[following.kind](bounds, following)
     return Bottleneck(limit=found, sentence=f"{words}; the model alone takes {_text(model)}.")
 
 
@@ -83,14 +83,14 @@ def _unexplained(following: Limit) -> str:
     )
 
 
-def _between(limits: Limits, reached: float, following: Limit) -> tuple[Limit, str]:
+def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, str]:
     """Return what is in the way where each limit alone allows the model's rate, and all of them together do not.
 
     Where model and loader keep the cores busy, it is the loader's work on them; else what lies between the two.
     """
-    does, costs, allowed = limits.work, limits.costs, following.images_per_second
+    does, costs, allowed = bounds.work, bounds.costs, following.images_per_second
     cores, model = costs.cores or 1.0, costs.model_core_seconds
-    loader = cost_model.received_core_seconds(does) if limits.config.loader.works_elsewhere else does.core_seconds
+    loader = cost_model.received_core_seconds(does) if bounds.config.loader.works_elsewhere else does.core_seconds
     together = f"together they reach {_text(reached)} images/s"
     if does.paid and reached * (loader + model) >= _BUSY * cores:
         dearest = max(does.paid, key=lambda op: op.seconds_per_image).name
@@ -108,31 +108,31 @@ def _name(limit: Limit) -> str:
     return limit.kind if limit.op is None else limit.op
 
 
-def _in_the_way(limits: Limits, others: list[Limit], reached: float) -> Limit:
+def _in_the_way(bounds: Bounds, others: list[Limit], reached: float) -> Limit:
     """Return the lowest limit beside the model; a part of the samples in memory stands for the memory that lacks.
 
     One that the configuration has left behind was read too low, and is not it, if another one may be.
     """
-    model = limits.model_images_per_second
+    model = bounds.model_images_per_second
     holds = (each for each in others if reached <= OVERTAKEN * each.images_per_second <= OVERTAKEN * model)
     lowest = next(holds, others[0])
-    config = limits.config
-    if config.cache != "none" and config.cache_fraction < 1 and limits.work.from_source > 0:
-        whole = cost_model.work(config.model_copy(update={"cache_fraction": 1.0}), limits.costs)
-        takes = limits.work.core_seconds + limits.work.read_wait_seconds
+    config = bounds.config
+    if config.cache != "none" and config.cache_fraction < 1 and bounds.work.from_source > 0:
+        whole = cost_model.work(config.model_copy(update={"cache_fraction": 1.0}), bounds.costs)
+        takes = bounds.work.core_seconds + bounds.work.read_wait_seconds
         if whole.core_seconds + whole.read_wait_seconds < 0.5 * takes:
             return dataclasses.replace(lowest, kind=Kind.MEMORY)
     return lowest
 
 
-def _latency(limits: Limits, found: Limit) -> str:
-    reads = limits.costs.reads
-    read = next((op for op in limits.work.paid if op.name == cost_model.READ), None)
+def _latency(bounds: Bounds, found: Limit) -> str:
+    reads = bounds.costs.reads
+    read = next((op for op in bounds.work.paid if op.name == cost_model.READ), None)
     latency = reads.latency_seconds if reads else read.wall_seconds_per_image if read else 0.0
-    at_once = limits.config.loader.reads_at_once() or math.ceil(limits.costs.cores or 1)
-    target = limits.model_images_per_second
-    needed = math.ceil(target * latency * max(limits.work.from_source, 0.0))
-    most = reads.best_images_per_second / limits.work.from_source if reads and reads.saturated else math.inf
+    at_once = bounds.config.loader.reads_at_once() or math.ceil(bounds.costs.cores or 1)
+    target = bounds.model_images_per_second
+    needed = math.ceil(target * latency * max(bounds.work.from_source, 0.0))
+    most = reads.best_images_per_second / bounds.work.from_source if reads and reads.saturated else math.inf
     lift = ""
     if found.images_per_second <= most < target:  # a lower one was read while something else used the storage
         lift = f"; more of them bring no more than {_text(most)}"
@@ -144,53 +144,53 @@ def _latency(limits: Limits, found: Limit) -> str:
     return f"each read waits {_ms(latency)}: {at_once} at a time {bring}{lift}"
 
 
-def _bandwidth(limits: Limits, found: Limit) -> str:
-    each = limits.costs.bytes_per_image or (limits.costs.reads.bytes_per_image if limits.costs.reads else 0.0)
-    rates = (found.images_per_second, limits.model_images_per_second)
-    gives, needed = (rate * limits.work.from_source * each / 1e6 for rate in rates)
+def _bandwidth(bounds: Bounds, found: Limit) -> str:
+    each = bounds.costs.bytes_per_image or (bounds.costs.reads.bytes_per_image if bounds.costs.reads else 0.0)
+    rates = (found.images_per_second, bounds.model_images_per_second)
+    gives, needed = (rate * bounds.work.from_source * each / 1e6 for rate in rates)
     return (
         f"the storage gives {gives:,.3g} MB/s, {_text(found.images_per_second)} images/s; "
         f"{needed:,.3g} MB/s would feed the model"
     )
 
 
-def _op(limits: Limits, found: Limit) -> str:
-    does, shared = limits.work, limits.costs.model_core_seconds
+def _op(bounds: Bounds, found: Limit) -> str:
+    does, shared = bounds.work, bounds.costs.model_core_seconds
     if found.workers:
-        waits = does.op_wait_seconds + worker_read_seconds(limits.config, does)
-        lift = math.ceil(limits.model_images_per_second * (does.core_seconds + waits))
+        waits = does.op_wait_seconds + cost_model.worker_read_seconds(bounds.config, does)
+        lift = math.ceil(bounds.model_images_per_second * (does.core_seconds + waits))
         return (
-            f"{_work(limits, found)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
-            f"{lift}{_on_cores(limits)} would feed the model"
+            f"{_work(bounds, found)}; this many workers cannot feed more than {_text(found.images_per_second)}; "
+            f"{lift}{_on_cores(bounds)} would feed the model"
         )
     loader = does.core_seconds
     if found.elsewhere:
-        lift = math.ceil(limits.model_images_per_second * loader)
-        there = count_text(limits.costs.cores_elsewhere or 0, "core")
+        lift = math.ceil(bounds.model_images_per_second * loader)
+        there = count_text(bounds.costs.cores_elsewhere or 0, "core")
         return (
-            f"{_work(limits, found)}; the {there} elsewhere cannot feed more than "
+            f"{_work(bounds, found)}; the {there} elsewhere cannot feed more than "
             f"{_text(found.images_per_second)} images/s; {lift} would feed the model"
         )
-    parts = [_work(limits, found)] if loader > 0.1 * shared else []
+    parts = [_work(bounds, found)] if loader > 0.1 * shared else []
     parts += [f"the model takes {_ms(shared)} of the cores for an image"] if shared > 0.1 * loader else []
     return (
-        f"{', and '.join(parts)}; {count_text(limits.costs.cores or 0, 'core')} cannot feed more than "
-        f"{_text(found.images_per_second)} images/s{_more_cores(limits)}"
+        f"{', and '.join(parts)}; {count_text(bounds.costs.cores or 0, 'core')} cannot feed more than "
+        f"{_text(found.images_per_second)} images/s{_more_cores(bounds)}"
     )
 
 
-def _on_cores(limits: Limits) -> str:
+def _on_cores(bounds: Bounds) -> str:
     """Return on how many cores here so many workers would feed the model, where there are too few for that."""
-    does, costs = limits.work, limits.costs
-    needed = limits.model_images_per_second * (does.core_seconds + costs.model_core_seconds)
-    if limits.config.loader.works_elsewhere or needed <= (costs.cores or 0.0):
+    does, costs = bounds.work, bounds.costs
+    needed = bounds.model_images_per_second * (does.core_seconds + costs.model_core_seconds)
+    if bounds.config.loader.works_elsewhere or needed <= (costs.cores or 0.0):
         return ""
     return f" on {math.ceil(needed)} cores"
 
 
-def _more_cores(limits: Limits) -> str:
+def _more_cores(bounds: Bounds) -> str:
     """Return how many more cores like these would feed the model, and what the network between would have to carry."""
-    does, costs, target = limits.work, limits.costs, limits.model_images_per_second
+    does, costs, target = bounds.work, bounds.costs, bounds.model_images_per_second
     free = max(0.0, (costs.cores or 0.0) - target * costs.model_core_seconds)
     elsewhere = target * does.core_seconds - free
     if elsewhere <= 0:
@@ -201,34 +201,34 @@ def _more_cores(limits: Limits) -> str:
     return f"; {count} more core{'' if count == 1 else 's'} elsewhere would feed the model{network}"
 
 
-def _lock(limits: Limits, found: Limit) -> str:
-    held = limits.work.lock_seconds
-    needed = math.ceil(limits.model_images_per_second * (limits.work.core_seconds + limits.work.op_wait_seconds))
+def _lock(bounds: Bounds, found: Limit) -> str:
+    held = bounds.work.lock_seconds
+    needed = math.ceil(bounds.model_images_per_second * (bounds.work.core_seconds + bounds.work.op_wait_seconds))
     return (
         f"{found.op} holds Python's lock for {_ms(held)} an image, so threads bring no more than "
         f"{_text(found.images_per_second)} images/s; {needed} processes on as many cores would feed the model"
     )
 
 
-def _hand_over(limits: Limits, found: Limit) -> str:
+def _hand_over(bounds: Bounds, found: Limit) -> str:
     way = "each batch is pickled and sent through a pipe, which brings"
-    if limits.config.loader.works_elsewhere:
+    if bounds.config.loader.works_elsewhere:
         way = "batches come from other machines, and to take them beside the model these cores allow"
     return f"{way} no more than {_text(found.images_per_second)} images/s"
 
 
-def _transfer(limits: Limits, found: Limit) -> str:
-    sent = limits.work.sent_bytes
+def _transfer(bounds: Bounds, found: Limit) -> str:
+    sent = bounds.work.sent_bytes
     gigabytes = f", {found.images_per_second * sent / 1e9:.3g} GB/s" if sent else ""
-    larger = limits.config.finish == "host" and 0 < limits.costs.compact_bytes < sent
-    lift = f"; finish=device sends {sent / limits.costs.compact_bytes:.2g} times less" if larger else ""
+    larger = bounds.config.finish == "host" and 0 < bounds.costs.compact_bytes < sent
+    lift = f"; finish=device sends {sent / bounds.costs.compact_bytes:.2g} times less" if larger else ""
     most = _text(found.images_per_second)
     return f"sending batches to the device brings no more than {most} images/s{gigabytes}{lift}"
 
 
-def _memory(limits: Limits, found: Limit) -> str:
+def _memory(bounds: Bounds, found: Limit) -> str:
     return (
-        f"memory holds {limits.config.cache_fraction:.0%} of the samples; reading and making the others brings no more "
+        f"memory holds {bounds.config.cache_fraction:.0%} of the samples; reading and making the others brings no more "
         f"than {_text(found.images_per_second)} images/s"
     )
 
@@ -244,13 +244,13 @@ _WORDS = {
 }
 
 
-def _work(limits: Limits, found: Limit) -> str:
+def _work(bounds: Bounds, found: Limit) -> str:
     """Return what the op of a limit takes: of the cores, or of a worker, who waits as well."""
-    named = (op for op in limits.work.paid if op.name == found.op)
+    named = (op for op in bounds.work.paid if op.name == found.op)
     dearest: OpCost = max(named, key=lambda op: op.wall_seconds_per_image)
-    loader, takes, waits = limits.work.core_seconds, dearest.seconds_per_image, 0.0
+    loader, takes, waits = bounds.work.core_seconds, dearest.seconds_per_image, 0.0
     if found.workers:
-        loader += limits.work.op_wait_seconds + worker_read_seconds(limits.config, limits.work)
+        loader += bounds.work.op_wait_seconds + cost_model.worker_read_seconds(bounds.config, bounds.work)
         takes, waits = dearest.wall_seconds_per_image, dearest.wait_seconds_per_image
     waited = f", of which it waits {_ms(waits)}," if waits else ""
     return f"{dearest.name} takes {_ms(takes)}{waited} of the loader's {_ms(loader)} for an image"

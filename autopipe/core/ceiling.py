@@ -1,6 +1,6 @@
 """What was measured of a workload before its configurations: the model alone, each op, and the reads.
 
-Values only; `autopipe.core.costs` makes predictions of them, `autopipe.core.limits` says what limits a configuration.
+Values only; `autopipe.core.costs` makes predictions of them, `bounds` there says what limits a configuration.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The cost model: from measured costs and a configuration to work, prediction and one-time seconds.
+"""The cost model: from measured costs and a configuration to the rate that each part of the machine allows.
 
-Three costs of an op are told apart: processor time, waiting, and the part of the processor time under Python's lock.
-Predictions order candidates and serve the sampler as its first guess; they are never a result. What limits a
-configuration, and how that is said, is `autopipe.core.limits`'s.
+`rates` computes them. `predict` joins them into one rate, which orders candidates and is the sampler's first guess, but
+never a result. `bounds` lists those that nothing can exceed; `autopipe.core.bottleneck` says the lowest in words. Three
+costs of an op are told apart: processor time, waiting, and the part of the processor time under Python's lock.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from autopipe.core.facts import Facts
 
 _COPY = 1 / 4e9  # seconds to move one byte in memory, once
 _SHARPNESS = {True: 8.0, False: 3.0}  # how close to the slowest part the whole comes: with and without a queue
+_MUCH = 0.25  # of the processor time: workers who wait for less keep the cores busy, but for what was measured badly
 _MOST_AT_ONCE = 256  # reads, or workers that wait: more were never measured to bring anything
 
 
@@ -168,43 +170,74 @@ def _depth(config: PipelineConfig, costs: Costs) -> int:
     return costs.depths.get(config.storage, max(0, len(costs.fixed) - 1) if storage.holds_arrays else 0)
 
 
-# ---------------------------------------------------------------- predictions
+# ---------------------------------------------------------------- rates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """The rate that each part of the machine allows a configuration, in images/s; None: it is no limit."""
+
+    work: Work
+    busy: float  # processor seconds of the loader for an image
+    waits: float  # seconds that a worker waits for an image
+    model: float  # the model alone
+    cores: float  # the model and the loader, on the same cores
+    loader: float  # the loader alone on these cores
+    workers: float  # the workers, if they had a core each
+    worker_cores: float  # the cores that the workers share
+    reads: float | None
+    lock: float | None
+
+
+def rates(config: PipelineConfig, costs: Costs, *, bound: bool = False) -> Rates:
+    """Compute the rate of each part: as it is predicted, or as a `bound`, which nothing can exceed.
+
+    A prediction counts what the loader adds to its ops, and expects nothing of more reads at a time than were measured.
+    """
+    does, loader = work(config, costs), config.loader
+    least = 0.0 if bound else 1e-9
+    busy = max(does.core_seconds if bound else _loader_core_seconds(config, costs, does), least)
+    here = max(received_core_seconds(does), least) if loader.works_elsewhere else busy
+    waits = does.op_wait_seconds + worker_read_seconds(config, does)
+    cores, count = costs.cores or 1.0, loader.worker_count()
+    held = does.lock_seconds
+    return Rates(
+        work=does,
+        busy=busy,
+        waits=waits,
+        model=costs.model_rate(config),
+        cores=_rate(cores, here + costs.model_core_seconds),
+        loader=_rate(cores, here),
+        workers=_rate(cores if count is None else max(1, count), busy + waits),
+        worker_cores=_rate(costs.cores_of_workers(config), busy),
+        reads=_reads_rate(config, does, costs, bound=bound),
+        lock=1 / held if held > 0 and loader.shares_lock() else None,
+    )
 
 
 def predict(config: PipelineConfig, costs: Costs) -> float:
-    """Return the predicted steady images/s: what the slowest of model, workers, lock, reads and cores lets through.
+    """Predict the steady images/s: what the slowest of model, workers, lock, reads and cores lets through.
 
     The parts are joined by a p-norm of their times: a queue hides all but the slowest, without one they add up.
     """
-    does = work(config, costs)
-    cores = costs.cores or 1.0
-    busy = max(loader_core_seconds(config, costs), 1e-9)
-    model_rate = costs.model_rate(config)
-    waits = does.op_wait_seconds + (0.0 if config.loader.reads_ahead() else does.read_wait_seconds)
-    here = max(received_core_seconds(does), 1e-9) if config.loader.works_elsewhere else busy
-    shared = cores / (here + costs.model_core_seconds)
-    workers = config.loader.worker_count() or cores
-    made = min(workers / (busy + waits), costs.cores_of_workers(config) / busy)
-    rates = [model_rate, shared]
-    reads, held = reads_rate(config, does, costs), lock_rate(config, does)
-    if reads is not None and config.loader.reads_ahead():
-        rates.append(reads)
-    elif reads is not None:
-        made = min(made, reads)  # the workers' own reads are in their time already
-    rates += [made] if held is None else [made, held]
+    each, loader = rates(config, costs), config.loader
+    made = min(each.workers, each.worker_cores)
+    if each.reads is not None and not loader.reads_ahead():
+        made = min(made, each.reads)  # the workers' own reads are in their time already
+    ahead = each.reads if loader.reads_ahead() else None
+    joined = [rate for rate in (each.model, each.cores, ahead, made, each.lock) if rate is not None]
     # Core time and the model's time are limits that a queue reaches; without one the two wait for each other.
-    buffered = config.loader.buffered_batches()
-    sharpness = _SHARPNESS[buffered is None or buffered - (config.loader.worker_count() or 0) > 1]
-    slowness = sum(math.pow(rate, -sharpness) for rate in rates)
+    buffered = loader.buffered_batches()
+    sharpness = _SHARPNESS[buffered is None or buffered - (loader.worker_count() or 0) > 1]
+    slowness = sum(math.pow(rate, -sharpness) for rate in joined)
     slowest = math.pow(slowness, -1 / sharpness)
     if config.device_prefetch == 0:  # the step waits for its batch to arrive
         slowest = 1 / (1 / slowest + costs.transfer(config))
     return slowest
 
 
-def loader_core_seconds(config: PipelineConfig, costs: Costs) -> float:
-    """Return the processor time of the loader for one image, with what this loader adds to its ops."""
-    does = work(config, costs)
+def _loader_core_seconds(config: PipelineConfig, costs: Costs, does: Work) -> float:
+    """Compute the processor time of the loader for one image, with what this loader adds to its ops."""
     spared = _depth(config, costs) > 0 and does.cached < 1
     copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
     busy = does.core_seconds + copied * _COPY
@@ -212,30 +245,129 @@ def loader_core_seconds(config: PipelineConfig, costs: Costs) -> float:
 
 
 def received_core_seconds(does: Work) -> float:
-    """Return the processor time here for an image that was made elsewhere: it is received, and copied once."""
+    """Compute the processor time here for an image that was made elsewhere: it is received, and copied once."""
     return 2 * does.sent_bytes * _COPY
 
 
-def reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool = False) -> float | None:
-    """Return images/s that the storage gives to as many reads at a time; None if it is no limit.
+def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
+    """Compute how long a worker waits for the reads of one image: not at all if others read ahead for it."""
+    return 0.0 if config.loader.reads_ahead() else does.read_wait_seconds
 
-    More reads at a time than were measured are predicted to bring no more; as a `bound`, they may.
-    """
+
+def _reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool) -> float | None:
+    """Compute images/s that the storage gives to as many reads at a time; None if it is no limit."""
     limits = []
     if costs.reads is not None and does.from_source > 0 and costs.reads.wait_seconds > 0:
-        at_once = config.loader.reads_at_once()
-        at_once = math.ceil(costs.cores or 1) if at_once is None else max(1, at_once)
         rate = costs.reads.bound_images_per_second if bound else costs.reads.images_per_second
-        limits.append(rate(at_once) / does.from_source)
+        limits.append(rate(_reads_at_once(config, costs)) / does.from_source)
     if costs.read_bytes_per_second and costs.bytes_per_image and does.from_source > 0:
         limits.append(costs.read_bytes_per_second / costs.bytes_per_image / does.from_source)
     return min(limits, default=None)
 
 
-def lock_rate(config: PipelineConfig, does: Work) -> float | None:
-    """Return images/s that Python's lock lets through; None where it is not held, or each worker has its own."""
-    held = does.lock_seconds
-    return 1 / held if held > 0 and config.loader.shares_lock() else None
+def _reads_at_once(config: PipelineConfig, costs: Costs) -> int:
+    at_once = config.loader.reads_at_once()
+    return math.ceil(costs.cores or 1) if at_once is None else max(1, at_once)
+
+
+def _rate(amount: float, each: float) -> float:
+    return amount / each if each > 0 else math.inf
+
+
+# ---------------------------------------------------------------- bounds
+
+
+class Kind(enum.StrEnum):
+    """What a bottleneck can be. `TRANSFER` is sending a batch to a device, which a CPU does not need."""
+
+    STORAGE_LATENCY = "storage latency"
+    STORAGE_BANDWIDTH = "storage bandwidth"
+    OP = "op"
+    PYTHON_LOCK = "python lock"
+    HAND_OVER = "hand-over"
+    TRANSFER = "transfer"
+    MODEL = "model"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One limit of a configuration."""
+
+    kind: Kind
+    images_per_second: float  # the rate it allows
+    op: str | None = None  # the op that takes most of it, for those kinds that ops make
+    workers: bool = False  # whether it is the number of workers, and not of cores
+    elsewhere: bool = False  # whether it is the cores elsewhere
+    without_model: float | None = None  # the rate it would allow the loader alone, if the model takes of it, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """All limits of a configuration; caches count as filled."""
+
+    limits: tuple[Limit, ...]  # the lowest first; the model's is always among them
+    work: Work  # what the loader does for an image
+    costs: Costs  # what they were made of
+    config: PipelineConfig
+
+    @property
+    def images_per_second(self) -> float:
+        """The most that the configuration can reach."""
+        return self.limits[0].images_per_second
+
+    @property
+    def model_images_per_second(self) -> float:
+        """The model alone."""
+        return next(each.images_per_second for each in self.limits if each.kind is Kind.MODEL)
+
+
+def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None) -> Bounds:
+    """Compute the limits of a configuration from what was measured in its setup of the model."""
+    costs = Costs.of([ceiling], facts)
+    each = rates(config, costs, bound=True)
+    found = [Limit(kind=Kind.MODEL, images_per_second=ceiling.model_images_per_second.value)]
+    if costs.ops and costs.cores is not None:
+        found += _core_limits(config, each, costs.cores)
+    if each.reads is not None:
+        found.append(Limit(kind=_storage_kind(config, each, costs), images_per_second=each.reads))
+    if ceiling.transfer_seconds_per_image:
+        found.append(Limit(kind=Kind.TRANSFER, images_per_second=1 / ceiling.transfer_seconds_per_image))
+    if each.lock is not None:
+        most = max(each.work.paid, key=lambda op: op.lock_seconds_per_image)
+        found.append(Limit(kind=Kind.PYTHON_LOCK, images_per_second=each.lock, op=most.name))
+    found.sort(key=lambda limit: limit.images_per_second)
+    return Bounds(limits=tuple(found), work=each.work, costs=costs, config=config)
+
+
+def _core_limits(config: PipelineConfig, each: Rates, cores: float) -> list[Limit]:
+    does, loader = each.work, config.loader
+    op = max(does.paid, key=lambda op: op.seconds_per_image).name if does.paid else None
+    kind = Kind.HAND_OVER if loader.works_elsewhere else Kind.OP
+    found = [Limit(kind=kind, images_per_second=each.cores, op=op, without_model=each.loader)]
+    workers = loader.worker_count()
+    if workers is not None and (workers < cores or each.waits > _MUCH * each.busy or loader.works_elsewhere):
+        if loader.works_elsewhere and each.worker_cores < each.workers:
+            return [*found, Limit(kind=Kind.OP, images_per_second=each.worker_cores, op=op, elsewhere=True)]
+        by_reads = worker_read_seconds(config, does) > each.busy + does.op_wait_seconds
+        kind = Kind.STORAGE_LATENCY if by_reads else Kind.OP
+        waited_for = [cost for cost in does.paid if cost.name != READ or not loader.reads_ahead()]
+        op = max(waited_for, key=lambda op: op.wall_seconds_per_image).name if waited_for else op
+        found.append(Limit(kind=kind, images_per_second=each.workers, op=None if by_reads else op, workers=True))
+    return found
+
+
+def _storage_kind(config: PipelineConfig, each: Rates, costs: Costs) -> Kind:
+    reads, at_once = costs.reads, _reads_at_once(config, costs)
+    by_latency = (
+        reads is not None
+        and (each.reads or 0.0) >= 0.99 * at_once / reads.latency_seconds / each.work.from_source
+        and not (reads.saturated and reads.at_once <= at_once)  # more at a time were seen to bring nothing
+    )
+    return Kind.STORAGE_LATENCY if by_latency else Kind.STORAGE_BANDWIDTH
+
+
+# ---------------------------------------------------------------- before the first epoch
 
 
 def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tuple[float, float]:
@@ -256,7 +388,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
         busy += costs.compact_bytes * _COPY
     waits = 0.0 if config.loader.reads_ahead() else sum(op.wait_seconds_per_image for op in fixed)
     fill = max((busy + waits) / workers, busy / min(workers, costs.cores_of_workers(config)))
-    reads = reads_rate(config, made, costs)
+    reads = _reads_rate(config, made, costs, bound=False)
     return convert, samples * config.cache_fraction * max(fill, 1 / reads if reads else 0.0)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from autopipe.core import bottleneck
-from autopipe.core import limits as core_limits
+from autopipe.core import costs as cost_model
 from autopipe.core.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.limits import Kind, Limit, Limits
+from autopipe.core.costs import Bounds, Kind, Limit
 from autopipe.reports import wording
 from autopipe.tuned import pick
 from autopipe.tuned.findings import Contest
@@ -223,7 +223,7 @@ def _cause(profile: Profile, rival: Baseline) -> str:
     if ceiling is None or not ceiling.op_costs or rival.config is None or _is_own(rival):
         return ""
     config = pick.parse_config(rival.config)
-    limits = core_limits.limits(ceiling, config)
+    limits = cost_model.bounds(ceiling, config)
     rate = rival.images_per_second.value
     found = bottleneck.bottleneck(limits, max(rate, limits.images_per_second), rate / limits.model_images_per_second)
     if found.limit is None:
@@ -242,7 +242,7 @@ def _cause(profile: Profile, rival: Baseline) -> str:
             return ""
 
 
-def _work(limits: Limits, ceiling: Ceiling, found: Limit) -> str:
+def _work(limits: Bounds, ceiling: Ceiling, found: Limit) -> str:
     dearest = next((op for op in limits.work.paid if op.name == found.op), None)
     if dearest is None:
         return ""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from autopipe.core import bottleneck
-from autopipe.core import limits as core_limits
+from autopipe.core import costs as cost_model
 from autopipe.core.ceiling import OVERTAKEN, Ceiling
 from autopipe.core.config import PipelineConfig
-from autopipe.core.limits import Kind, Limit, Limits
+from autopipe.core.costs import Bounds, Kind, Limit
 from autopipe.core.value import Estimate
 from autopipe.reports import headline, wording
 from autopipe.reports.figure import Column, Row, Rows, Section, Table
@@ -149,7 +149,7 @@ def _remark(row: Row) -> str:
 
 
 def _parts(profile: Profile, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]:
-    limits = core_limits.limits(ceiling, config)
+    limits = cost_model.bounds(ceiling, config)
     paid = {op.name for op in limits.work.paid}
     cores = ceiling.cores or 1.0
     found = _storage(ceiling, config, limits)
@@ -185,7 +185,7 @@ def _told(limit: Limit, config: PipelineConfig, cores: float) -> str:
     return f"loader and model on {wording.count(cores, 'core')}"
 
 
-def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Limits) -> list[Rung]:
+def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Bounds) -> list[Rung]:
     """Return what the storage gives to as many reads at a time as the winner has, or to the most that were measured."""
     reads, spared = ceiling.reads, limits.work.from_source == 0
     found = []

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.core import bottleneck as core_bottleneck
-from autopipe.core import limits as core_limits
+from autopipe.core import costs as cost_model
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.costs import Costs
@@ -24,7 +24,7 @@ def render(
 ) -> RenderableType:
     """Return what `autopipe measure` prints; `simulated` is what stood in the model's place, if any."""
     rate = measurement.images_per_second
-    limit = core_limits.limits(ceiling, config)
+    limit = cost_model.bounds(ceiling, config)
     bottleneck = core_bottleneck.bottleneck(limit, rate.value)
     table = labelled.table()
     table.add_row("config", config.short())

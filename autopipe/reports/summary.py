@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from autopipe.core import bottleneck as core_bottleneck
-from autopipe.core import limits as core_limits
+from autopipe.core import costs as cost_model
 from autopipe.core.bottleneck import Bottleneck
 from autopipe.core.ceiling import FEWEST_OF_A_TAIL, Ceiling, SampleTail
-from autopipe.core.limits import Limits
+from autopipe.core.costs import Bounds
 from autopipe.core.outcome import Measurement, TrialFailure
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.reports import payback_table, trust, wording
@@ -30,7 +30,7 @@ class Summary:
     """What a search found, ready to be shown: its result, and what follows from it."""
 
     result: SearchResult
-    bound: Limits | None  # what this kind of configuration can reach here
+    bound: Bounds | None  # what this kind of configuration can reach here
     bottleneck: Bottleneck | None  # what keeps it from being faster
     share_of_bound: float | None  # the rate's share of it
     trust: str  # how far the figures can be believed, and why
@@ -42,7 +42,7 @@ class Summary:
 
 def summary_of(result: SearchResult, simulated: SimulatedAccelerator | None = None) -> Summary:
     """Return the summary of a search; `simulated` is what stood in the model's place, if something did."""
-    limit = core_limits.limits(result.ceiling, result.best_config) if result.ceiling and result.best_config else None
+    limit = cost_model.bounds(result.ceiling, result.best_config) if result.ceiling and result.best_config else None
     rate = result.estimate
     overtaken = bool(rate and result.ceiling and result.share_of_ceiling is None)  # what it limits is then not known
     return Summary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from autopipe.core import limits as core_limits
+from autopipe.core import costs as cost_model
 from autopipe.reports import wording
 from autopipe.reports.figure import Column, Rows, Section, Table
 from autopipe.reports.svg import Drawing
@@ -37,7 +37,7 @@ def steps(profile: Profile) -> list[Step]:
     if ceiling is None or not ceiling.op_costs:
         return []
     config = pick.config_of(profile)
-    limits = core_limits.limits(ceiling, config)
+    limits = cost_model.bounds(ceiling, config)
     paid = {op.name for op in limits.work.paid}
     found = [
         Step(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from autopipe.core.config import ModelSetup, PipelineConfig
-from autopipe.core.limits import Limits
+from autopipe.core.costs import Bounds
 from autopipe.core.outcome import Measurement, Resources, TrialFailure
 from autopipe.core.value import Estimate, count_text, milliseconds_text, rate_text
 from autopipe.hardware.memory import size_text
@@ -90,7 +90,7 @@ def resources(used: Resources, cores: float | None = None) -> str:
     return ", ".join(parts)
 
 
-def elsewhere(measurement: Measurement | None, config: PipelineConfig, limits: Limits | None) -> str:
+def elsewhere(measurement: Measurement | None, config: PipelineConfig, limits: Bounds | None) -> str:
     """Say what workers on other machines bring, and what the way from there costs; "" where there are none."""
     if measurement is None or not config.loader.works_elsewhere:
         return ""

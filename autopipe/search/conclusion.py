@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopipe.core import footprint, limits
+from autopipe.core import costs, footprint
 from autopipe.core.ceiling import Ceiling
 from autopipe.core.config import PipelineConfig
 from autopipe.core.outcome import Measurement, Resources, TrialFailure
@@ -87,7 +87,7 @@ def _ceiling(session: Session, config: PipelineConfig) -> Ceiling | None:
     ceiling = session.ceiling(config)
     if ceiling is None:
         return None
-    bound = limits.limits(ceiling, config, session.facts).images_per_second
+    bound = costs.bounds(ceiling, config, session.facts).images_per_second
     return ceiling.model_copy(update={"bound_images_per_second": bound, "depths": session.facts.workload.depths})
 
 

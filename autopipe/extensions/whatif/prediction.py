@@ -16,7 +16,6 @@ import pydantic
 from autopipe import again
 from autopipe.core import bottleneck as bottlenecks
 from autopipe.core import costs as cost_model
-from autopipe.core import limits as core_limits
 from autopipe.core.ceiling import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.core.config import PipelineConfig
 from autopipe.core.correction import Correction, Measured, correction
@@ -109,7 +108,7 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
     error = corrected.error
     ceiling = moved(measured, machine)
     config, rate = best(measured, ceiling, machine, corrected)
-    found = core_limits.limits(ceiling, config)
+    found = cost_model.bounds(ceiling, config)
     low, high = rate / (1 + error), min(rate * (1 + error), max(rate, found.model_images_per_second))
     most = max(rate, found.images_per_second)
     limit = bottlenecks.bottleneck(found, most)
@@ -198,7 +197,7 @@ def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Corr
     rates = {}
     for config in _candidates(measured, costs, machine):
         factor = corrected.of(config)
-        most = core_limits.limits(ceiling, config).images_per_second * max(1.0, factor)  # of costs that were too high
+        most = cost_model.bounds(ceiling, config).images_per_second * max(1.0, factor)  # of costs that were too high
         rates[config] = min(factor * cost_model.predict(config, costs), most, costs.model_rate(config))
     most = max(rates.values())
     cheapest = min((config for config, rate in rates.items() if rate >= (1 - _TIE) * most), key=_price)

@@ -15,8 +15,8 @@ from optuna.samplers import RandomSampler
 
 from autopipe.core.ceiling import Ceiling, ReadCosts, ReadRung
 from autopipe.core.config import ModelSetup, PipelineConfig
+from autopipe.core.costs import bounds
 from autopipe.core.facts import Limits
-from autopipe.core.limits import limits
 from autopipe.core.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.core.params import Params, to_config
 from autopipe.core.space import Parameter, Space
@@ -99,7 +99,7 @@ def test_the_bound_of_a_converted_winner_is_found_again_without_the_facts_of_the
     assert result.best_config is not None
     assert result.ceiling is not None
     assert result.best_config.storage == "tfrecord"
-    found = limits(result.ceiling, result.best_config).images_per_second
+    found = bounds(result.ceiling, result.best_config).images_per_second
     assert found == result.ceiling.bound_images_per_second
 
 
