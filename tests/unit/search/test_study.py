@@ -196,7 +196,7 @@ def test_a_winner_whose_setup_there_was_no_time_to_measure_first_has_its_ceiling
 
 
 def test_where_the_loader_is_the_limit_one_device_wins_the_tie() -> None:
-    slow_loader = Surface(model_rate=60_000.0, scaling=float)
+    slow_loader = Surface(model_rate=600_000.0, scaling=float)
     result = with_devices(slow_loader, 2, budget_seconds=None, trials=40, patience=99)
     assert result.best_config is not None
     assert result.best_config.devices == 1
