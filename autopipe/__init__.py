@@ -43,32 +43,32 @@ if TYPE_CHECKING:
     from autopipe.loaders.processes import Processes as Processes
     from autopipe.loaders.tfdata import TfData as TfData
     from autopipe.loaders.threads import Threads as Threads
-    from autopipe.ops.affine import RandomAffine as RandomAffine
-    from autopipe.ops.blur import GaussianBlur as GaussianBlur
-    from autopipe.ops.color import RandomBrightness as RandomBrightness
-    from autopipe.ops.color import RandomContrast as RandomContrast
-    from autopipe.ops.crop import CenterCrop as CenterCrop
-    from autopipe.ops.crop import RandomCrop as RandomCrop
-    from autopipe.ops.crop import RandomResizedCrop as RandomResizedCrop
+    from autopipe.ops.colors import GaussianBlur as GaussianBlur
+    from autopipe.ops.colors import RandomBrightness as RandomBrightness
+    from autopipe.ops.colors import RandomContrast as RandomContrast
+    from autopipe.ops.colors import RandomGrayscale as RandomGrayscale
+    from autopipe.ops.colors import RandomHue as RandomHue
+    from autopipe.ops.colors import RandomSaturation as RandomSaturation
     from autopipe.ops.custom import Map as Map
     from autopipe.ops.decode import Decode as Decode
-    from autopipe.ops.erasing import RandomErasing as RandomErasing
-    from autopipe.ops.flip import RandomFlip as RandomFlip
-    from autopipe.ops.grayscale import RandomGrayscale as RandomGrayscale
-    from autopipe.ops.hue import RandomHue as RandomHue
-    from autopipe.ops.hue import RandomSaturation as RandomSaturation
+    from autopipe.ops.geometry import RandomAffine as RandomAffine
+    from autopipe.ops.geometry import RandomErasing as RandomErasing
+    from autopipe.ops.geometry import RandomFlip as RandomFlip
     from autopipe.ops.image_data_generator import from_image_data_generator as from_image_data_generator
-    from autopipe.ops.letterbox import ResizeKeepingAspect as ResizeKeepingAspect
-    from autopipe.ops.mask import MaskToClass as MaskToClass
     from autopipe.ops.mix import CutMix as CutMix
     from autopipe.ops.mix import MixUp as MixUp
     from autopipe.ops.on_parts import On as On
-    from autopipe.ops.onehot import OneHot as OneHot
-    from autopipe.ops.pad import Pad as Pad
-    from autopipe.ops.resize import Resize as Resize
-    from autopipe.ops.scale import Cast as Cast
-    from autopipe.ops.scale import Normalize as Normalize
-    from autopipe.ops.scale import Rescale as Rescale
+    from autopipe.ops.sizes import CenterCrop as CenterCrop
+    from autopipe.ops.sizes import Pad as Pad
+    from autopipe.ops.sizes import RandomCrop as RandomCrop
+    from autopipe.ops.sizes import RandomResizedCrop as RandomResizedCrop
+    from autopipe.ops.sizes import Resize as Resize
+    from autopipe.ops.sizes import ResizeKeepingAspect as ResizeKeepingAspect
+    from autopipe.ops.targets import MaskToClass as MaskToClass
+    from autopipe.ops.targets import OneHot as OneHot
+    from autopipe.ops.values import Cast as Cast
+    from autopipe.ops.values import Normalize as Normalize
+    from autopipe.ops.values import Rescale as Rescale
     from autopipe.tuned.drift import DriftMonitor as DriftMonitor
     from autopipe.tuned.wrap import wrap as wrap
 
@@ -96,32 +96,32 @@ _HOMES = {
     "Processes": "loaders.processes",
     "TfData": "loaders.tfdata",
     "Threads": "loaders.threads",
-    "RandomBrightness": "ops.color",
-    "RandomContrast": "ops.color",
-    "GaussianBlur": "ops.blur",
-    "RandomAffine": "ops.affine",
-    "RandomErasing": "ops.erasing",
-    "RandomGrayscale": "ops.grayscale",
-    "RandomHue": "ops.hue",
-    "RandomResizedCrop": "ops.crop",
-    "RandomSaturation": "ops.hue",
-    "ResizeKeepingAspect": "ops.letterbox",
+    "RandomBrightness": "ops.colors",
+    "RandomContrast": "ops.colors",
+    "GaussianBlur": "ops.colors",
+    "RandomAffine": "ops.geometry",
+    "RandomErasing": "ops.geometry",
+    "RandomGrayscale": "ops.colors",
+    "RandomHue": "ops.colors",
+    "RandomResizedCrop": "ops.sizes",
+    "RandomSaturation": "ops.colors",
+    "ResizeKeepingAspect": "ops.sizes",
     "from_image_data_generator": "ops.image_data_generator",
-    "CenterCrop": "ops.crop",
-    "RandomCrop": "ops.crop",
+    "CenterCrop": "ops.sizes",
+    "RandomCrop": "ops.sizes",
     "Map": "ops.custom",
     "Decode": "ops.decode",
-    "RandomFlip": "ops.flip",
-    "MaskToClass": "ops.mask",
+    "RandomFlip": "ops.geometry",
+    "MaskToClass": "ops.targets",
     "CutMix": "ops.mix",
     "MixUp": "ops.mix",
     "On": "ops.on_parts",
-    "OneHot": "ops.onehot",
-    "Pad": "ops.pad",
-    "Resize": "ops.resize",
-    "Cast": "ops.scale",
-    "Normalize": "ops.scale",
-    "Rescale": "ops.scale",
+    "OneHot": "ops.targets",
+    "Pad": "ops.sizes",
+    "Resize": "ops.sizes",
+    "Cast": "ops.values",
+    "Normalize": "ops.values",
+    "Rescale": "ops.values",
     "DriftMonitor": "tuned.drift",
     "wrap": "tuned.wrap",
 }

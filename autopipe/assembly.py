@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
 
-from autopipe.batching import cache_room, refusals
+from autopipe.batching import cache, wrapped_data
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core import digests, evaluation
 from autopipe.core.config import STORAGES, PipelineConfig
@@ -69,7 +69,7 @@ def build_loader(
         ...     for x, y in loader.epoch(0):
         ...         ...
     """
-    refusals.require_feedable(workload, config, rank)
+    wrapped_data.require_feedable(workload, config, rank)
     plan = make_plan(workload) if plan is None else plan
     keep_freed_memory(workload)
     job = _job(workload, config, plan, batch_order(workload, shard, rank))
@@ -153,7 +153,7 @@ def evaluation_loader(
         AutopipeError: whatever `build_loader` raises.
     """
     with evaluation.naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
-        over, config, plan = cache_room.for_evaluation(workload, config, data, passes)
+        over, config, plan = cache.for_evaluation(workload, config, data, passes)
         loader = stack.enter_context(build_loader(over, config, rank=rank, plan=plan))
         if model is not None:
             from autopipe.devices import model as models  # imports Keras

@@ -114,9 +114,9 @@ def fits(row: str, folder: Path, cores: int) -> tuple[dict[str, Callable[[int], 
     from autopipe.loaders.tfdata import TfData
     from autopipe.loaders.threads import Threads
     from autopipe.ops.decode import Decode
-    from autopipe.ops.flip import RandomFlip
-    from autopipe.ops.resize import Resize
-    from autopipe.ops.scale import Rescale
+    from autopipe.ops.geometry import RandomFlip
+    from autopipe.ops.sizes import Resize
+    from autopipe.ops.values import Rescale
     from autopipe.tuned import factory, fingerprint
     from autopipe.tuned.findings import Findings
     from autopipe.tuned.request import Request

@@ -147,9 +147,9 @@ def waiting(photos: Path) -> dict[str, float]:
     from autopipe.devices.trainer import Trainer
     from autopipe.loaders.threads import Threads
     from autopipe.ops.decode import Decode
-    from autopipe.ops.flip import RandomFlip
-    from autopipe.ops.resize import Resize
-    from autopipe.ops.scale import Rescale
+    from autopipe.ops.geometry import RandomFlip
+    from autopipe.ops.sizes import Resize
+    from autopipe.ops.values import Rescale
 
     ops = [Decode(), Resize(peers.SIZE, peers.SIZE), RandomFlip(), Rescale(1 / 255)]
     workload = Workload(data=ImageFolder(photos), ops=ops, batch_size=BATCH, drop_remainder=True)

@@ -23,11 +23,10 @@ from autopipe.data.image_pairs import ImagePairs
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.threads import Threads
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.mask import MaskToClass
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import Resize
+from autopipe.ops.targets import MaskToClass, OneHot
+from autopipe.ops.values import Rescale
 from autopipe.storage.tfrecord import IMAGE_KEY, LABEL_KEY
 
 CAMVID_SIZE = 512

@@ -20,7 +20,7 @@ import small_rows
 
 from autopipe.assembly import build_loader
 from autopipe.batching.kernel import Kernel
-from autopipe.batching.shared_memory import RowLayout, SharedBlock
+from autopipe.batching.slots import RowLayout, SharedBlock
 from autopipe.core.config import LoaderConfig, PipelineConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
@@ -31,13 +31,11 @@ from autopipe.hardware import allocator
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from autopipe.ops.crop import RandomCrop
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.mask import MaskToClass
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import RandomCrop, Resize
+from autopipe.ops.targets import MaskToClass, OneHot
+from autopipe.ops.values import Rescale
 
 PLAIN, GRAIN = "plain Keras and OpenCV", "Grain and OpenCV"
 SKIP = 16  # batches not counted at the start of a block: more than any queue here holds

@@ -32,9 +32,9 @@ from autopipe.data.arrays import Arrays
 from autopipe.data.image_folder import ImageFolder
 from autopipe.loaders.threads import Threads
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import Resize
+from autopipe.ops.values import Rescale
 
 BATCH = 128
 SAMPLES, DIGITS = 50_000, 60_000

@@ -1,4 +1,8 @@
-"""Samples that were skipped: counted by epoch, listed in a file, and refused where they are too many."""
+"""Samples that cannot be used: counted by epoch, listed in a file, refused if they are too many, and found again.
+
+tf.data loses the error on its way: what arrives is its own, with a text. The batch is then made once more by the
+kernel, which names op and sample.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ import os
 import warnings
 from collections.abc import Sequence
 
-from autopipe.batching.kernel import BadSample
-from autopipe.errors import DataError, DataWarning
+from autopipe.batching.kernel import BadSample, Kernel
+from autopipe.batching.slots import RowLayout, SharedBlock
+from autopipe.core.job import LoadJob
+from autopipe.errors import AutopipeError, ConfigError, DataError, DataWarning
 
 _TOLERATED_SHARE = 0.01  # of an epoch's samples, which may be bad
 
@@ -64,3 +70,27 @@ class BadSampleLedger:
                     DataWarning,
                     stacklevel=2,
                 )
+
+
+def failure_of(job: LoadJob, epoch: int, batch: int) -> AutopipeError | None:
+    """Return the error that the kernel raises on a batch, with its cause, or None if it makes it."""
+    indices = job.order.epoch(epoch)[batch * job.order.batch_size :][: job.order.batch_size]
+    layout = RowLayout(job.recipe.spec, len(indices))
+    try:
+        Kernel(job.recipe).fill(epoch, indices, layout.arrays(SharedBlock(layout.size)))
+    except AutopipeError as error:
+        return error
+    return None
+
+
+def refuse_skipping(job: LoadJob, kind: str) -> None:
+    """Refuse a workload that skips bad samples, for a loader that cannot count them.
+
+    Raises:
+        ConfigError: the workload has `on_bad_sample="skip"`.
+    """
+    if job.recipe.on_bad_sample == "skip":
+        raise ConfigError(
+            f'The `{kind}` loader cannot replace and count bad samples, but the workload has on_bad_sample="skip".',
+            hint="Use the `threads` or `processes` loader, or remove the bad samples.",
+        )

@@ -1,13 +1,68 @@
-"""Whether worker processes may be forked here, by Keras or by a dataset of somebody's own."""
+"""Processes and threads: who may use a loader, what may be forked, and threads that the system does not allow.
+
+A fork copies a loader's memory, not its threads, so only the process that opened it can use it. Whether worker
+processes may be forked here, by Keras or by a dataset of the user's own, is decided here, too.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from autopipe import frameworks
 from autopipe.errors import LoaderError, WorkloadError
 from autopipe.hardware import backend
+
+
+class Owner:
+    """Remembers the process that made it."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is that process."""
+        return os.getpid() == self._pid
+
+    def require(self) -> None:
+        """Refuse to go on in any other process.
+
+        Raises:
+            LoaderError: this is a child that was forked after the loader was opened.
+        """
+        if not self.is_here:
+            raise LoaderError(
+                f"A loader is read by the process that opened it, {self._pid}, but process {os.getpid()}, "
+                "which was forked from it, tried to.",
+                hint="Build the loader in the process that reads it.",
+            )
+
+
+@contextlib.contextmanager
+def starting(takes: str, less: str, undo: Callable[[], object]) -> Iterator[None]:
+    """Start threads in the block; where the system allows no more, `undo` ends those that were started.
+
+    Args:
+        takes: what takes how many threads, for the message.
+        less: what would take fewer.
+        undo: called before the error is raised.
+
+    Raises:
+        LoaderError: one could not be started.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        undo()
+        raise LoaderError(
+            f"{takes}, but one could not be started: {error}.",
+            hint=f"Use {less}, or raise the limit of threads (`ulimit -u`, or pids of a container).",
+        ) from error
+
 
 _RUN = {"tensorflow": "TensorFlow", "jax": "JAX"}  # by Keras's backends: what children must not inherit
 

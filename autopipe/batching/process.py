@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.batching import packets
+from autopipe.batching import worker
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample
 from autopipe.batching.pickling import answered, pickled
-from autopipe.batching.shared_memory import SharedBlock
-from autopipe.batching.slots import Slot
+from autopipe.batching.slots import SharedBlock, Slot
 from autopipe.core.job import Recipe
 from autopipe.errors import LoaderError, WorkerDiedError
 
@@ -127,7 +126,7 @@ class WorkerProcess:
 
     def _tell(self, begin: bool, indices: NDArray[np.int64]) -> None:
         with contextlib.suppress(OSError):  # it has died, which the next batch finds out
-            packets.send(self._socket, pickle.dumps((begin, indices.tobytes())))
+            worker.send(self._socket, pickle.dumps((begin, indices.tobytes())))
 
     def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
         gone = [number for number, reference in self._mapped.items() if reference() is None]
@@ -135,9 +134,9 @@ class WorkerProcess:
             del self._mapped[number]
         message = pickle.dumps((slot.number, slot.block.size, slot.layout.rows, epoch, indices.tobytes(), gone))
         if slot.number in self._mapped:
-            packets.send(self._socket, message)
+            worker.send(self._socket, message)
         else:
-            packets.send(self._socket, message, [slot.block.descriptor])
+            worker.send(self._socket, message, [slot.block.descriptor])
             self._mapped[slot.number] = weakref.ref(slot)
         return pickle.loads(self._received())  # noqa: S301  # from our own child over a private socket
 
@@ -151,7 +150,7 @@ class WorkerProcess:
             while True:
                 gone = self._process.poll() is not None  # asked first: what it has sent before is there by now
                 try:
-                    return packets.receive(self._socket)
+                    return worker.receive(self._socket)
                 except TimeoutError:
                     if gone:
                         raise EOFError from None

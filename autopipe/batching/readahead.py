@@ -24,7 +24,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any, Self
 
 from autopipe.batching.cache import MemoryCache
-from autopipe.batching.thread_limit import starting
+from autopipe.batching.forking import starting
 from autopipe.core.job import Recipe
 from autopipe.core.sample import Source
 from autopipe.errors import LoaderError

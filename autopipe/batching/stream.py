@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.batching.owner import Owner
+from autopipe.batching.forking import Owner
 from autopipe.core.loader import closed
 from autopipe.core.order import BatchOrder
 from autopipe.errors import AutopipeError, LoaderError

@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 
 from autopipe.batching.bad_samples import BadSampleLedger
 from autopipe.batching.cache import MemoryCache
+from autopipe.batching.forking import Owner, starting
 from autopipe.batching.kernel import BadSample, Kernel
-from autopipe.batching.owner import Owner
 from autopipe.batching.readahead import batches_ahead, samples_ahead
-from autopipe.batching.shared_memory import RowLayout
-from autopipe.batching.slots import Slot, SlotPool
+from autopipe.batching.slots import RowLayout, Slot, SlotPool
 from autopipe.batching.stream import BatchStream, Task
-from autopipe.batching.thread_limit import starting
 from autopipe.batching.traced import TracedStream
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob

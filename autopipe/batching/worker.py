@@ -1,6 +1,9 @@
-"""The inside of a worker process: fills batches until its socket closes.
+"""The inside of a worker process, which fills batches until its socket closes, and its messages with the owner.
 
 Started as `python -m autopipe.batching.worker READERS SOCKET RECIPE [CACHE]`: how many threads read ahead, descriptors.
+
+Messages go over a pair of sockets that keep packets apart; a long message goes in several. Linux takes no packet above
+some 400 KiB unless its administrator has raised net.core.wmem_max, which is the numbers of 53,000 samples.
 """
 
 from __future__ import annotations
@@ -9,19 +12,72 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from autopipe.batching import packets
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import Kernel
 from autopipe.batching.pickling import RemoteFailure, unpickled
-from autopipe.batching.shared_memory import RowLayout, SharedBlock
+from autopipe.batching.slots import RowLayout, SharedBlock
 from autopipe.batching.traced import traced
 from autopipe.core.job import Recipe
 from autopipe.hardware import allocator, opencv, own_process
+
+_COUNT = struct.Struct("<I")  # packets of a message, before the first
+_PACKET_BYTES = 1 << 16
+
+
+def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
+    """Send a message, which is not empty, and the descriptors of files with it.
+
+    Raises:
+        OSError: the other end is closed.
+    """
+    first = _COUNT.pack(-(-len(message) // _PACKET_BYTES)) + message[:_PACKET_BYTES]
+    if descriptors:
+        socket.send_fds(channel, [first], descriptors)
+    else:
+        channel.send(first)
+    for at in range(_PACKET_BYTES, len(message), _PACKET_BYTES):
+        channel.send(message[at : at + _PACKET_BYTES])
+
+
+def receive(channel: socket.socket) -> bytes:
+    """Return a message; descriptors of files that come with it are closed.
+
+    Raises:
+        EOFError: the other end is closed.
+        TimeoutError: none began in the channel's time.
+    """
+    return _whole(channel, channel.recv(_COUNT.size + _PACKET_BYTES))
+
+
+def receive_with_file(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """Return a message, and the descriptor that came with it, if one did; raises as `receive` does."""
+    first, descriptors, _, _ = socket.recv_fds(channel, _COUNT.size + _PACKET_BYTES, 1)
+    return _whole(channel, first), descriptors
+
+
+def _whole(channel: socket.socket, first: bytes) -> bytes:
+    """Return the message that begins with this packet."""
+    if not first:
+        raise EOFError
+    (count,) = _COUNT.unpack_from(first)
+    if count == 1:
+        return first[_COUNT.size :]
+    patience = channel.gettimeout()
+    channel.settimeout(None)  # the rest is on its way
+    try:
+        rest = [channel.recv(_PACKET_BYTES) for _ in range(count - 1)]
+    finally:
+        channel.settimeout(patience)
+    if not all(rest):
+        raise EOFError
+    return b"".join((first[_COUNT.size :], *rest))
+
 
 _ABOUT_A_LATER_BATCH = 2  # fields of a message that is no order to fill one
 _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there
@@ -64,7 +120,7 @@ def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int
     """Yield the owner's messages, with the file descriptors that came along, until it has gone."""
     while True:
         try:
-            yield packets.receive_with_file(channel)
+            yield receive_with_file(channel)
         except TimeoutError:
             if os.getppid() != owner:  # the socket may live on in a process that the owner forked
                 return
@@ -98,7 +154,7 @@ def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], ker
 def _answer(channel: socket.socket, answer: bytes) -> bool:
     """Send an answer; return whether there is still somebody to take it."""
     try:
-        packets.send(channel, answer)
+        send(channel, answer)
     except OSError:
         return False
     return True

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from autopipe.batching.owner import Owner
+from autopipe.batching.forking import Owner
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch

@@ -20,12 +20,11 @@ import pydantic
 from numpy.typing import NDArray
 
 from autopipe.batching import readahead
+from autopipe.batching.bad_samples import failure_of, refuse_skipping
 from autopipe.batching.cache import MemoryCache
-from autopipe.batching.diagnosis import failure_of, refuse_skipping
+from autopipe.batching.forking import Owner
 from autopipe.batching.kernel import Kernel
-from autopipe.batching.owner import Owner
-from autopipe.batching.shared_memory import RowLayout
-from autopipe.batching.slots import SlotPool
+from autopipe.batching.slots import RowLayout, SlotPool
 from autopipe.batching.streaming import require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob

@@ -20,8 +20,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pydantic
 
-from autopipe.batching.datasets import Feeder
-from autopipe.batching.wrapped_batches import flat
+from autopipe.batching.datasets import Feeder, flat
 from autopipe.batching.wrapped_data import WrappedData
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob

@@ -29,7 +29,7 @@ from autopipe.core.sample import Sample
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError
 from autopipe.hardware import allocator, cpu, memory, opencv, own_process
-from autopipe.ops import planner, reading
+from autopipe.ops import planner
 
 _TURN_SECONDS = 0.06  # of one thread, and of several
 _FEW_THREADS = 4  # that begin; four times as many follow where these do not wait for each other
@@ -222,7 +222,7 @@ def op_costs(
     times = np.array(rows)  # (samples, ops, wall and processor)
     waits = _waits(times, max(busy, taken()))
     whole = (times[:, :, 1] + waits).sum(axis=1)
-    slowest = reading.sample_name(workload.data, names[int(whole.argmax())])
+    slowest = planner.sample_name(workload.data, names[int(whole.argmax())])
     ops = _costs(plan, times[:, :, 1], waits)
     if any(differs := (False, *(step.op.alone_differs for step in plan.steps))):
         alone = _shares_alone(times[:, :, 1], names, lambda index: _one(workload, plan, index, clock))
@@ -361,7 +361,7 @@ def _sum(costs: Sequence[OpCost], part: str) -> float:
 
 def _read(workload: Workload, plan: Plan, index: int) -> Sample | None:
     try:
-        return planner.normalise(reading.read(workload.data, index), plan.source.structure)
+        return planner.normalise(planner.read(workload.data, index), plan.source.structure)
     except BadSampleError:
         return None
 
@@ -373,7 +373,7 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
     numbers = [randomness.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
     times = [clock()]
     try:
-        sample = planner.normalise(reading.read(workload.data, index), plan.source.structure)
+        sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)
         times.append(clock())
         for step, random in zip(steps, numbers, strict=True):
             sample = step.op.apply(sample, step.before, random)

@@ -25,7 +25,7 @@ from autopipe.errors import BadSampleError
 from autopipe.hardware import memory, pagecache
 from autopipe.measure import op_costs
 from autopipe.measure.op_costs import CERTAIN, WAITS_SECONDS, Clock, tail_of, thread_clock
-from autopipe.ops import reading
+from autopipe.ops import planner
 
 
 class Subset:
@@ -213,7 +213,7 @@ def _tail(source: Source, read: Callable[[], object], took: Sequence[tuple[float
     turns = -(-(_OF_THE_TAIL - len(took)) // _AT_ONCE_FOR_THE_TAIL)
     if turns > 0 and turns * latency <= _SECONDS:
         op_costs.side_by_side(read, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
-    return tail_of(np.array([seconds for seconds, _ in took]), reading.sample_name(source, max(took)[1]))
+    return tail_of(np.array([seconds for seconds, _ in took]), planner.sample_name(source, max(took)[1]))
 
 
 def _timed(source: Source, turns: Iterator[int], took: list[tuple[float, int]]) -> None:
@@ -225,7 +225,7 @@ def _timed(source: Source, turns: Iterator[int], took: list[tuple[float, int]]) 
 
 def _read(source: Source, index: int) -> bool:
     try:
-        reading.read(source, index)
+        planner.read(source, index)
     except BadSampleError:
         return False
     return True

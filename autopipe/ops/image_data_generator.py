@@ -6,11 +6,10 @@ from typing import Any, Final
 
 from autopipe.core.op import Op
 from autopipe.errors import ConfigError, near
-from autopipe.ops.affine import RandomAffine
-from autopipe.ops.color import RandomBrightness
+from autopipe.ops.colors import RandomBrightness
 from autopipe.ops.custom import Map
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.scale import Cast, Rescale
+from autopipe.ops.geometry import RandomAffine, RandomFlip
+from autopipe.ops.values import Cast, Rescale
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "featurewise_center": False,

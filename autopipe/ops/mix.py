@@ -18,8 +18,7 @@ from autopipe.core.plain_code import Lines, names, part_of
 from autopipe.core.plan import Step
 from autopipe.core.sample import Batch, FieldKind, Part, Sample, SampleSpec
 from autopipe.errors import OpError, PlainCodeError
-from autopipe.ops import chance
-from autopipe.ops.levels import plain_levels, plain_levels_tensorflow, to_levels
+from autopipe.ops.pixels import check_number, plain_levels, plain_levels_tensorflow, to_levels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +37,8 @@ class _Mixing(Op):
     draws: ClassVar[int] = 6  # order, chance, two for the share, two for a place
 
     def __post_init__(self) -> None:
-        chance.check_number(self, "alpha", most=float("inf"), above=True)
-        chance.check_number(self, "probability", above=True)
+        check_number(self, "alpha", most=float("inf"), above=True)
+        check_number(self, "probability", above=True)
 
     @property
     def target(self) -> Target:

@@ -13,7 +13,7 @@ from autopipe.core.sample import FieldKind, Sample, SampleSpec, Source, cuts
 from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.ops import planner, reading
+from autopipe.ops import planner
 
 _NO_NUMBERS = np.empty(0)
 
@@ -74,12 +74,12 @@ class Conversion:
         try:
             sample = planner.normalise(self.source.read(index), self.spec.structure)
         except BaseException as error:  # a user's source may raise anything; it is named and shown
-            raise reading.read_failure(error, self.source, index) from error
+            raise planner.read_failure(error, self.source, index) from error
         for step in self.steps:
             try:
                 sample = step.op.apply(sample, step.before, _NO_NUMBERS)
             except BaseException as error:  # a user's function may raise anything; it is named and shown
-                raise reading.op_failure(error, step.op, self.source, index) from error
+                raise planner.op_failure(error, step.op, self.source, index) from error
         self._require_dtypes(sample, index)
         return sample
 
@@ -89,7 +89,7 @@ class Conversion:
                 continue
             differs = np.asarray(part).dtype != field.dtype
             if differs and (field.kind is not FieldKind.LABEL or cuts(field.dtype, part)):
-                place = reading.sample_place(self.source, index)
+                place = planner.sample_place(self.source, index)
                 raise WorkloadError(
                     f"Samples must be of one dtype to be kept, but {place} is {np.asarray(part).dtype} "
                     f"where others are {field.dtype}.",

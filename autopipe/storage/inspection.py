@@ -21,7 +21,7 @@ from autopipe.core.verification import BadFile, FileVerification
 from autopipe.data.records import cache_folder
 from autopipe.errors import AutopipeError, BadSampleError, DataError
 from autopipe.hardware import allocator, opencv
-from autopipe.ops.reading import sample_name
+from autopipe.ops.planner import sample_name
 from autopipe.storage.conversion import Conversion
 
 _CHUNK = 64  # samples; what a look that is killed has to do again, for each worker

@@ -22,7 +22,7 @@ from autopipe.core.workload import Workload
 from autopipe.data import source as data_source
 from autopipe.errors import BadSampleError
 from autopipe.hardware import backend, disk, machine, memory, virtual
-from autopipe.ops import reading
+from autopipe.ops import planner
 from autopipe.tuned import changes
 from autopipe.tuned.schema import Gpu, Hardware, OpRecord, WorkloadDigest
 
@@ -217,7 +217,7 @@ def _sizes(workload: Workload) -> Iterator[int]:
     """Yield the bytes of some samples, spread over the data; bad ones that are skipped in a training are left out."""
     for index in sorted({int(index) for index in np.linspace(0, len(workload.data) - 1, _PROBES)}):
         try:
-            yield data_source.sample_bytes(reading.read(workload.data, index))
+            yield data_source.sample_bytes(planner.read(workload.data, index))
         except BadSampleError:
             if workload.on_bad_sample == "error":
                 raise

@@ -13,9 +13,9 @@ from typing import Any
 from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import Resize
+from autopipe.ops.values import Rescale
 from autopipe.tuned.schema import ImagesReference
 
 

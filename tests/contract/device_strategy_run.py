@@ -16,8 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from autopipe.batching.shared_memory import RowLayout
-from autopipe.batching.slots import SlotPool
+from autopipe.batching.slots import RowLayout, SlotPool
 from autopipe.core.finish import Finish
 from autopipe.core.loader import Loader
 from autopipe.core.sample import Batch, Source
@@ -28,8 +27,8 @@ from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import AutopipeError, OpError
 from autopipe.measure.bench import ResidentLoader
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.scale import Rescale
+from autopipe.ops.targets import OneHot
+from autopipe.ops.values import Rescale
 from tests.fakes.loader import ArrayLoader, blobs
 
 SIDE = 48  # a batch of 8 is then larger than what is copied for being small

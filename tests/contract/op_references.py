@@ -17,23 +17,21 @@ from PIL import Image
 
 from autopipe.core.op import Op
 from autopipe.core.sample import FieldKind
-from autopipe.ops.affine import RandomAffine
-from autopipe.ops.blur import GaussianBlur
-from autopipe.ops.color import RandomBrightness, RandomContrast
-from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
+from autopipe.ops.colors import (
+    GaussianBlur,
+    RandomBrightness,
+    RandomContrast,
+    RandomGrayscale,
+    RandomHue,
+    RandomSaturation,
+)
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.erasing import RandomErasing
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.grayscale import RandomGrayscale
-from autopipe.ops.hue import RandomHue, RandomSaturation
-from autopipe.ops.letterbox import ResizeKeepingAspect
-from autopipe.ops.mask import MaskToClass
+from autopipe.ops.geometry import RandomAffine, RandomErasing, RandomFlip
 from autopipe.ops.mix import CutMix, MixUp
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.pad import Pad
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Cast, Normalize, Rescale
+from autopipe.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
+from autopipe.ops.targets import MaskToClass, OneHot
+from autopipe.ops.values import Cast, Normalize, Rescale
 from tests.contract import random_references as drawn
 from tests.contract.random_references import Array, Reference, built, level, top
 

@@ -34,20 +34,15 @@ from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.ops import planner
-from autopipe.ops.color import RandomBrightness, RandomContrast
-from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.ops.colors import RandomBrightness, RandomContrast, RandomHue
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.erasing import RandomErasing
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.hue import RandomHue
-from autopipe.ops.mask import MaskToClass
+from autopipe.ops.geometry import RandomErasing, RandomFlip
 from autopipe.ops.mix import CutMix, MixUp
 from autopipe.ops.on_parts import On
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.pad import Pad
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Normalize, Rescale
+from autopipe.ops.sizes import CenterCrop, Pad, RandomCrop, Resize
+from autopipe.ops.targets import MaskToClass, OneHot
+from autopipe.ops.values import Normalize, Rescale
 from autopipe.storage.convert import convert
 from autopipe.storage.form import Storage
 

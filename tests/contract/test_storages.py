@@ -21,13 +21,12 @@ from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.errors import BadSampleError
-from autopipe.ops.crop import RandomCrop
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.mix import MixUp
-from autopipe.ops.onehot import OneHot
 from autopipe.ops.planner import make_plan, normalise
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import RandomCrop, Resize
+from autopipe.ops.targets import OneHot
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert, estimate_bytes
 from autopipe.storage.stored import StoredSource, open_set, verify

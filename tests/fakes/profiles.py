@@ -10,7 +10,7 @@ from autopipe.core import digests
 from autopipe.core.config import PipelineConfig
 from autopipe.core.value import Estimate, JsonObject
 from autopipe.loaders.threads import Threads
-from autopipe.ops.scale import Rescale
+from autopipe.ops.values import Rescale
 from autopipe.trial.workload_import import load_workload
 from autopipe.tuned import artifact as files
 from autopipe.tuned import fingerprint

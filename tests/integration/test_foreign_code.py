@@ -26,9 +26,9 @@ from autopipe.measure import foreign
 from autopipe.measure.session import Session
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import Resize
+from autopipe.ops.values import Rescale
 
 pytestmark = pytest.mark.slow
 

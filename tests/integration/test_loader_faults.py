@@ -37,10 +37,9 @@ from autopipe.hardware import memory
 from autopipe.loaders.processes import Processes
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import RandomCrop, Resize
 from tests.fakes.damage import corrupt, empty, truncate
 
 pytestmark = pytest.mark.slow
@@ -606,7 +605,7 @@ SCRIPT = """
     from autopipe.loaders.tfdata import TfData
     from autopipe.loaders.threads import Threads
     from autopipe.ops.decode import Decode
-    from autopipe.ops.resize import Resize
+    from autopipe.ops.sizes import Resize
 
     Grain = LOADERS["grain"] if "grain" in LOADERS else None
     if __name__ == "__main__":

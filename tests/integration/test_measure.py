@@ -28,10 +28,10 @@ from autopipe.loaders.threads import Threads
 from autopipe.measure.session import Session
 from autopipe.measure.windows import overall
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.sizes import Resize
+from autopipe.ops.values import Rescale
 
 pytestmark = pytest.mark.slow
 

@@ -21,8 +21,8 @@ from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.measure.session import Session
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.resize import Resize
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import Resize
 from tests.fakes.trace_reader import complaints
 from tests.integration.test_measure import QUICK, Log
 

@@ -32,19 +32,15 @@ from autopipe.data.tfrecords import TFRecords
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from autopipe.ops.color import RandomBrightness, RandomContrast
-from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
+from autopipe.ops.colors import RandomBrightness, RandomContrast, RandomHue, RandomSaturation
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.hue import RandomHue, RandomSaturation
-from autopipe.ops.mask import MaskToClass
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.mix import CutMix, MixUp
 from autopipe.ops.on_parts import On
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.pad import Pad
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Cast, Normalize, Rescale
+from autopipe.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
+from autopipe.ops.targets import MaskToClass, OneHot
+from autopipe.ops.values import Cast, Normalize, Rescale
 from autopipe.tuned.eject.module import module
 from tests.fakes.commands import ROOT, python, succeeded
 from tests.integration import ejected_run

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.assembly import batches_digest, build_loader, conversion_of, evaluation_loader
-from autopipe.batching.cache_room import CacheWarning
+from autopipe.batching.cache import CacheWarning
 from autopipe.core.config import STORAGES, PipelineConfig
 from autopipe.core.job import LoadJob
 from autopipe.core.loader import Loader
@@ -25,13 +25,12 @@ from autopipe.data.table import Table
 from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
 from autopipe.hardware import memory
 from autopipe.loaders.threads import Threads
-from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
+from autopipe.ops.values import Rescale
 from autopipe.storage.convert import convert
 
 
@@ -322,13 +321,13 @@ def test_two_calls_worth_of_batches_may_wait_where_one_call_trains_several() -> 
 
 
 def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
-    from autopipe.batching import refusals
+    from autopipe.batching import wrapped_data
     from autopipe.data.arrays import Arrays
     from autopipe.ops.mix import MixUp
-    from autopipe.ops.onehot import OneHot
+    from autopipe.ops.targets import OneHot
 
     images, labels = np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64)
     workload = Workload(data=Arrays(images, labels), ops=[OneHot(2), MixUp()], batch_size=4)
-    refusals.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 1))
+    wrapped_data.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 1))
     with pytest.raises(ConfigError, match="`MixUp` mixes the samples of a whole batch"):
-        refusals.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 2))
+        wrapped_data.require_feedable(workload, PipelineConfig(loader=Threads(workers=1)), (0, 2))

@@ -25,7 +25,7 @@ from autopipe.errors import BadSampleError
 from autopipe.extensions.dali.decoder import DaliDecoder
 from autopipe.ops import planner
 from autopipe.ops.decode import Decode, jpeg_header
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 
 
 def unfit(steps: Sequence[Step]) -> str | None:

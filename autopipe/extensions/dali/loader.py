@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import pydantic
 
 from autopipe import again
+from autopipe.batching.bad_samples import refuse_skipping
 from autopipe.batching.cache import MemoryCache
-from autopipe.batching.diagnosis import refuse_skipping
 from autopipe.batching.streaming import Filler, StreamingLoader, require_memory
 from autopipe.batching.traced import traced
 from autopipe.core.config import LoaderConfig

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from autopipe import again
 from autopipe.batching.bad_samples import BadSampleLedger
 from autopipe.batching.cache import MemoryCache
+from autopipe.batching.forking import Owner
 from autopipe.batching.kernel import Kernel
-from autopipe.batching.owner import Owner
 from autopipe.batching.pickling import pickled, unpickled
-from autopipe.batching.shared_memory import RowLayout, SharedBlock
+from autopipe.batching.slots import RowLayout, SharedBlock
 from autopipe.batching.stream import overtaken
 from autopipe.batching.streaming import require_memory
 from autopipe.batching.traced import traced

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 
 from autopipe import again
 from autopipe.batching.cache import MemoryCache
+from autopipe.batching.forking import Owner
 from autopipe.batching.kernel import BadSample, Kernel
-from autopipe.batching.owner import Owner
 from autopipe.batching.pickling import answered, pickled
-from autopipe.batching.shared_memory import RowLayout
-from autopipe.batching.slots import Slot
+from autopipe.batching.slots import RowLayout, Slot
 from autopipe.batching.streaming import StreamingLoader, require_memory
 from autopipe.core.config import LoaderConfig
 from autopipe.core.job import LoadJob, Recipe

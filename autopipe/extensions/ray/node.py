@@ -19,7 +19,7 @@ from autopipe import _version, again
 from autopipe.batching.cache import MemoryCache
 from autopipe.batching.kernel import BadSample, Kernel
 from autopipe.batching.pickling import RemoteFailure, unpickled
-from autopipe.batching.shared_memory import RowLayout, SharedBlock
+from autopipe.batching.slots import RowLayout, SharedBlock
 from autopipe.core.job import Recipe
 from autopipe.core.sample import Source
 from autopipe.data import source as data_source

@@ -17,7 +17,7 @@ import numpy as np
 
 from autopipe import _version
 from autopipe.batching.pickling import answered
-from autopipe.batching.shared_memory import RowLayout, SharedBlock
+from autopipe.batching.slots import RowLayout, SharedBlock
 from autopipe.errors import LoaderError, WorkerDiedError
 from autopipe.extensions.ray.cluster import Cluster, node_failure, placed, require_data
 from autopipe.extensions.ray.node import Hello, Maker, Owner

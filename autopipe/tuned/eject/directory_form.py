@@ -10,7 +10,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import PlainCodeError
 from autopipe.ops.decode import Decode
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 from autopipe.tuned.eject.written import Written
 
 _ONLY: Final = "`image_dataset_from_directory` decodes and resizes; only flips and scales may follow"

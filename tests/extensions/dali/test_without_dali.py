@@ -19,10 +19,9 @@ from autopipe.data.table import Table
 from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.extensions.dali.loader import Dali
 from autopipe.hardware import gpu
-from autopipe.ops.crop import RandomCrop
 from autopipe.ops.decode import Decode
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import RandomCrop, Resize
 from autopipe.search import library
 from autopipe.search.feasible import trim
 from tests.fakes.facts import facts

@@ -19,7 +19,7 @@ from autopipe.errors import LoaderError, OpError
 from autopipe.extensions.grain.loader import Grain
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 from tests.fakes.commands import python
 

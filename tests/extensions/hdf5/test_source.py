@@ -15,7 +15,7 @@ from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
 from autopipe.errors import DataError, MissingExtraError
 from autopipe.extensions.hdf5.source import HDF5
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
 from tests.fakes import damage
 

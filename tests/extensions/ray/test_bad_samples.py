@@ -14,11 +14,11 @@ from autopipe.core.sample import FieldKind
 from autopipe.core.workload import Workload
 from autopipe.errors import BadSampleError, LoaderError
 from autopipe.extensions.ray.loader import _Filler
-from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.mask import MaskToClass
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
+from autopipe.ops.sizes import RandomCrop
+from autopipe.ops.targets import MaskToClass
 
 BAD = 2
 

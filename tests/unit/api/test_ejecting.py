@@ -21,7 +21,7 @@ from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
 from autopipe.loaders.wrapped import Wrapped
 from autopipe.ops.decode import Decode
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 from autopipe.tuned import fingerprint, wrap
 from autopipe.tuned.schema import Tried
 from tests.fakes.facts import DESCRIBED

@@ -18,7 +18,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
 from autopipe.loaders.threads import Threads
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 
 COUNT, SIZE, TOGETHER, BAD = 54, 4, 3, 43
 ONE_WAITS = PipelineConfig(loader=Threads(workers=1, queue_size=1))

@@ -18,9 +18,9 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import WorkloadError
 from autopipe.ops.custom import Map
-from autopipe.ops.erasing import RandomErasing
+from autopipe.ops.geometry import RandomErasing
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 
 IMAGE = np.zeros((4, 4, 3), np.uint8)
 MASK = np.zeros((4, 4), np.uint8)

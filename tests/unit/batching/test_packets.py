@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autopipe.batching import packets
+from autopipe.batching import worker
 
 SYSTEM_BYTES = 1 << 17  # that a socket of Linux holds, and so a packet, unless it is raised
 
@@ -30,22 +30,22 @@ def test_a_message_of_any_length_arrives_whole_and_before_the_next(
     message = os.urandom(size)
 
     def tell() -> None:
-        packets.send(one, message)
-        packets.send(one, b"next")
+        worker.send(one, message)
+        worker.send(one, b"next")
 
     teller = threading.Thread(target=tell)
     teller.start()
-    assert packets.receive(other) == message
-    assert packets.receive(other) == b"next"
+    assert worker.receive(other) == message
+    assert worker.receive(other) == b"next"
     teller.join()
 
 
 def test_a_file_goes_with_a_long_message(ends: tuple[socket.socket, socket.socket]) -> None:
     one, other = ends
     given, kept = os.pipe()
-    teller = threading.Thread(target=packets.send, args=(one, bytes(1_000_000), [kept]))
+    teller = threading.Thread(target=worker.send, args=(one, bytes(1_000_000), [kept]))
     teller.start()
-    message, (descriptor,) = packets.receive_with_file(other)
+    message, (descriptor,) = worker.receive_with_file(other)
     teller.join()
     os.write(descriptor, b"through")
     assert (len(message), os.read(given, 7)) == (1_000_000, b"through")
@@ -59,11 +59,11 @@ def test_an_end_that_closes_in_a_message_or_before_it_is_told(ends: tuple[socket
     one.close()
     for _ in range(2):
         with pytest.raises(EOFError):
-            packets.receive(other)
+            worker.receive(other)
 
 
 def test_waiting_for_a_message_ends_in_the_channels_time(ends: tuple[socket.socket, socket.socket]) -> None:
     _, other = ends
     other.settimeout(0.01)
     with pytest.raises(TimeoutError):
-        packets.receive(other)
+        worker.receive(other)

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from autopipe.batching.process import WorkerProcess, _ending, packed_recipe
-from autopipe.batching.shared_memory import RowLayout
-from autopipe.batching.slots import Slot
+from autopipe.batching.slots import RowLayout, Slot
 from autopipe.core.job import Recipe
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from autopipe.assembly import build_loader
 from autopipe.batching.kernel import BadSample
-from autopipe.batching.shared_memory import RowLayout
-from autopipe.batching.slots import Slot, SlotPool
+from autopipe.batching.slots import RowLayout, Slot, SlotPool
 from autopipe.batching.stream import BatchStream
 from autopipe.batching.streaming import Filled, Worker
 from autopipe.core.config import PipelineConfig

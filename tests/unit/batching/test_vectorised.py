@@ -16,9 +16,9 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import BadSampleError
 from autopipe.ops.custom import Map
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), np.uint8)
 

@@ -16,13 +16,12 @@ import pytest
 from autopipe.core.digests import digest, op_settings, ops_digest
 from autopipe.core.lookups import looked_up
 from autopipe.core.workload import Workload
-from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.on_parts import On
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import RandomCrop, Resize
 
 
 def double(x: Any) -> Any:

@@ -14,7 +14,7 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import DataError
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 
 IMAGES = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABELS = np.array([3, 1, 4, 1])

@@ -12,8 +12,8 @@ from autopipe.devices.finished_steps import FinishedSteps
 from autopipe.devices.keras_ops import KERAS_OPS
 from autopipe.devices.trainer import Trainer
 from autopipe.measure.onlooker import Look, Onlooker
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.scale import Normalize, Rescale
+from autopipe.ops.targets import OneHot
+from autopipe.ops.values import Normalize, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.devices.models import classifier, counting
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from autopipe.batching.shared_memory import RowLayout
-from autopipe.batching.slots import SlotPool
+from autopipe.batching.slots import RowLayout, SlotPool
 from autopipe.core.array_namespace import NUMPY
 from autopipe.core.sample import Batch, Field, FieldKind, SampleSpec
 from autopipe.devices.aliasing import tensor

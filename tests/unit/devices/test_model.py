@@ -11,7 +11,7 @@ from autopipe.core.finish import Finish
 from autopipe.devices import model as models
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import ModelError
-from autopipe.ops.onehot import OneHot
+from autopipe.ops.targets import OneHot
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.devices.models import classifier
 

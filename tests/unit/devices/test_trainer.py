@@ -21,9 +21,9 @@ from autopipe.devices.monitor import EpochMonitor
 from autopipe.devices.trainer import Trainer
 from autopipe.errors import LoaderError, ModelError, OpError
 from autopipe.loaders.threads import Threads
-from autopipe.ops.crop import RandomCrop
 from autopipe.ops.custom import Map
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import RandomCrop
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.unit.devices.models import classifier
 from tests.unit.devices.test_feed import Host

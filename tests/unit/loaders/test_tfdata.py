@@ -20,10 +20,9 @@ from autopipe.data.table import Table
 from autopipe.errors import BadSampleError
 from autopipe.hardware import cpu
 from autopipe.loaders.tfdata import TfData
-from autopipe.ops.crop import CenterCrop, RandomCrop
 from autopipe.ops.decode import Decode
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.sizes import CenterCrop, RandomCrop, Resize
+from autopipe.ops.values import Rescale
 
 
 def opened(photos: Path, *ops: Any, **settings: Any) -> Loader:

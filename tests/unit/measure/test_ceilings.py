@@ -19,9 +19,9 @@ from autopipe.data.arrays import Arrays
 from autopipe.loaders.threads import Threads
 from autopipe.measure import ceilings
 from autopipe.measure.reads import PageCache
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
-from autopipe.ops.scale import Rescale
+from autopipe.ops.values import Rescale
 
 S3 = ReadCosts(
     latency_seconds=0.1,

@@ -6,9 +6,9 @@ from autopipe.core.workload import Workload
 from autopipe.data.table import Table
 from autopipe.measure import describe
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 
 
 def test_each_form_and_cut_has_its_size(photos: Path) -> None:

@@ -17,11 +17,10 @@ from autopipe.hardware import cpu, memory, own_process
 from autopipe.measure import op_costs as measure_op_costs
 from autopipe.measure.op_costs import Turn, fitted, held_share, op_costs, share, with_lock
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.planner import make_plan
-from autopipe.ops.reading import sample_name
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.planner import make_plan, sample_name
+from autopipe.ops.sizes import Resize
+from autopipe.ops.values import Rescale
 
 FREE = Turn(wall=1.0, cpu=1.0)
 

@@ -21,7 +21,7 @@ from autopipe.loaders.threads import Threads
 from autopipe.measure.ceilings import LoaderCosts
 from autopipe.measure.feed import Parts
 from autopipe.measure.reads import PageCache, Subset, read_costs
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
 
 SMALL = Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))

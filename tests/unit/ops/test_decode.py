@@ -17,7 +17,7 @@ from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.ops.decode import Decode, decode_image, decode_mask
-from autopipe.ops.header import image_size
+from autopipe.ops.image_file import image_size
 
 RNG = np.random.default_rng(0)
 SMOOTH = cv2.resize(RNG.integers(0, 256, (5, 7, 3), np.uint8), (41, 29), interpolation=cv2.INTER_CUBIC)

@@ -7,7 +7,7 @@ from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import OpError
-from autopipe.ops.erasing import RandomErasing
+from autopipe.ops.geometry import RandomErasing
 from autopipe.ops.planner import make_plan
 
 IMAGES = np.zeros((4, 6, 8, 3), np.uint8)

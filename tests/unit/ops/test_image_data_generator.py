@@ -11,12 +11,11 @@ import tensorflow as tf
 from autopipe.core.op import Op
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.errors import ConfigError
-from autopipe.ops.affine import RandomAffine
-from autopipe.ops.color import RandomBrightness
+from autopipe.ops.colors import RandomBrightness
 from autopipe.ops.custom import Map
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomAffine, RandomFlip
 from autopipe.ops.image_data_generator import from_image_data_generator
-from autopipe.ops.scale import Cast, Rescale
+from autopipe.ops.values import Cast, Rescale
 
 ImageDataGenerator = tf.keras.preprocessing.image.ImageDataGenerator
 SPEC = SampleSpec(Field(FieldKind.IMAGE, (8, 8, 3), np.dtype("uint8")), None)

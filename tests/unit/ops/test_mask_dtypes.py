@@ -13,15 +13,10 @@ from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import OpError
-from autopipe.ops.affine import RandomAffine
-from autopipe.ops.crop import RandomCrop, RandomResizedCrop
-from autopipe.ops.erasing import RandomErasing
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.letterbox import ResizeKeepingAspect
-from autopipe.ops.pad import Pad
+from autopipe.ops.geometry import RandomAffine, RandomErasing, RandomFlip
 from autopipe.ops.pixels import PixelOp
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
 
 IMAGE = np.zeros((6, 8, 3), np.uint8)
 PLACES = np.arange(48).reshape(6, 8)

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autopipe.assembly import build_loader
-from autopipe.batching.vectorised import WholeBatches
+from autopipe.batching.kernel import WholeBatches
 from autopipe.core.config import PipelineConfig
 from autopipe.core.op import Op
 from autopipe.core.sample import Field, FieldKind, SampleSpec
@@ -16,11 +16,11 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, OpError, WorkloadError
 from autopipe.loaders.threads import Threads
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.mix import CutMix, MixUp
-from autopipe.ops.onehot import OneHot
 from autopipe.ops.planner import make_plan
-from autopipe.ops.scale import Rescale
+from autopipe.ops.targets import OneHot
+from autopipe.ops.values import Rescale
 
 RNG = np.random.default_rng(3)
 IMAGES = RNG.integers(0, 256, (5, 8, 10, 3), np.uint8)

@@ -12,16 +12,15 @@ from autopipe.core.op import Op
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.ops.color import RandomBrightness
-from autopipe.ops.crop import CenterCrop, RandomCrop
+from autopipe.ops.colors import RandomBrightness
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.mix import MixUp
 from autopipe.ops.on_parts import On
-from autopipe.ops.onehot import OneHot
 from autopipe.ops.planner import make_plan, normalise
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import CenterCrop, RandomCrop, Resize
+from autopipe.ops.targets import OneHot
 
 PLACES = np.arange(6 * 6, dtype=np.uint8).reshape(1, 6, 6).repeat(8, axis=0)
 IMAGE = np.stack([PLACES, PLACES, PLACES], axis=-1)

@@ -12,8 +12,8 @@ from autopipe.data.arrays import Arrays
 from autopipe.errors import DataWarning
 from autopipe.ops.custom import Map
 from autopipe.ops.on_parts import On
-from autopipe.ops.onehot import OneHot
 from autopipe.ops.planner import make_plan
+from autopipe.ops.targets import OneHot
 
 IMAGES = np.zeros((4, 6, 6, 3), np.uint8)
 

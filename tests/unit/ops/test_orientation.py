@@ -17,11 +17,9 @@ from autopipe.core.workload import Workload
 from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import ConfigError, DataWarning, PlainCodeError
 from autopipe.ops.decode import Decode
-from autopipe.ops.header import image_size
-from autopipe.ops.orientation import orientation_of
+from autopipe.ops.image_file import image_size, is_truncated, orientation_of
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
-from autopipe.ops.truncated import is_truncated
+from autopipe.ops.sizes import Resize
 
 PIXELS = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8), (9, 9), 4)
 ENCODED = Field(FieldKind.ENCODED, None, None)

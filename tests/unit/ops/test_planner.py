@@ -16,17 +16,14 @@ from autopipe.data.arrays import Arrays
 from autopipe.data.image_pairs import ImagePairs
 from autopipe.data.table import Table
 from autopipe.errors import BadSampleError, DataError, DataWarning, OpError, WorkloadError
-from autopipe.ops.color import RandomBrightness
-from autopipe.ops.crop import RandomCrop
+from autopipe.ops.colors import RandomBrightness
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.mask import MaskToClass
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.planner import make_plan
-from autopipe.ops.reading import op_failure, read_failure
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Normalize, Rescale
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.planner import make_plan, op_failure, read_failure
+from autopipe.ops.sizes import RandomCrop, Resize
+from autopipe.ops.targets import MaskToClass, OneHot
+from autopipe.ops.values import Normalize, Rescale
 
 
 def names(steps: Any) -> list[str]:

@@ -16,8 +16,7 @@ from PIL import Image
 
 from autopipe.errors import BadSampleError
 from autopipe.hardware import own_process
-from autopipe.ops import png
-from autopipe.ops.decode import decode_image, decode_mask
+from autopipe.ops.decode import decode_image, decode_mask, png_pixels
 
 MODES = ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")
 Decoder = Callable[[bytes], NDArray[Any]]
@@ -157,8 +156,8 @@ def test_an_interlaced_file() -> None:
 
 
 def test_it_is_for_what_both_read_alike() -> None:
-    assert png.pixels(encoded(), None) is not None
-    assert png.pixels(encoded("L"), 1) is not None
-    assert png.pixels(memoryview(encoded()), 3) is not None  # type: ignore[arg-type]  # a part of a file
+    assert png_pixels(encoded(), None) is not None
+    assert png_pixels(encoded("L"), 1) is not None
+    assert png_pixels(memoryview(encoded()), 3) is not None  # type: ignore[arg-type]  # a part of a file
     for other in (encoded("L"), encoded("P"), encoded("RGBA"), b"", b"no picture", encoded()[:20]):
-        assert png.pixels(other, 3) is None
+        assert png_pixels(other, 3) is None

@@ -14,11 +14,10 @@ from autopipe.core.plan import Step
 from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.errors import ConfigError
-from autopipe.ops import reduction
-from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.mask import MaskToClass
-from autopipe.ops.resize import Resize
+from autopipe.ops.decode import Decode, reduced
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import Resize
+from autopipe.ops.targets import MaskToClass
 
 RNG = np.random.default_rng(0)
 ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
@@ -126,5 +125,5 @@ def test_decoding_by_itself_needs_a_size() -> None:
 def test_no_side_falls_below_the_least() -> None:
     for height in range(1, 90):
         for least in range(1, 30):
-            side = reduction.reduced((height, height), (least, least))[0]
+            side = reduced((height, height), (least, least))[0]
             assert side >= min(height, least)

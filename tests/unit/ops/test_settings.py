@@ -17,22 +17,20 @@ from autopipe.core.sample import Field, FieldKind, SampleSpec
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, OpError
-from autopipe.ops.affine import RandomAffine
-from autopipe.ops.blur import GaussianBlur
-from autopipe.ops.color import RandomBrightness, RandomContrast
-from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
+from autopipe.ops.colors import (
+    GaussianBlur,
+    RandomBrightness,
+    RandomContrast,
+    RandomGrayscale,
+    RandomHue,
+    RandomSaturation,
+)
 from autopipe.ops.custom import Map
-from autopipe.ops.erasing import RandomErasing
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.grayscale import RandomGrayscale
-from autopipe.ops.hue import RandomHue, RandomSaturation
-from autopipe.ops.letterbox import ResizeKeepingAspect
-from autopipe.ops.mask import MaskToClass
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.pad import Pad
+from autopipe.ops.geometry import RandomAffine, RandomErasing, RandomFlip
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Cast, Normalize, Rescale
+from autopipe.ops.sizes import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, ResizeKeepingAspect
+from autopipe.ops.targets import MaskToClass, OneHot
+from autopipe.ops.values import Cast, Normalize, Rescale
 
 NUMBERS = itertools.count()
 IMAGE = np.zeros((6, 8, 3), np.uint8)

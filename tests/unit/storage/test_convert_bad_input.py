@@ -16,7 +16,7 @@ from autopipe.data.image_folder import ImageFolder
 from autopipe.errors import AutopipeError, BadSampleError, StorageError
 from autopipe.ops.decode import Decode
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 from autopipe.storage.conversion import Conversion
 from autopipe.storage.convert import convert
 from autopipe.storage.stored import open_set

@@ -13,7 +13,7 @@ from autopipe.core.outcome import FailureKind, Phase, TrialFailure
 from autopipe.data.arrays import Arrays
 from autopipe.errors import ConfigError
 from autopipe.ops.custom import Map
-from autopipe.ops.reading import op_failure
+from autopipe.ops.planner import op_failure
 from autopipe.trial import failures
 from autopipe.trial.failures import VARIABLE, Deadlines, Memory, Watch, asked, failure_of, kind_of
 

@@ -22,18 +22,14 @@ from autopipe.hardware import memory
 from autopipe.loaders.foreign import Foreign
 from autopipe.loaders.tfdata import TfData
 from autopipe.loaders.threads import Threads
-from autopipe.ops.blur import GaussianBlur
-from autopipe.ops.color import RandomBrightness
-from autopipe.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
+from autopipe.ops.colors import GaussianBlur, RandomBrightness, RandomHue
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.hue import RandomHue
-from autopipe.ops.mask import MaskToClass
-from autopipe.ops.onehot import OneHot
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Rescale
+from autopipe.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
+from autopipe.ops.targets import MaskToClass, OneHot
+from autopipe.ops.values import Rescale
 from autopipe.tuned.eject.module import CACHED, DIRECTORY, FORMS, eject
 from autopipe.tuned.eject.tfdata_form import cached_bytes
 

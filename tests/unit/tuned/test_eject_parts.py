@@ -17,13 +17,13 @@ from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays
 from autopipe.errors import PlainCodeError
 from autopipe.loaders.foreign import Foreign
-from autopipe.ops.crop import CenterCrop, RandomCrop
 from autopipe.ops.custom import Map
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
+from autopipe.ops.geometry import RandomFlip
 from autopipe.ops.on_parts import On
-from autopipe.ops.onehot import OneHot
-from autopipe.ops.scale import Rescale
+from autopipe.ops.sizes import CenterCrop, RandomCrop
+from autopipe.ops.targets import OneHot
+from autopipe.ops.values import Rescale
 from autopipe.tuned.eject.module import CACHED, DIRECTORY, FORMS, eject, module
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 6, 8, 3), np.uint8)

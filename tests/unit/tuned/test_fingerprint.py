@@ -12,7 +12,7 @@ from autopipe.data.arrays import Arrays
 from autopipe.devices.simulated import SimulatedAccelerator
 from autopipe.errors import BadSampleError
 from autopipe.hardware import cpu, gpu, machine, memory
-from autopipe.ops.scale import Rescale
+from autopipe.ops.values import Rescale
 from autopipe.tuned import fingerprint, model_structure
 from autopipe.tuned.fingerprint import MatchLevel
 from autopipe.tuned.schema import OpRecord

@@ -21,8 +21,8 @@ from autopipe.data.arrays import Arrays
 from autopipe.devices import fit_dataset
 from autopipe.errors import ConfigError
 from autopipe.loaders.tfdata import TfData
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.scale import Rescale
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.values import Rescale
 from autopipe.tuned import factory, fingerprint
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.profiles import config, profile

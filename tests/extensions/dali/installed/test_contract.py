@@ -16,9 +16,9 @@ import pytest
 from autopipe.core.config import LoaderConfig
 from autopipe.extensions.dali.loader import Dali
 from autopipe.ops.decode import Decode
-from autopipe.ops.flip import RandomFlip
-from autopipe.ops.resize import Resize
-from autopipe.ops.scale import Normalize
+from autopipe.ops.geometry import RandomFlip
+from autopipe.ops.sizes import Resize
+from autopipe.ops.values import Normalize
 from tests.contract import test_loaders as contract
 from tests.fakes.contract import suite
 

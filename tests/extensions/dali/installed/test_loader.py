@@ -34,10 +34,9 @@ from autopipe.extensions.dali.decoder import DaliDecoder, DaliSettings
 from autopipe.extensions.dali.loader import Dali
 from autopipe.loaders.threads import Threads
 from autopipe.measure import describe, verify
-from autopipe.ops.crop import RandomCrop
 from autopipe.ops.decode import Decode, decode_image
 from autopipe.ops.planner import make_plan
-from autopipe.ops.resize import Resize, resized
+from autopipe.ops.sizes import RandomCrop, Resize, resized
 from autopipe.reports import agreement
 from tests.fakes.damage import corrupt, empty, truncate
 
@@ -247,7 +246,7 @@ SCRIPT = """
     from autopipe.data.table import Table
     from autopipe.extensions.dali.loader import Dali
     from autopipe.ops.decode import Decode
-    from autopipe.ops.resize import Resize
+    from autopipe.ops.sizes import Resize
 
     work = Workload(data=Table(sys.argv[1]), ops=[Decode(strict=False), Resize(16, 16)], batch_size=4)
     loader = build_loader(work, PipelineConfig(loader=Dali(num_threads=2)))

@@ -365,7 +365,7 @@ from autopipe.data.table import Table
 from autopipe.hardware import own_process
 from autopipe.extensions.ray.loader import Ray
 from autopipe.ops.decode import Decode
-from autopipe.ops.resize import Resize
+from autopipe.ops.sizes import Resize
 if __name__ == "__main__":
     work = Workload(data=Table(sys.argv[1]), ops=[Decode(), Resize(16, 16)], batch_size=4)
     loader = build_loader(work, PipelineConfig(loader=Ray(workers=1)))
