@@ -25,7 +25,7 @@ import typer
 
 from autopipe import _version
 from autopipe.cli import commands
-from autopipe.cli.option_groups import ungrouped
+from autopipe.cli.options import ungrouped
 from autopipe.core import registry
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError
 
@@ -103,7 +103,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _whole_output() -> Iterator[None]:
-    """Raise an AutopipeError where a command has done its work, and stdout does not take all that it prints."""
+    """Raise an AutopipeError if a command has done its work but stdout does not take all of its output."""
     try:
         yield
     except (OSError, SystemExit) as ended:
@@ -119,9 +119,9 @@ def _whole_output() -> Iterator[None]:
 
 
 def _refusal_of_output(*, more: bool) -> OSError | None:
-    """Hand over what is left for stdout, and return why it is not taken, as where a disk is full.
+    """Flush stdout, and return the error if it fails, as on a full disk.
 
-    With `more` an empty line is added: what is larger than the buffer was not kept in it when it was refused.
+    With `more` an empty line is added: output that is larger than the buffer was not kept when it was refused.
     """
     try:
         if sys.stdout is not None:  # as it is where the shell closed it
@@ -136,7 +136,7 @@ def _refusal_of_output(*, more: bool) -> OSError | None:
 
 
 def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
-    """Return the arguments without `--debug`, and whether it was there; what follows a script is the script's."""
+    """Return the arguments without `--debug`, and whether it was there. What follows a script is the script's."""
     script = next((place for place, each in enumerate(arguments) if each.endswith(".py")), len(arguments))
     command = next((each for each in arguments if each != _DEBUG), None)
     ours = script + 1 if command == "diagnose" else len(arguments)
@@ -145,13 +145,13 @@ def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """End as on Ctrl-C, once: a job that is ended writes what it has, and batch systems and `timeout` repeat it."""
+    """End as on Ctrl-C, once: the job still writes its result, and batch systems and `timeout` repeat the signal."""
     signal.signal(signal.SIGTERM, lambda number, frame: None)  # not SIG_IGN, which new processes would inherit
     raise KeyboardInterrupt
 
 
 def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
-    """End as on Ctrl-C, without the terminal: it is gone, and printing to it would be an error."""
+    """End as on Ctrl-C, without the terminal, which is gone: printing to it would be an error."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a shell and the kernel both send it
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):

@@ -1,4 +1,4 @@
-"""What a command writes: the artefact and the module beside it, into a folder that is known to take them."""
+"""Writes the files of a command: the artefact, the module and the report, into a folder that was checked before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The files that were written; the report is None where there was no room for it."""
+    """The files that were written; the report is None if there was no room for it."""
 
     artifact: Path
     module: Path
@@ -37,10 +37,10 @@ class Written:
 
 
 def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose another with --out DIR.") -> Path:
-    """Return the folder, made if need be; found out before anything is measured, not after.
+    """Return the folder, which is made if it is not there. Call it before anything is measured.
 
     Raises:
-        ArtifactError: it cannot be made or written to; the message calls it `named`.
+        ArtifactError: the folder cannot be made or written to; the message calls it `named`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,12 +55,12 @@ def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose an
 
 @contextlib.contextmanager
 def reserved(folder: Path) -> Iterator[None]:
-    """Keep room in a folder for what is written at the end, so that a study that fills the disk cannot take it.
+    """Keep room in a folder for the files of the end, so that a growing study cannot take it.
 
-    The folder is made if need be, and is gone again where the block fails before anything was written to it.
+    The folder is made if it is not there, and removed again if the block fails before it writes anything.
 
     Raises:
-        ArtifactError: it cannot be made or written to, or there is no room even now.
+        ArtifactError: the folder cannot be made or written to, or is full already.
     """
     is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
     writable_folder(folder)
@@ -93,7 +93,7 @@ def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> Written:
     """Write `autopipe.json` and `tuned_pipeline.py` into the first of these folders that takes them.
 
     Raises:
-        ArtifactError: none does; the hint then holds the configuration itself.
+        ArtifactError: no folder does; the hint then holds the configuration itself.
     """
     failures = []
     for folder in folders:
@@ -109,9 +109,9 @@ def write_outputs(tuned: Tuned, folders: Sequence[Path]) -> Written:
 
 
 def write_report(artifact: Path, profile: Profile) -> Path | None:
-    """Write the report of a profile beside its artefact, which holds all that is in it.
+    """Write the report of a profile beside its artefact.
 
-    Without room for it, None is returned, and `autopipe report` can write it later.
+    Returns None if there is no room: `autopipe report` can write the report later, from the artefact.
     """
     try:
         found = reporting.of_profile(files.read(artifact), profile, use=use_beside(artifact, profile))
@@ -121,20 +121,20 @@ def write_report(artifact: Path, profile: Profile) -> Path | None:
 
 
 def use_beside(artifact: Path, profile: Profile) -> str:
-    """Return the line that uses the generated module beside an artefact, or nothing where there is none."""
+    """Return the command that uses the generated module beside an artefact; "" if there is no module."""
     module = artifact.with_name(MODULE_NAME)
     return use(module, simulated=is_simulated(profile)) if module.is_file() else ""
 
 
 def is_simulated(profile: Profile) -> bool:
-    """Whether an accelerator stood in the model's place."""
+    """Whether the tune simulated an accelerator in place of the model."""
     return profile.request.simulate is not None
 
 
 def use(module: Path, *, simulated: bool) -> str:
-    """Return the line that trains with the generated module.
+    """Return the command that trains with the generated module.
 
-    Where an accelerator was simulated, there need be no model: then it goes through the batches of an epoch.
+    If an accelerator was simulated, there may be no model: then the command reads the batches of an epoch.
     """
     does = "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))" if simulated else "t.make_trainer().fit(epochs=1)"
     line = again.python("-c", f"import {module.stem} as t; {does}")
@@ -142,13 +142,13 @@ def use(module: Path, *, simulated: bool) -> str:
 
 
 def folder_of(storage_url: str | None) -> list[Path]:
-    """Return the folder of a study that is a file: where else to write, if there is no room in `--out`."""
+    """Return the folder of a study that is a file: the second choice if there is no room in `--out`."""
     _, sqlite, file = (storage_url or "").partition("sqlite:///")
     return [Path(file).parent] if sqlite and file else []
 
 
 def say_where(written: Written, study: str, tuned: Tuned, workload: str) -> None:
-    """Say which files there are now, and what to do with them; `workload` is quoted for a shell."""
+    """Print which files were written and the next commands; `workload` is quoted for a shell."""
     simulated = is_simulated(tuned.profile)
     screen.say(f"wrote     {written.artifact}, {written.module} and the study {study}")
     _say_before(tuned.config, written.artifact.parent, workload)
@@ -158,13 +158,13 @@ def say_where(written: Written, study: str, tuned: Tuned, workload: str) -> None
 
 
 def say_renewed(artifact: Path, profile: Profile, workload: str | None, arguments: Sequence[str]) -> None:
-    """Write the report of a profile that was renewed, and say where it is and what to do with the artefact.
+    """Write the report of a renewed profile, and print its place and the next commands.
 
     Args:
         artifact: the file.
         profile: of this machine.
-        workload: names it on a command line, quoted for a shell; None where its samples need no converting.
-        arguments: name the artefact, and its workload where that was given, on a command line.
+        workload: its name on a command line, quoted for a shell; None if no samples have to be converted.
+        arguments: the words that name the artefact, and the workload if it was given, on a command line.
     """
     if workload is not None:
         _say_before(pick.config_of(profile), artifact.parent, workload)
@@ -176,7 +176,7 @@ def say_renewed(artifact: Path, profile: Profile, workload: str | None, argument
 
 
 def _say_before(config: PipelineConfig, folder: Path, workload: str) -> None:
-    """Say how to convert the samples, for a configuration that reads converted ones from beside its artefact."""
+    """Print how to convert the samples, if the configuration reads converted ones."""
     if config.storage == "files":
         return
     form, deepest = config.storage, config.cut == "deepest"

@@ -1,6 +1,6 @@
-"""What a command shows: its result on stdout, and on stderr what a person is told beside it.
+"""Prints for commands: the result to stdout, messages for people to stderr.
 
-Rich is imported when something is shown, and not before: `--help` does without.
+Rich is imported when something is printed, so that `--help` answers without it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def show(result: RenderableType) -> None:
-    """Print a result to stdout; its lines are as long as they are."""
+    """Print a result to stdout without breaking its lines."""
     from autopipe.reports.terminal import Console
 
     Console().print(result, soft_wrap=True)
 
 
 def say(line: str) -> None:
-    """Print a line to stderr as it is."""
+    """Print a line to stderr without breaking it."""
     from autopipe.reports.terminal import Console
 
     Console(stderr=True).print(line, soft_wrap=True, highlight=False)
 
 
 def warning() -> Callable[[object], None]:
-    """Return what says, once each, what a trial's process warns of; it is told every event of trials."""
+    """Return a listener to the events of trials that prints each warning of a trial's process once."""
     from autopipe.trial import protocol
 
     said = set()
@@ -48,7 +48,7 @@ def warning() -> Callable[[object], None]:
 
 @contextmanager
 def saying_how_to_go_on() -> Iterator[None]:
-    """Where Ctrl-C, or SIGTERM, ends the block, say which command goes on."""
+    """If Ctrl-C or SIGTERM ends the block, print the command that continues."""
     try:
         yield
     except (KeyboardInterrupt, SearchInterruptedError):
@@ -57,12 +57,12 @@ def saying_how_to_go_on() -> Iterator[None]:
 
 
 def aside() -> AbstractContextManager[object]:
-    """Return a context in which whatever a workload's own code prints goes to stderr: stdout is the result's."""
+    """Return a context in which the output of a workload's own code goes to stderr: stdout is for the result."""
     return redirect_stdout(sys.stderr)
 
 
 def working(on: str) -> Status:
-    """Return a context in which stderr, if it is a terminal, says what is being worked on."""
+    """Return a context in which a spinner on stderr, if that is a terminal, says what the command does."""
     from autopipe.reports.terminal import Console
 
     return Console(stderr=True).status(on)
@@ -70,7 +70,7 @@ def working(on: str) -> Status:
 
 @contextmanager
 def bar(what: str, *, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr while the block runs; it yields what is to be told how much is done, and of how much."""
+    """Show a bar on stderr while the block runs. Yields a function that takes the number done and the total."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from autopipe.reports.terminal import Console

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from autopipe import again
-from autopipe.cli import artifact_options, screen
+from autopipe.cli import options, screen
 
 
 def check(
-    stored: artifact_options.ArtifactOptions = artifact_options.USUAL,
+    stored: options.ArtifactOptions = options.ARTIFACT,
     quick: Annotated[bool, typer.Option("--quick", help="Compare fingerprints only, and measure nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from autopipe import again
-from autopipe.cli import given_options, screen, workload_options
+from autopipe.cli import options, screen
 from autopipe.core import registry
 from autopipe.errors import ConfigError
 
@@ -37,7 +37,7 @@ _HERE: Elsewhere = Elsewhere()
 
 def convert(
     context: typer.Context,
-    workload: workload_options.WorkloadOptions = workload_options.USUAL,
+    workload: options.WorkloadOptions = options.WORKLOAD,
     to: Annotated[str | None, typer.Option(metavar="FORM", help="The form: array, the default, or tfrecord.")] = None,
     cut: Annotated[
         int | None,
@@ -80,12 +80,12 @@ def convert(
 
     if finish is not None:
         idle = "with `--finish`, which joins parts that are written"
-        given_options.refuse_idle(context, "to", "cut", "out", "workers", "shard", *_WRITERS, "check", why=idle)
+        options.refuse_idle(context, "to", "cut", "out", "workers", "shard", *_WRITERS, "check", why=idle)
         manifest = converting.finish(finish)
         screen.say(f"joined    {manifest.header.samples:,} samples in {finish}")
         return
     part = _part(shard)
-    asked = given_options.given(context, _WRITERS)
+    asked = options.given(context, _WRITERS)
     if asked and shard is not None:
         said = f"`--{asked[0]}` writes all parts, but `--shard` asks for one."
         raise ConfigError(said, hint="Leave one of them out.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import given_options, screen, search_options
+from autopipe.cli import options, screen
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """What comes after the script is the script's."""
@@ -18,7 +18,7 @@ def diagnose(
     script: Annotated[Path, typer.Argument(metavar="train.py", help="Your training script, as it is.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script takes.")] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.1, callback=search_options.finite, help="How much training to look at.")
+        float, typer.Option(min=0.1, callback=options.finite, help="How much training to look at.")
     ] = 10.0,
     steps: Annotated[int | None, typer.Option(min=1, help="How many steps to look at, instead of --seconds.")] = None,
     callbacks: Annotated[
@@ -43,9 +43,9 @@ def diagnose(
     from autopipe.reports import training
 
     if steps is not None:
-        given_options.refuse_idle(context, "seconds", why="with `--steps`, which says how much to look at")
+        options.refuse_idle(context, "seconds", why="with `--steps`, which says how much to look at")
     if keep_running:
-        given_options.refuse_idle(context, "callbacks", why="with `--keep-running`, which runs all callbacks")
+        options.refuse_idle(context, "callbacks", why="with `--keep-running`, which runs all callbacks")
     request = diagnosing.Request(
         script=script,
         arguments=tuple(arguments or ()),

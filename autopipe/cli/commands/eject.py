@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import artifact_options, given_options, screen
+from autopipe.cli import options, screen
 from autopipe.core import registry
 
 _OF_EXTENSIONS = [entry.name for entry in registry.declared("autopipe.plain_forms")]
@@ -16,7 +16,7 @@ _FORMS = ("tf.data", "tf.data-cache", "keras", "keras-workers", *_OF_EXTENSIONS,
 
 def eject(
     context: typer.Context,
-    stored: artifact_options.ArtifactOptions = artifact_options.USUAL,
+    stored: options.ArtifactOptions = options.ARTIFACT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; stdout by default.")] = None,
     to: Annotated[
         str | None,
@@ -39,7 +39,7 @@ def eject(
     from autopipe.tuned import artifact as files
 
     if to is not None:
-        given_options.refuse_idle(context, "plain", why="with `--to`, which asks for no tuned configuration")
+        options.refuse_idle(context, "plain", why="with `--to`, which asks for no tuned configuration")
         named = None if stored.workload is None else protocol.Reference(text=stored.workload)
         with screen.aside():
             code = ejecting.eject_usual(named or stored.read().workload, to)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import given_options, screen, search_options, workload_options
-from autopipe.cli.search_options import PageCache
+from autopipe.cli import options, screen
+from autopipe.cli.options import PageCache
 from autopipe.core.mode import Mode
 
 if TYPE_CHECKING:  # imported before `--help` answers
@@ -18,15 +18,15 @@ if TYPE_CHECKING:  # imported before `--help` answers
 
 def measure(
     context: typer.Context,
-    workload: workload_options.WorkloadOptions = workload_options.USUAL,
+    workload: options.WorkloadOptions = options.WORKLOAD,
     setting: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, cache=memory, wrapped.prefetch=2."
         ),
     ] = None,
-    simulate_step: workload_options.SimulateStep = None,
-    virtual_devices: workload_options.VirtualDevices = 0,
+    simulate_step: options.SimulateStep = None,
+    virtual_devices: options.VirtualDevices = 0,
     mode: Annotated[
         Mode | None,
         typer.Option(help="Instead, the model's own time of such a step, on a batch that is there; no loader runs."),
@@ -38,10 +38,8 @@ def measure(
     page_cache: Annotated[
         PageCache, typer.Option(help="Whether the trial reads files from memory or from disk.")
     ] = "auto",
-    seconds: Annotated[
-        float, typer.Option(min=0.5, callback=search_options.finite, help="Most seconds to measure.")
-    ] = 5.0,
-    trace: search_options.Trace = None,
+    seconds: Annotated[float, typer.Option(min=0.5, callback=options.finite, help="Most seconds to measure.")] = 5.0,
+    trace: options.Trace = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON, windows included.")] = False,
 ) -> None:
     """Measure one configuration of a workload, on its model."""
@@ -62,14 +60,14 @@ def measure(
             "`--keep` keeps what `--mode` finds.", hint="For example: --mode predict --keep autopipe.json"
         )
     if mode is not None:
-        given_options.refuse_idle(context, "trace", "page_cache", why="with `--mode`, for which no loader runs")
+        options.refuse_idle(context, "trace", "page_cache", why="with `--mode`, for which no loader runs")
     if keep is not None:
         files.read(keep)  # before anything is measured
     chosen = workload.chosen()
     usual = PipelineConfig(loader=Threads(workers=cpu.usable_cores()))
     if setting:
         option_values.changed(usual, option_values.of_loaders(setting))  # before a child is started
-    settings = Settings(simulate=workload_options.simulated(simulate_step), virtual_devices=virtual_devices)
+    settings = Settings(simulate=options.simulated(simulate_step), virtual_devices=virtual_devices)
     with (
         Tracing(trace) as tracing,
         screen.working("importing the workload and its framework"),
@@ -83,8 +81,8 @@ def measure(
             return
         ceiling = succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
         ceiling = ceiling.model_copy(update={"depths": described.depths})
-        options = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
-        outcome = runner.measure(config, {**options, **tracing.options(config)})
+        asked = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
+        outcome = runner.measure(config, {**asked, **tracing.options(config)})
     measurement = succeeded(outcome)
     if as_json:
         print(measurement.model_dump_json(indent=2))

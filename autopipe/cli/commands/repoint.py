@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import artifact_options, screen
+from autopipe.cli import options, screen
 
 
 def repoint(
-    artifact: artifact_options.Artifact,
+    artifact: options.Artifact,
     workload: Annotated[
         str,
         typer.Argument(metavar="train.py:workload", help="Where it is now: FILE.py:NAME or package.module:NAME."),

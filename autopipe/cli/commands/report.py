@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import given_options, screen
+from autopipe.cli import options, screen
 
 
 def report(
@@ -35,7 +35,7 @@ def report(
     from autopipe.reports import story
 
     if as_json:
-        given_options.refuse_idle(context, "out", why="with `--json`, which writes nothing")
+        options.refuse_idle(context, "out", why="with `--json`, which writes nothing")
     paths = artifacts or [Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")]
     if len(paths) > 1 and not compare:
         raise ConfigError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autopipe import again
-from autopipe.cli import artifact_options, screen, search_options
+from autopipe.cli import options, screen
 
 if TYPE_CHECKING:
     from autopipe.api.retuning import Retuned
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from autopipe.tuned.schema import Profile
 
 _KEPT, _NOTHING = 6, 7
-_SHORTER = search_options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
+_SHORTER = options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
 
 
 def retune(
     context: typer.Context,
-    stored: artifact_options.ArtifactOptions = artifact_options.USUAL,
+    stored: options.ArtifactOptions = options.ARTIFACT,
     if_stale: Annotated[
         bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
     ] = False,
@@ -37,9 +37,9 @@ def retune(
         bool,
         typer.Option("--exit-code", help="Exit with 6 where the configuration was kept, 7 where nothing was to do."),
     ] = False,
-    search: search_options.SearchOptions = _SHORTER,
-    as_json: search_options.AsJson = False,
-    verbose: search_options.Verbose = False,
+    search: options.SearchOptions = _SHORTER,
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Renew this machine's profile in an artefact, or add it.
 
@@ -61,7 +61,7 @@ def retune(
     when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
     with screen.saying_how_to_go_on():  # where half a search was enough to write a profile, its study is done with
         with Progress(Console(stderr=True), verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
-            given = search_options.given(context)
+            given = options.given_settings(context)
             retuned = retuning.run(known, settings, progress.watcher, when=when, given=given)
         if retuned.result is not None and retuned.profile is None:
             raise nothing_measured(retuned.result)
@@ -121,7 +121,7 @@ def _searched(result: SearchResult, profile: Profile, path: Path, what: str, *, 
 
 def _workload(stored: Stored) -> str:
     """Return what names the samples and ops of an artefact on another command line, quoted for a shell."""
-    from autopipe.cli.workload_options import Chosen
+    from autopipe.cli.options import Chosen
     from autopipe.core.workload import Workload
     from autopipe.tuned import reference
     from autopipe.tuned.schema import ImagesReference

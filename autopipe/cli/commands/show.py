@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import artifact_options, screen
+from autopipe.cli import options, screen
 
 
 def show(
-    artifact: artifact_options.Artifact = Path("autopipe.json"),
+    artifact: options.Artifact = Path("autopipe.json"),
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show the profiles in an artefact, and the one for this machine."""

@@ -10,22 +10,22 @@ from typing import Annotated
 import typer
 
 from autopipe import again
-from autopipe.cli import screen, search_options, workload_options
+from autopipe.cli import options, screen
 from autopipe.errors import ArtifactError
 
 
 def tune(
     context: typer.Context,
-    workload: workload_options.WorkloadOptions = workload_options.USUAL,
+    workload: options.WorkloadOptions = options.WORKLOAD,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
-    search: search_options.SearchOptions = search_options.USUAL,
+    search: options.SearchOptions = options.SEARCH,
     join: Annotated[
         bool,
         typer.Option("--join", help="Share the study in --storage, and its trials, with other machines like this one."),
     ] = False,
-    trace: search_options.Trace = None,
-    as_json: search_options.AsJson = False,
-    verbose: search_options.Verbose = False,
+    trace: options.Trace = None,
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Search for the fastest way to feed a model on this machine.
 

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import given_options, screen, workload_options
+from autopipe.cli import options, screen
 
 _COULD_NOT_RUN = 3  # as where nothing can be measured
 
 
 def verify(
     context: typer.Context,
-    workload: workload_options.WorkloadOptions = workload_options.USUAL,
+    workload: options.WorkloadOptions = options.WORKLOAD,
     samples: Annotated[int, typer.Option(min=1, help="How many samples to compare.")] = 256,
     space: Annotated[str, typer.Option(help="The search space whose loaders are compared.")] = "default",
     files: Annotated[
@@ -34,9 +34,9 @@ def verify(
     from autopipe.search.settings import Settings
 
     if files:
-        given_options.refuse_idle(context, "samples", "space", why="with `--files`, which looks at every sample")
+        options.refuse_idle(context, "samples", "space", why="with `--files`, which looks at every sample")
     else:
-        given_options.refuse_idle(context, "workers", why="without `--files`: each loader has its own")
+        options.refuse_idle(context, "workers", why="without `--files`: each loader has its own")
     # A look at files makes no batch, so that a set smaller than the usual one can be looked at, too.
     chosen = (dataclasses.replace(workload, batch_size=1) if files and workload.images else workload).chosen()
     if files:
@@ -58,7 +58,7 @@ def verify(
         raise typer.Exit(_COULD_NOT_RUN)
 
 
-def _verify_files(chosen: workload_options.Chosen, workers: int | None, *, as_json: bool) -> None:
+def _verify_files(chosen: options.Chosen, workers: int | None, *, as_json: bool) -> None:
     from autopipe.api import inspecting
     from autopipe.reports import agreement
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autopipe.cli import given_options, screen
+from autopipe.cli import options, screen
 
 
 def fleet(
@@ -34,10 +34,10 @@ def fleet(
 
     now = datetime.datetime.now(datetime.UTC)
     if prune:
-        given_options.refuse_idle(context, "html", "as_json", why="with `--prune`, which shows what it deletes")
+        options.refuse_idle(context, "html", "as_json", why="with `--prune`, which shows what it deletes")
         _prune(place, older_than, really=yes)
         return
-    given_options.refuse_idle(context, "older_than", "yes", why="without `--prune`: it says what is deleted")
+    options.refuse_idle(context, "older_than", "yes", why="without `--prune`: it says what is deleted")
     found = members.of_storage(place, now) if "://" in place else members.of_folder(Path(place), now)
     if html is not None:
         files.replace_text(html, table.html_page(found, now), usual="fleet.html")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autopipe.cli import screen, workload_options
+from autopipe.cli import options, screen
 from autopipe.errors import ConfigError, near
 
 if TYPE_CHECKING:  # imported before `--help` answers
@@ -25,7 +25,7 @@ _DECIMAL = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def scale(
-    workload: workload_options.WorkloadOptions = workload_options.USUAL,
+    workload: options.WorkloadOptions = options.WORKLOAD,
     devices: Annotated[str, typer.Option(metavar="1,2,4,8", help="The numbers of devices to tell of.")] = "1,2,4,8",
     interconnect: Annotated[
         str | None,
@@ -35,8 +35,8 @@ def scale(
             "10gbe, 25gbe, 100gbe. By default as measured here.",
         ),
     ] = None,
-    simulate_step: workload_options.SimulateStep = None,
-    virtual_devices: workload_options.VirtualDevices = 0,
+    simulate_step: options.SimulateStep = None,
+    virtual_devices: options.VirtualDevices = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
     """Tell what more devices would bring.
@@ -49,7 +49,7 @@ def scale(
     chosen = workload.chosen()
     numbers = counts(devices, "--devices")
     link = None if interconnect is None else rate_of(interconnect, "--interconnect")
-    settings = Settings(simulate=workload_options.simulated(simulate_step), virtual_devices=virtual_devices)
+    settings = Settings(simulate=options.simulated(simulate_step), virtual_devices=virtual_devices)
     with screen.working("training the model on batches that are there already"):
         found = runs.scale(chosen.workload, numbers, interconnect=link, settings=settings)
     if as_json:

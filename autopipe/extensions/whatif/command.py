@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe.cli import artifact_options, screen
+from autopipe.cli import options, screen
 
 if TYPE_CHECKING:  # imported before `--help` answers
     from rich.table import Table
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # imported before `--help` answers
 
 
 def whatif(
-    artifact: artifact_options.Artifact = Path("autopipe.json"),
+    artifact: options.Artifact = Path("autopipe.json"),
     cores: Annotated[float | None, typer.Option(min=0.1, max=1_000_000, help="Usable cores.")] = None,
     step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that share a batch.")] = None,

@@ -15,9 +15,7 @@ import pytest
 from autopipe.cli import option_values
 from autopipe.cli.commands.retune import retune
 from autopipe.cli.commands.tune import tune
-from autopipe.cli.option_groups import Command, ungrouped
-from autopipe.cli.search_options import SearchOptions
-from autopipe.cli.workload_options import WorkloadOptions
+from autopipe.cli.options import Command, SearchOptions, WorkloadOptions, ungrouped
 from autopipe.core.config import PipelineConfig
 from autopipe.core.description import WrappedDataset
 from autopipe.devices.simulated import SimulatedAccelerator

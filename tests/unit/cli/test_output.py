@@ -12,8 +12,8 @@ from rich.text import Text
 
 from autopipe import again
 from autopipe.cli import screen
+from autopipe.cli.options import Chosen
 from autopipe.cli.output import Written, folder_of, reserved, say_where, writable_folder, write_outputs
-from autopipe.cli.workload_options import Chosen
 from autopipe.core.config import PipelineConfig
 from autopipe.core.workload import Workload
 from autopipe.data.arrays import Arrays

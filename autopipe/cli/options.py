@@ -1,0 +1,385 @@
+"""The options that several commands share, and what they amount to: one text and one meaning for all.
+
+A command takes a group of them as a dataclass; its command line has an option for each field. Which text a value may
+have is `autopipe.cli.option_values`'s, which is imported when it is needed: `--help` answers without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from autopipe.errors import ConfigError, WorkloadError, shortened
+
+if TYPE_CHECKING:  # every command imports this module, and so `--help` does
+    from autopipe.api.stored_workload import Stored
+    from autopipe.core.workload import Workload
+    from autopipe.devices.simulated import SimulatedAccelerator
+    from autopipe.search.settings import Settings
+    from autopipe.tuned.schema import ImagesReference
+
+Command = Callable[..., None]
+
+
+def ungrouped(command: Command) -> Command:
+    """Return a command that takes the fields of its groups as separate parameters.
+
+    A group is a parameter whose type is a dataclass. Its default is an instance: the defaults of this command.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    types = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        group = types[name]
+        if not dataclasses.is_dataclass(group):
+            parameters.append(parameter.replace(annotation=types[name]))
+            continue
+        groups[name] = group
+        parameters += [
+            parameter.replace(name=field, annotation=annotation, default=getattr(parameter.default, field))
+            for field, annotation in get_type_hints(group, include_extras=True).items()
+        ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def given(context: typer.Context, names: Iterable[str]) -> list[str]:
+    """Return those parameters of a command that are on its command line, not from a default or the environment."""
+    return [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+
+
+def refuse_idle(context: typer.Context, *names: str, why: str) -> None:
+    """Refuse options that are on the command line and would have no effect.
+
+    Args:
+        context: of the command.
+        names: of its parameters.
+        why: ends the sentence: "without `--prune`".
+
+    Raises:
+        ConfigError: such an option is there; the message names the first.
+    """
+    if idle := given(context, names):
+        option = next(each.opts[0] for each in context.command.params if each.name == idle[0])
+        raise ConfigError(f"`{option}` has no effect {why}.", hint="Leave it out.")
+
+
+# --------------------------------------------------------------- a workload
+
+_MODEL = "mobilenet_v2"
+
+SimulateStep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="15ms",
+        help="In place of the model, an accelerator that takes so long a step: 15ms, or 224ms/400 for 400 images.",
+    ),
+]
+VirtualDevices = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        envvar="AUTOPIPE_VIRTUAL_DEVICES",
+        help="Split the CPU into so many devices, to rehearse a training on several without having them.",
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The workload that a command is about."""
+
+    workload: Workload | str  # its name, or the object for a workload without code
+    named: ImagesReference | None = None  # what an artefact says of it, for a workload without code
+
+    @property
+    def arguments(self) -> str:
+        """The words that name its samples and ops on another command line, quoted for a shell."""
+        if self.named is None:
+            return shlex.quote(str(self.workload))
+        return f"--images {shlex.quote(self.named.path)} --image-size {self.named.image_size}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkloadOptions:
+    """The workload of a command, as it is given on a command line."""
+
+    workload: Annotated[
+        str | None,
+        typer.Argument(metavar="train.py:workload", help="Where the workload is: FILE.py:NAME or package.module:NAME."),
+    ] = None
+    images: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Without code: a folder, or its URL, with one folder of images for each class."
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"With --images: a model of keras.applications, random weights; {_MODEL} by default."),
+    ] = None
+    image_size: Annotated[
+        int | None,
+        typer.Option(min=8, max=4096, help="With --images: height and width in pixels; 224 by default."),
+    ] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help="With --images: images a batch; 32 by default.")] = None
+
+    def chosen(self) -> Chosen:
+        """Return the workload that these options name.
+
+        Raises:
+            WorkloadError: neither or both are given, the folder holds no classes, an option has an impossible value, or
+                an option does not go with a named workload.
+        """
+        if (self.workload is None) == (self.images is None):
+            raise WorkloadError(
+                "A workload must be given: either `train.py:workload` or `--images DIR`"
+                + (", not both." if self.images is not None else "."),
+                hint="For example: autopipe tune train.py:workload, "
+                "or autopipe tune --images photos/ --model mobilenet_v2",
+            )
+        if self.workload is not None:
+            self._require_that_it_says_itself()
+            return Chosen(workload=self.workload)
+        from autopipe.data.url import is_url, located
+        from autopipe.tuned.images import workload_of
+
+        images = str(self.images)
+        place = located(images) if is_url(images) else str(Path(images).absolute())
+        named = self._named(place)
+        return Chosen(workload=workload_of(named, place), named=named)
+
+    def _require_that_it_says_itself(self) -> None:
+        """Refuse options of `--images`: a named workload defines its model, image size and batch size itself."""
+        of_images = {"--model": self.model, "--image-size": self.image_size, "--batch-size": self.batch_size}
+        if option := next((name for name, value in of_images.items() if value is not None), None):
+            raise WorkloadError(
+                f"`{option}` goes with `--images`: `{self.workload}` says itself what it trains.",
+                hint="Leave it out, and change the workload where it is written.",
+            )
+
+    def _named(self, place: str) -> ImagesReference:
+        """Return the reference that an artefact keeps, with the model's name in the form of keras.applications."""
+        import pydantic
+
+        from autopipe.tuned.schema import ImagesReference
+
+        model = re.sub(r"[\s.-]+", "_", _MODEL if self.model is None else self.model.strip())
+        told = {"path": place, "model": model, "image_size": self.image_size, "batch_size": self.batch_size}
+        try:
+            return ImagesReference.model_validate({name: value for name, value in told.items() if value is not None})
+        except pydantic.ValidationError as error:
+            wrong = error.errors()[0]
+            field = "images" if wrong["loc"] == ("path",) else str(wrong["loc"][0])
+            hint = "Such as mobilenet_v2, ResNet50 or efficientnet-b0; a model of your own goes into a workload's file."
+            raise WorkloadError(
+                f"`--{field.replace('_', '-')}` cannot be {shortened(getattr(self, field))}: "
+                f"{wrong['msg'][:1].lower()}{wrong['msg'][1:]}.",
+                hint=hint if field == "model" else None,
+            ) from None
+
+
+WORKLOAD = WorkloadOptions()
+
+
+def simulated(step: str | None) -> SimulatedAccelerator | None:
+    """Return the accelerator that `--simulate-step` asks for, or None if the option is not given.
+
+    Raises:
+        ConfigError: the text is no duration.
+    """
+    from autopipe.cli import option_values
+
+    return None if step is None else option_values.accelerator(step, "--simulate-step")
+
+
+# --------------------------------------------------------------- an artefact
+
+Artifact = Annotated[Path, typer.Argument(metavar="autopipe.json", help="The artefact.")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArtifactOptions:
+    """An artefact and its workload, as they are given on a command line."""
+
+    artifact: Artifact = Path("autopipe.json")
+    workload: Annotated[
+        str | None,
+        typer.Option(metavar="train.py:workload", help="The workload, if not the one that the artefact names."),
+    ] = None
+    allow_outside: Annotated[
+        bool,
+        typer.Option("--allow-outside", help="Trust the artefact in whatever it names: any file, module and function."),
+    ] = False
+
+    @property
+    def arguments(self) -> list[str]:
+        """The words that name both on another command line."""
+        named = [] if self.workload is None else ["--workload", self.workload]
+        return [str(self.artifact), *named, *(["--allow-outside"] if self.allow_outside else [])]
+
+    def read(self) -> Stored:
+        """Return the artefact with its workload.
+
+        Raises:
+            ArtifactError: the file is no artefact, or its workload is not there or may not be read there.
+        """
+        from autopipe.api import stored_workload
+
+        return stored_workload.read(self.artifact, workload=self.workload, allow_outside=self.allow_outside)
+
+
+ARTIFACT = ArtifactOptions()
+
+
+# --------------------------------------------------------------- a search
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value of an option if it is a finite number; typer itself refuses nan."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number.")
+    return value
+
+
+PageCache = Literal["warm", "cold", "auto"]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json", help="Write what was done when, as a trace for ui.perfetto.dev or chrome://tracing."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every trial, and what was left out and why.")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """The options of a search."""
+
+    space: Annotated[
+        str,
+        typer.Option(help="A shipped search space, such as default, quick or exhaustive, or a file."),
+    ] = "default"
+    trials: Annotated[int, typer.Option(min=1, help="At most so many trials, without the confirmation run.")] = 30
+    budget: Annotated[str, typer.Option(help="At most this long, the confirmation run included: 90s, 3m, 1h.")] = "2m"
+    storage: Annotated[
+        str | None,
+        typer.Option(envvar="AUTOPIPE_STORAGE", help="An Optuna storage URL instead of study.db beside the artefact."),
+    ] = None
+    seed: Annotated[int, typer.Option(help="Of everything random in the search.")] = 0
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Hold a parameter to a value.")
+    ] = None
+    only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = (
+        None
+    )
+    max_memory: Annotated[str | None, typer.Option(help="Memory that the training may take: 8G.")] = None
+    max_workers: Annotated[int | None, typer.Option(min=1, help="Workers that the loader may have.")] = None
+    max_cpu: Annotated[
+        float | None, typer.Option(min=1, callback=finite, help="CPU that the training may use; 100 is one core.")
+    ] = None
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:function",
+            help="Your own pipeline, to be beaten: a function that returns a tf.data.Dataset, a PyDataset or (x, y).",
+        ),
+    ] = None
+    convert: Annotated[
+        bool | None,
+        typer.Option(
+            "--convert/--no-convert",
+            help="Try other storage forms; by default they win with known --epochs only, and are advice without.",
+        ),
+    ] = None
+    epochs: Annotated[int | None, typer.Option(min=1, help="Charge one-time costs over so many epochs.")] = None
+    simulate_step: SimulateStep = None
+    virtual_devices: VirtualDevices = 0
+    hosts: Annotated[
+        int, typer.Option(min=1, help="So many hosts will share each batch: tune one host's part of it.")
+    ] = 1
+    page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = "auto"
+    isolation: Annotated[
+        Literal["warm", "process"], typer.Option(help="One process for many trials, or a fresh one for each.")
+    ] = "warm"
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin a new study instead of going on with one that was cut off.")
+    ] = False
+
+    def settings(self, study: Path, context: typer.Context) -> Settings:
+        """Return the settings; the study is kept in the file `study` unless the options name another storage.
+
+        The budget counts from when the command of `context` began.
+
+        Raises:
+            ConfigError: an option cannot be read.
+        """
+        from autopipe.cli import option_values
+        from autopipe.core.facts import Limits
+        from autopipe.search import storage
+        from autopipe.search.settings import Settings
+
+        began = context.find_root().obj
+        return Settings(
+            space=self.space,
+            began=began,
+            end_seconds=time.monotonic() - began,  # to write and to exit takes about as long as what was imported
+            storage=self.storage or storage.url_of(study),
+            trials=self.trials,
+            budget_seconds=option_values.seconds(self.budget, "--budget"),
+            seed=self.seed,
+            limits=Limits(
+                memory_bytes=None if self.max_memory is None else option_values.size(self.max_memory, "--max-memory"),
+                workers=self.max_workers,
+                cpu_percent=self.max_cpu,
+                only=option_values.allowed([*(self.setting or []), *(self.only or [])]),
+            ),
+            baseline=self.baseline,
+            convert=self.convert,
+            epochs=self.epochs,
+            virtual_devices=self.virtual_devices,
+            hosts=self.hosts,
+            simulate=simulated(self.simulate_step),
+            page_cache=self.page_cache,
+            isolation=self.isolation,
+            fresh=self.fresh,
+        )
+
+
+_FIELDS = {
+    "budget": "budget_seconds",
+    "max_memory": "memory_bytes",
+    "max_workers": "workers",
+    "max_cpu": "cpu_percent",
+    "simulate_step": "simulate",
+}
+
+
+def given_settings(context: typer.Context) -> frozenset[str]:
+    """Return the fields of `Settings` and `Limits` that a command line sets, and not a default."""
+    said = given(context, [field.name for field in dataclasses.fields(SearchOptions)])
+    return frozenset(_FIELDS.get(name, name) for name in said)
+
+
+SEARCH = SearchOptions()
