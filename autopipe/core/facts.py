@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from autopipe.core import params
 from autopipe.core.description import Description
-from autopipe.core.params import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,10 @@ class Limits:
     workers: int | None = None  # `--max-workers`
     cpu_percent: float | None = None  # `--max-cpu`; one busy core is 100
     convert: bool = True  # whether samples may be kept in another form on disk; `--convert` and `--no-convert`
-    only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # `--only`: {"loader": ("threads", "tfdata")}
+    # `--only`: {"loader": ("threads", "tfdata")}
+    only: Mapping[str, tuple[params.Value, ...]] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,7 @@ class Facts:
     workers_elsewhere: int | None = None  # the same of workers that run on other cores than the training
     # settings that could run and bring nothing, with the reason, such as {("channels", "first"): "there is no
     # accelerator"}; tried where the user names them
-    pointless: Mapping[tuple[str, Value], str] = field(default_factory=dict)
+    pointless: Mapping[tuple[str, params.Value], str] = field(default_factory=dict)
 
     @property
     def converting(self) -> Facts:
